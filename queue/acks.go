@@ -30,30 +30,30 @@ type acks struct {
 	sub    *nats.Subscription
 
 	mu        sync.Mutex
-	window    int               // ackWindow, smaller in a test
-	waiting   []uint64          // not sent yet
+	window    int // ackWindow, smaller in a test
+	waiting   []uint64
 	sent      map[string]*group // by reply subject
 	last      uint64            // part of the latest subject
 	pending   int               // jobs of unconfirmed groups
-	confirmed []uint64          // not handed over yet
-	heard     time.Time         // last confirmation
-	upTo      time.Time         // latest send time among the confirmed
+	confirmed []uint64
+	heard     time.Time
+	upTo      time.Time // send time of the latest confirmed one
 	closed    bool
 	// closed, and nil again, when no acknowledgement is queued or unconfirmed
 	settled chan struct{}
 
 	wake    chan struct{}
-	news    chan struct{} // confirmed has grown
+	news    chan struct{}
 	stop    chan struct{}
-	ended   chan struct{} // confirmed grows no more
+	ended   chan struct{} // closed when confirmed is complete
 	running sync.WaitGroup
 }
 
-// group is sent together. It is pending until all of it is confirmed.
+// group is acknowledgements sent together, pending until all are confirmed.
 type group struct {
 	reply string
 	seqs  []uint64
-	left  int // unconfirmed
+	left  int
 	at    time.Time
 }
 
@@ -138,9 +138,9 @@ func (a *acks) leave(g *group) {
 	a.pending -= len(g.seqs)
 }
 
-// overdue returns the acknowledgements to send again, each alone: they must not delay each other.
-// The server confirms in order, so one is lost if a later one was confirmed, or if no job is.
-// Repeating by age alone would double a slow server's work.
+// overdue returns the acknowledgements to send again, each alone, because they must not delay each
+// other. The server confirms in order, so one is lost if a later one was confirmed, or if no job
+// is. Repeating by age alone would double a slow server's work.
 func (a *acks) overdue(now time.Time) (again []*group) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,7 +164,7 @@ func (a *acks) publish(g *group) {
 	}
 }
 
-// A status, such as "no responders", is no confirmation.
+// A status, such as "no responders", confirms nothing.
 func (a *acks) answered(m *nats.Msg) {
 	if m.Header.Get("Status") != "" {
 		return
@@ -233,8 +233,8 @@ func (a *acks) settle(ctx context.Context) {
 	}
 }
 
-// sendAll sends all unconfirmed acknowledgements again, for a consumer that may be gone. Groups get
-// new subjects, so that no acknowledgement is counted twice.
+// sendAll sends all unconfirmed acknowledgements again, for a consumer that may be gone. New
+// subjects prevent counting an acknowledgement twice.
 func (a *acks) sendAll() {
 	for _, g := range a.renew(time.Now()) {
 		a.publish(g)

@@ -64,8 +64,8 @@ func TestAcknowledgementsAreRepeated(t *testing.T) {
 	}
 }
 
-// Acknowledgements that a busy server has not reached are not sent again; those that it has passed
-// over are.
+// Only acknowledgements that the server has passed over are sent again, not those that it has not
+// reached.
 func TestSlowConfirmationsAreAwaited(t *testing.T) {
 	start := time.Now().Add(-time.Hour)
 	after := func(d time.Duration) time.Time { return start.Add(d) }
@@ -87,7 +87,7 @@ func TestSlowConfirmationsAreAwaited(t *testing.T) {
 		}
 	}
 	expectOverdue("at work", ackRepeat+time.Second)
-	a.answered(&nats.Msg{Subject: second.reply}) // sent at the same time as the first
+	a.answered(&nats.Msg{Subject: second.reply})
 	a.heard = after(ackRepeat + time.Second)
 	expectOverdue("at work still", ackRepeat+time.Second)
 	a.answered(&nats.Msg{Subject: third.reply})
@@ -115,7 +115,7 @@ func TestAGroupIsConfirmedAsAWhole(t *testing.T) {
 	a.answered(&nats.Msg{Subject: second.reply})
 	a.heard = sent
 	again := a.overdue(sent.Add(ackRepeat))
-	a.answered(&nats.Msg{Subject: second.reply}) // late
+	a.answered(&nats.Msg{Subject: second.reply})
 	if len(again) != 2 || a.takeConfirmed() != nil {
 		t.Fatalf("%d groups are sent again, want 2", len(again))
 	}
@@ -130,7 +130,7 @@ func TestAnAcknowledgementSentAgainCountsOnce(t *testing.T) {
 	former := a.enter([]uint64{1, 2}, time.Now())
 	a.answered(&nats.Msg{Subject: former.reply})
 	again := a.renew(time.Now())
-	a.answered(&nats.Msg{Subject: former.reply}) // the first one's, or the other's
+	a.answered(&nats.Msg{Subject: former.reply})
 	a.answered(&nats.Msg{Subject: again[0].reply})
 	if got := a.takeConfirmed(); got != nil || a.pending != 2 {
 		t.Errorf("confirmed %v, %d pending; want none, 2", got, a.pending)
@@ -175,7 +175,7 @@ func TestCloseFlushesAcknowledgements(t *testing.T) {
 	}
 	confirm(t, l, jobs)
 	u, err := l.Next(natstest.Context(t))
-	if err == nil && u.Swept { // may come last, because ready channels are selected in no order
+	if err == nil && u.Swept { // select picks ready channels at random
 		u, err = l.Next(natstest.Context(t))
 	}
 	if !errors.Is(err, ErrClosed) {

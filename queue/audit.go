@@ -24,13 +24,13 @@ type Change struct {
 	V int `json:"v,omitempty"`
 	// By is the client's name or the file's; empty: no access control.
 	By   string `json:"by,omitempty"`
-	From string `json:"from,omitempty"` // address
+	From string `json:"from,omitempty"`
 	What string `json:"what"`
 	// Key is nil for changes of a whole policy.
 	Policy string  `json:"policy"`
 	Key    *string `json:"key,omitempty"`
 	Job    string  `json:"job,omitempty"`
-	// Changed lists fields with their values before and after.
+	// Changed lists fields with their old and new values.
 	Changed []string `json:"changed,omitempty"`
 	Details []string `json:"details,omitempty"` // such as "removed 3"
 

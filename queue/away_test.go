@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-// TestOneOfThreeServersIsAway looks, while one server is down and after it came back, at how many
-// copies the streams have, and lists dead letters, which waits for servers that take over.
+// TestOneOfThreeServersIsAway checks the number of copies, and lists dead letters, while one of
+// three servers is down and after it came back.
 func TestOneOfThreeServersIsAway(t *testing.T) {
 	c := newCluster(t, false)
 	b := c.broker
@@ -39,7 +39,7 @@ func TestOneOfThreeServersIsAway(t *testing.T) {
 		waittest.Until(t, "the letters are listed", func() bool {
 			found, err := b.Letters("stripe").List(natstest.Context(t), 0, 10)
 			if errors.Is(err, nats.ErrNoResponders) {
-				t.Error(err) // and not that a leader is still being elected
+				t.Error(err)
 			}
 			return err == nil && len(found) == letters
 		})

@@ -33,8 +33,8 @@ type BacklogOptions struct {
 	Wake func()
 }
 
-// Backlog delivers a partition's jobs to the owner of one epoch: every stored job in order, then
-// new ones. It is safe for concurrent use.
+// Backlog delivers a partition's jobs to the owner of one epoch: stored jobs in order, then new
+// ones. It is safe for concurrent use.
 type Backlog struct {
 	b        *Broker
 	o        BacklogOptions
@@ -47,8 +47,8 @@ type Backlog struct {
 	strays   strays
 	filter   string // of the consumer; empty: everything
 	last     uint64 // sequence of the stream
-	held     uint64 // outstanding on the former consumer
-	has      uint64 // to be delivered by the new consumer, per the stream's leader
+	held     uint64 // jobs outstanding on the former consumer
+	has      uint64 // jobs of the new consumer, per the stream's leader
 	leader   string // of the stream; empty outside a cluster
 	lacks    []Lack
 	puller   *jsapi.Puller
@@ -69,8 +69,8 @@ type Backlog struct {
 }
 
 // OpenBacklog takes over a partition's deliveries: it replaces all consumers of the partition by
-// this epoch's, and the former owner's acknowledgements lose their effect. The same epoch can be
-// opened again. Errors: [ErrConflict] if a newer epoch has a consumer, [ErrNoStream], and
+// this epoch's, and former owners' acknowledgements lose their effect. The same epoch can be opened
+// again. Errors: [ErrConflict] if a newer epoch has a consumer, [ErrNoStream], and
 // [*ImmutableError] if the number of partitions differs.
 func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (l *Backlog, err error) {
 	defer annotate(&err, "open backlog %s.%d at epoch %d", o.Policy, o.Partition, o.Epoch)
@@ -114,15 +114,15 @@ func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlo
 }
 
 func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) error {
-	// The servers of a cluster learn of a subscription at different times.
+	// The servers of a cluster see a subscription at different times.
 	if l.o.Wake != nil && l.leader == "" && info.State.Msgs == 0 && len(info.Config.Subjects) > 0 {
 		if err := l.listen(info.Config.Subjects[0]); err != nil {
 			return jsapi.Translate(err)
 		}
 		l.rest.atOnce = true
 	}
-	// Listed first, because Done must recognize strays: acknowledging an undelivered message would
-	// make the consumer skip all earlier ones.
+	// Strays are listed first, because Done must recognize them: acknowledging an undelivered
+	// message makes the consumer skip all earlier ones.
 	astray, err := l.gather(ctx)
 	if err != nil {
 		return err
@@ -156,8 +156,8 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 	l.stop, l.cancel = background.Done(), cancel
 	puller.WakeIdle, puller.Received = true, l.received
 	if l.leader == "" {
-		// A single server loses no pulls, but its disk or garbage collector may delay it for
-		// seconds. It must not deliver everything again then.
+		// A single server loses no pulls, but its disk or garbage collector may stall it for
+		// seconds, in which it must not deliver everything again.
 		puller.Patience = jsapi.SweepPatience
 	}
 	l.puller = puller
@@ -171,20 +171,20 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 
 // Update is one event of a backlog. One field is set, or both Swept and Idle.
 type Update struct {
-	// Arrived holds up to 512 jobs in stream order. Pulling pauses until the next call of Next.
+	// Arrived holds up to 512 jobs in stream order. Pulling pauses until the next call.
 	Arrived []job.Arrived
 	// Stray holds malformed jobs stored outside all partitions.
 	Stray []job.Arrived
 	// Swept is set once, when every job stored up to Last has come.
 	Swept bool
-	// Confirmed holds the sequences of finished jobs removed from the stream.
+	// Confirmed holds the sequences of finished jobs that were removed from the stream.
 	Confirmed []uint64
 	// Idle is set after some seconds without jobs: call [Backlog.Rest], and Next again only after
 	// [BacklogOptions.Wake] and [Backlog.Resume].
 	Idle bool
 }
 
-// Next waits for the next update. A single goroutine must call it until the backlog is closed. It
+// Next waits for the next update; only one goroutine may call it, until the backlog is closed. It
 // returns an error once when deliveries may have been lost, and then only confirmations: open the
 // backlog again to get every job again. After Close it returns [ErrClosed].
 func (l *Backlog) Next(ctx context.Context) (Update, error) {
@@ -223,7 +223,7 @@ func (l *Backlog) report(u Update) bool {
 	return false
 }
 
-// Last is the stream's last sequence at the opening, per the stream's leader.
+// Last is the stream's last sequence at the opening.
 func (l *Backlog) Last() uint64 { return l.last }
 
 // Born distinguishes sequences of a recreated stream: it is the time of the stream's creation or,
@@ -339,9 +339,9 @@ func (l *Backlog) look(ctx context.Context) {
 	}
 }
 
-// Close stops pulling and waits up to 5 seconds for confirmations, after a break only until
-// acknowledgements are sent. The error gives the number of unconfirmed ones, whose jobs the next
-// owner gets again. The next owner deletes the consumer.
+// Close stops pulling and waits up to 5 seconds for confirmations, or after a break only until
+// acknowledgements are sent. The error has the number of unconfirmed ones: the next owner gets
+// their jobs again, and deletes the consumer.
 func (l *Backlog) Close(ctx context.Context) (err error) {
 	defer annotate(&err, "close backlog %s.%d", l.o.Policy, l.o.Partition)
 	ctx, cancel := context.WithTimeout(ctx, 5*l.b.js.Timeout/2)

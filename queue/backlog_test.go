@@ -73,7 +73,7 @@ func TestBacklogOfOnePartition(t *testing.T) {
 	}
 }
 
-// The server must not remove the consumer of an owner that does not pull for some time.
+// An owner that does not pull for some time must keep its consumer.
 func TestConsumerOfTheContract(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 4))
@@ -100,9 +100,8 @@ func TestConsumerOfTheContract(t *testing.T) {
 	}
 }
 
-// TestTakeoverHandsOverEverythingUnacknowledged: delete and create delivers all that is still
-// stored, in order, to the new owner alone, and the old owner's late acknowledgements have no
-// effect.
+// TestTakeoverHandsOverEverythingUnacknowledged checks that the new owner alone gets all stored
+// jobs, in order, and that late acknowledgements of the old one have no effect.
 func TestTakeoverHandsOverEverythingUnacknowledged(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
@@ -146,7 +145,6 @@ func TestTakeoverHandsOverEverythingUnacknowledged(t *testing.T) {
 			if n, err := b.Depth(ctx, "stripe"); err != nil || n != uint64(len(left)) {
 				t.Errorf("late acknowledgements left %d of %d jobs; %v", n, len(left), err)
 			}
-			// The new owner gets new jobs alone.
 			publish(t, b, "stripe", k, 1)
 			receive(t, next, 1)
 			for _, seq := range left {

@@ -36,8 +36,8 @@ func BenchmarkPublish(b *testing.B) {
 	})
 }
 
-// BenchmarkSyncAlways publishes from 64 goroutines, alternately with sync_interval: always and
-// without, to one server and to three replicas. The ratio is of the times.
+// BenchmarkSyncAlways publishes from 64 goroutines, alternately with and without sync_interval:
+// always, to one server and to three replicas. The ratio is of the times.
 func BenchmarkSyncAlways(b *testing.B) {
 	const rounds, publishers = 5, 64
 	publish := func(b *testing.B, p *Producer) {

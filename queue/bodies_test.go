@@ -152,7 +152,6 @@ func TestBodiesOfUnknownJobsAreAnError(t *testing.T) {
 	}
 }
 
-// More is stored than may wait in memory, the reader is slow, and no delivery is lost.
 func TestSlowReaderPausesPulling(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100_000, 1))

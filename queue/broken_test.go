@@ -38,7 +38,6 @@ func TestBacklogBreaks(t *testing.T) {
 			}
 		},
 		"somebody else takes a delivery": func(t *testing.T, b *Broker, _ *nats.Conn) {
-			// The consumer has delivered it to another subscriber.
 			thief, err := b.nc.SubscribeSync(b.nc.NewInbox())
 			if err != nil {
 				t.Fatal(err)
@@ -82,7 +81,6 @@ func TestLostTailIsNoticed(t *testing.T) {
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
 	publish(t, b, "stripe", "a", 3)
 	receive(t, l, 3)
-	// Another subscriber's pull takes the next job.
 	thief, err := b.nc.SubscribeSync(b.nc.NewInbox())
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +121,6 @@ func TestAnOutgrownBacklogTurnsBodiesOff(t *testing.T) {
 	})
 }
 
-// The owner must reopen its backlog after a reconnect, which loses no jobs.
 func TestMemoryConsumerIsGoneAfterARestart(t *testing.T) {
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})

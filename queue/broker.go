@@ -53,14 +53,14 @@ type Broker struct {
 	chronicle chronicle
 	minutes   minutes
 
-	discarding sync.Map // by policy, a channel of capacity 1 held while letters are discarded
+	discarding sync.Map // by policy: a lock while letters are discarded
 
 	surveyed atomic.Pointer[survey] // nil before the first Ration
 	refusal  atomic.Pointer[error]
 }
 
-// Refuse makes every Publish fail at once with [ErrStorage], until it is called with nil: JetStream
-// does not answer when it cannot write.
+// Refuse makes every Publish fail at once with [ErrStorage], until called with nil: JetStream does
+// not answer when it cannot write.
 func (b *Broker) Refuse(reason error) {
 	if reason == nil {
 		b.refusal.Store(nil)
@@ -71,7 +71,7 @@ func (b *Broker) Refuse(reason error) {
 }
 
 // NewBroker does no I/O. The connection should reconnect without limit and ping every few seconds.
-// Its Timeout, 2 s by default, bounds each request to JetStream.
+// Its Timeout, 2 s by default, bounds requests to JetStream.
 func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	names, err := NewNames(o.Prefix)
 	if err != nil {
@@ -162,7 +162,7 @@ func (b *Broker) Setup(ctx context.Context) error {
 
 const metaPartitions = "penstock.partitions"
 
-// atLeast compares versions such as "2.15.2-RC.1"; an unreadable one is older.
+// atLeast compares versions such as "2.15.2-RC.1"; unreadable ones are older.
 func atLeast(have, want string) bool {
 	h, w := versionNumbers(have), versionNumbers(want)
 	return slices.Compare(h[:], w[:]) >= 0

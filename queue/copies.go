@@ -25,7 +25,7 @@ import (
 
 var errBeginsLate = errors.New("the consumer begins after the first job of the stream")
 
-// Lack reports a server whose copy of a stream lacks jobs that another one has.
+// Lack reports a server whose copy of a stream lacks another copy's jobs.
 type Lack struct {
 	Server string
 	Jobs   uint64 // at least
@@ -43,7 +43,7 @@ func (l *Backlog) lack(server string, jobs uint64) {
 	l.lacks = append(l.lacks, Lack{server, jobs})
 }
 
-// outstanding returns the number of jobs that a consumer has not seen acknowledged; 0: unknown.
+// outstanding returns the number of unacknowledged jobs of a consumer; 0: unknown.
 func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 	ctx, cancel := context.WithTimeout(ctx, leadPatience)
 	defer cancel()
@@ -61,8 +61,8 @@ func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 	}
 }
 
-// whole checks that the new consumer begins with the first job of the stream, according to the
-// server that now leads both. Its first leader may be ahead briefly.
+// whole checks that the new consumer begins with the stream's first job, according to the server
+// that now leads both. Its first leader may be ahead briefly.
 func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first string) error {
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	info, err := l.consumerInfo(ctx, consumer)
@@ -91,7 +91,7 @@ func beginsLate(stream jetstream.StreamState, consumer jetstream.ConsumerInfo) b
 }
 
 // passOver moves the stream's leadership until a server has all jobs that the former consumer waits
-// for. If no server has, the jobs were acknowledged just before, and the server with the most jobs
+// for. If no server has, they were acknowledged just before, and the server with the most jobs
 // stays.
 func (l *Backlog) passOver(ctx context.Context, cluster *jetstream.ClusterInfo) error {
 	if cluster == nil {
@@ -142,8 +142,8 @@ const (
 )
 
 // lead makes the stream's leader lead the new consumer. JetStream may elect a server that has just
-// restarted and delivers its old state for some seconds (seen on three nodes: 10,000 came of 35,000
-// stored, half of them gone).
+// restarted and delivers its old state for some seconds (on three nodes it delivered 10,000 of
+// 35,000 stored jobs, half of them already gone).
 func (l *Backlog) lead(ctx context.Context, leader string) error {
 	if leader == "" {
 		return nil
@@ -153,7 +153,6 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 	defer cancel()
 	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	for {
-		// The server that answers leads the stream after the consumer was created.
 		info, err := l.b.js.StreamInfo(ctx, l.stream, "")
 		if err != nil {
 			return err

@@ -75,7 +75,7 @@ func TestAConsumerThatBeginsLateIsKnown(t *testing.T) {
 	}
 }
 
-// On a busy machine the answer may be late. Without it, a copy that lacks jobs would be accepted.
+// A late answer is awaited: without it, a copy that lacks jobs would be accepted.
 func TestTheStateOfAFormerConsumerIsRetried(t *testing.T) {
 	t.Parallel()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true})
@@ -115,7 +115,7 @@ func TestTheStateOfAFormerConsumerIsRetried(t *testing.T) {
 }
 
 // A server that was down catches up with deletions, is killed and restarts; its copy then lacks
-// jobs that wait elsewhere. All jobs are still delivered, whichever server leads. An old job waits
+// jobs of the other copies. All jobs are still delivered, whichever server leads. An old job waits
 // at the front of a full bucket, like one of low priority. Syncing each write does not prevent it.
 func TestJobsOutliveACopyThatLacksThem(t *testing.T) {
 	c := newCluster(t, true)

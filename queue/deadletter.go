@@ -50,11 +50,11 @@ type DeadLetter struct {
 	Reason    string
 	Error     string // cut to 4 KiB
 	Attempts  int
-	// IdempotencyKey is that of the job's runs, kept for a replay.
+	// IdempotencyKey is the key of the job's runs, kept for a replay.
 	IdempotencyKey string
 	Header         nats.Header // without the server's own
 	Body           []byte
-	// no body is kept, so the letter cannot be replayed
+	// without a body the letter cannot be replayed
 	Bodyless bool
 }
 
@@ -67,8 +67,8 @@ type StoredLetter struct {
 
 const bodyLeftOut = "left-out"
 
-// The stream refuses a letter beyond its bound in bytes, so that Bury discards the oldest letters
-// and can count them.
+// The stream refuses a letter beyond its bound in bytes: Bury discards the oldest letters, and
+// counts them.
 func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
 	return b.recordConfig(b.names.DeadStream(policy), b.names.Dead(policy, ">"),
 		"jobs of policy "+policy+" that will not be tried again", jetstream.StreamConfig{
@@ -85,10 +85,10 @@ func (b *Broker) recordConfig(name, subject, holds string,
 	return c
 }
 
-// Bury stores a dead letter and the job's end (see [Results]); only then may the job be
-// acknowledged. Repeat it on any error: within 10 minutes that stores no second letter. Without
-// room, it discards the policy's oldest letters and returns their number. A letter that is too
-// large is stored without its body.
+// Bury stores a dead letter and the job's end (see [Results]); acknowledge the job only afterwards.
+// Repeat it on any error: within 10 minutes that stores no second letter. Without room, it discards
+// the policy's oldest letters and returns their number. A letter that is too large is stored
+// without its body.
 func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
 	m := b.deadMessage(d)
 	for nothing := 0; ; {
@@ -96,7 +96,7 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			err = b.createMissing(ctx, d.Policy, b.deadConfig(d.Policy))
-		case errors.Is(err, ErrStreamFull) && nothing < 8: // others take room, too
+		case errors.Is(err, ErrStreamFull) && nothing < 8: // other callers take the room, too
 			var n uint64
 			n, err = b.discardOldest(ctx, d.Policy, uint64(m.Size())+letterOverhead)
 			if discarded += n; n == 0 {
@@ -143,7 +143,7 @@ func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 	} else {
 		m.Data = d.Body
 	}
-	// A recreated stream counts from 1 again: the time distinguishes two jobs.
+	// A recreated stream counts from 1 again.
 	m.Header.Set(jetstream.MsgIDHeader,
 		d.Policy+"/"+seq+"/"+strconv.FormatInt(d.Stored.UnixNano(), 36))
 	return m
@@ -185,8 +185,8 @@ func (b *Broker) createMissing(ctx context.Context, policy string,
 	return err
 }
 
-// discardOldest makes room for a letter of that size, at least an eighth of the bound.
-// [ErrTooLarge] means that the letter can never fit.
+// discardOldest makes room for a letter of that size, at least an eighth of the bound. It returns
+// [ErrTooLarge] if the letter can never fit.
 func (b *Broker) discardOldest(ctx context.Context, policy string,
 	bytes uint64) (discarded uint64, err error) {
 	// One at a time: most callers find room afterwards.

@@ -69,7 +69,7 @@ func TestBury(t *testing.T) {
 	}
 }
 
-// TestBuryALargestJob: whatever was accepted fits as a dead letter, too.
+// TestBuryALargestJob checks that every accepted job fits as a dead letter, too.
 func TestBuryALargestJob(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
@@ -77,7 +77,6 @@ func TestBuryALargestJob(t *testing.T) {
 	ack, err := request(t, b.nc, b.names.Jobs("stripe", k),
 		strings.Repeat("x", embedded.MaxPayload-headroom-1), nil)
 	if err != nil {
-		// The stream counts the header's bytes too, and there are none.
 		t.Fatal(err)
 	}
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})

@@ -11,8 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Depth returns the number of jobs (waiting, backing off and running) of a policy, or
-// [ErrNoStream].
+// Depth returns the number of waiting, backing off and running jobs of a policy, or [ErrNoStream].
 func (b *Broker) Depth(ctx context.Context, policy string) (jobs uint64, err error) {
 	defer annotate(&err, "depth of policy %s", policy)
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
@@ -35,7 +34,7 @@ func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
 	return depths, nil
 }
 
-// Depths returns the number of jobs in each nonempty bucket. It reads one name per bucket: do not
+// Depths returns the number of jobs of each nonempty bucket. It reads one name per bucket: do not
 // call it in loops.
 func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), allSubjects)
@@ -67,8 +66,8 @@ func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 type Stream struct {
 	Name       string
 	Jobs       uint64
-	Partitions string // in its metadata
-	Last       uint64 // sequence of the last job stored
+	Partitions string
+	Last       uint64 // last stored sequence
 }
 
 func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {

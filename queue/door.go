@@ -92,7 +92,7 @@ func (e *PolicyInUseError) Error() string {
 }
 
 // CloseQueue closes the door of a policy's queue and calls mark, which records that the policy
-// ends; if mark fails, it opens the door again. If the queue holds jobs, it fails with
+// ends; if mark fails, it opens the door again. If the queue holds jobs, it returns
 // [*PolicyInUseError], unless even is set because the caller drops them.
 func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 	mark func(context.Context) error) error {
@@ -128,8 +128,8 @@ func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 	})
 }
 
-// Retire closes the door of a policy's stream, and deletes it when it is empty; waiting jobs still
-// run. Call it until it returns true: the stream is gone.
+// Retire closes the door of a policy's stream, whose jobs still run, and deletes it once empty.
+// Call it until it returns true: the stream is gone.
 func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {
 	defer annotate(&err, "retire policy %s", name)
 	b.sees(name, jetstream.StreamConfig{})

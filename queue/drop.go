@@ -11,8 +11,8 @@ import (
 const dropsAtOnce = 500
 
 // DropBucket removes the jobs of a bucket, without dead letters, in a partition without an owner;
-// an owner is asked by [job.OpPurge]. It returns the number removed before the context ended, which
-// is an error only if it is 0.
+// ask an owner by [job.OpPurge]. It returns the number removed before the context ended, which is
+// an error only if it is 0.
 func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	k job.Key) (removed int, err error) {
 	defer annotate(&err, "drop bucket %s.%s", policy, k)

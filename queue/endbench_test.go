@@ -12,9 +12,9 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// BenchmarkEnd reads b.N jobs in order and removes each from its stream, alternately by
-// acknowledgements on a work queue, as backlogs do, and by deleting messages from a stream with
-// limits retention. The ratio is of the jobs per second.
+// BenchmarkEnd reads b.N jobs in order and removes each, alternately by acknowledgements on a work
+// queue, as backlogs do, and by deletion from a stream with limits retention. The ratio is of the
+// jobs per second.
 func BenchmarkEnd(b *testing.B) {
 	for _, servers := range []int{1, 3} {
 		b.Run(fmt.Sprint("servers=", servers), func(b *testing.B) {

@@ -26,22 +26,22 @@ var (
 	// ErrConflict: unexpected revision, or a newer epoch owns the partition.
 	ErrConflict = jsapi.ErrConflict
 	ErrNotFound = jsapi.ErrNotFound
-	// ErrUnavailable: no answer came in time. The request may have been carried out.
+	// ErrUnavailable: no answer in time. The request may have been carried out.
 	ErrUnavailable = jsapi.ErrUnavailable
-	// ErrNotSent is in the chain of an ErrUnavailable if the request was not sent.
+	// ErrNotSent is wrapped by an ErrUnavailable if the request was not sent.
 	ErrNotSent = errors.New("not sent")
 	// ErrOtherPayload: the Idempotency-Key was used with a different payload.
 	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another payload")
 	ErrClosed       = errors.New("backlog closed")
 )
 
-// CapacityInUseError refuses to lower a capacity below a bucket's depth: JetStream would delete the
-// oldest jobs.
+// CapacityInUseError refuses a capacity below a bucket's depth: JetStream would delete the oldest
+// jobs.
 type CapacityInUseError struct {
 	Policy   string
 	Key      job.Key
 	Depth    uint64
-	Capacity int64 // that was requested
+	Capacity int64 // the requested one
 }
 
 func (e *CapacityInUseError) Error() string {

@@ -22,7 +22,7 @@ const (
 	EventProgress  = "progress" // of a running attempt
 	EventDone      = "done"
 	EventFailed    = "failed"    // an attempt failed; there may be more
-	EventThrottled = "throttled" // the target asked for a pause; no attempt was counted
+	EventThrottled = "throttled" // the target asked for a pause; not an attempt
 	EventDead      = "dead"
 	EventCancelled = "cancelled" // by an operator
 
@@ -30,7 +30,6 @@ const (
 	EventBreakerOpened = "breaker_opened"
 	EventBreakerClosed = "breaker_closed"
 
-	// EventAdapted: the bucket lowered its rate after a throttle.
 	EventAdapted = "adapted"
 
 	// A tick of a schedule met a full bucket and will be retried; a tick was dropped, for this
@@ -47,8 +46,8 @@ const (
 
 // Types that are not published, for metrics and logs.
 const (
-	// EventReturned: an assigned job returned to its queue, without an attempt. Name: rate (its
-	// slot was gone), lease (expired) or order (an earlier job returned).
+	// EventReturned: an assigned job returned to its queue, without an attempt, for the reason
+	// Name: rate (its slot was gone), lease (expired) or order (an earlier job returned).
 	EventReturned = "returned"
 	// EventUncounted: a run ended without an attempt. Name: returned (before the start) or
 	// uncounted (interrupted, or its remote worker left).
@@ -87,8 +86,8 @@ const (
 	EventAdmitted = "admitted"
 	// EventChecked: Value is 1 if a check was allowed.
 	EventChecked = "checked"
-	// EventShadowed: the shadow limit Name decided at the door. Value is 1 if it would have refused
-	// or delayed the request, For this long.
+	// EventShadowed: the shadow limit Name was checked for a request. Value is 1 if it would have
+	// refused the request, or delayed it For this long.
 	EventShadowed = "shadowed"
 	// EventTicked: a schedule's tick was submitted, refused or missed: Name.
 	EventTicked = "ticked"
@@ -148,9 +147,9 @@ func Whether(is bool) int64 {
 }
 
 // Event is mostly a step of a job. [EventTypes] are published on penstock.event.<policy>.<key>, in
-// core NATS: only listeners get them, and a crash may lose some. For counts use metrics. Above
-// 1,000 events a second of one policy, a process omits the rest while there is no listener, and
-// notices one within half a second.
+// core NATS: only listeners get them, and a crash may lose some, so use metrics for counts. Above
+// 1,000 events a second of one policy, a process omits the rest without a listener, and notices a
+// new one within half a second.
 type Event struct {
 	V    int     `json:"v"`
 	Type string  `json:"type"`
@@ -158,9 +157,9 @@ type Event struct {
 	Key  job.Key `json:"key"`
 	// Tags are missing if the publisher no longer has the job's headers.
 	Tags       []string `json:"tags,omitempty"`
-	Attempt    int      `json:"attempt,omitempty"`     // 1 is the first
-	WaitMS     int64    `json:"wait_ms,omitempty"`     // started: since the job was accepted
-	DurationMS int64    `json:"duration_ms,omitempty"` // of the attempt
+	Attempt    int      `json:"attempt,omitempty"` // 1 is the first
+	WaitMS     int64    `json:"wait_ms,omitempty"` // started: since the job was accepted
+	DurationMS int64    `json:"duration_ms,omitempty"`
 	Reason     string   `json:"reason,omitempty"`
 	Error      string   `json:"error,omitempty"`
 	Progress   string   `json:"progress,omitempty"`
@@ -171,8 +170,8 @@ type Event struct {
 	// All: the breaker covers all buckets of the policy in this drainer.
 	All bool `json:"all,omitempty"`
 
-	// At is the time of the last check before a start, by the drainer's clock, Cost and Costs are
-	// the start's unless 1, Used are the attempt's.
+	// At is when a start was last checked, by the drainer's clock. Cost and Costs are the start's
+	// unless 1, Used the attempt's.
 	At    time.Time        `json:"at,omitzero"`
 	Cost  int64            `json:"cost,omitempty"`
 	Costs map[string]int64 `json:"costs,omitempty"`
@@ -207,21 +206,21 @@ func (n Names) Event(policy string, k job.Key) string {
 // the server refuses at once without a subscriber.
 type events struct {
 	once    sync.Once
-	inbox   string // a policy's name follows
+	inbox   string // prefix of a policy's name
 	process string
 	mu      sync.Mutex
 	gates   map[string]*gate
 }
 
 type gate struct {
-	since  time.Time // start of the period
-	told   int       // events in it
-	denied bool      // the server reported no listener in this period
-	nobody bool      // per the server's latest report
+	since  time.Time
+	told   int
+	denied bool // no listener was reported in this period
+	nobody bool // per the server's latest report
 
-	telling sync.Mutex // publishes events in the order of their numbers
-	number  uint64     // of the last event
-	minute  minute     // counts since the last stored minute
+	telling sync.Mutex // held to publish in order
+	number  uint64
+	minute  minute // counts since the last stored minute
 }
 
 const (

@@ -25,13 +25,13 @@ func TestEventsWithoutListenersAreNotSent(t *testing.T) {
 	for _, step := range []struct {
 		at        time.Duration
 		published int
-		denied    bool // the server reports no listeners
+		denied    bool
 	}{
-		{0, 1000, true},              // not known yet
+		{0, 1000, true},
 		{gatePeriod, gateFree, true}, // without a listener
-		// a listener that is noticed after the period
+		// noticed after the period
 		{2 * gatePeriod, gateFree, false},
-		{3 * gatePeriod, 1000, false},                // all of it
+		{3 * gatePeriod, 1000, false},
 		{4 * gatePeriod, 1000, true},                 // it left
 		{5 * gatePeriod, gateFree, true},             // noticed in the next period
 		{6*gatePeriod + time.Second, 1000, true},     // a listener may have come in the pause

@@ -22,7 +22,6 @@ var stripe = policy.Policy{
 	Partitions: 1,
 }
 
-// A broker creates the streams, and counts the waiting jobs.
 func ExampleNewBroker() {
 	server, err := embedded.Start(embedded.Options{})
 	if err != nil {
@@ -117,7 +116,7 @@ func ExampleBroker_NewProducer() {
 	for finished := 0; finished < 2; {
 		next, err := backlog.Next(ctx)
 		if err != nil {
-			log.Fatal(err) // the owner would open the backlog again
+			log.Fatal(err) // an owner would open the backlog again
 		}
 		for _, job := range next.Arrived {
 			fmt.Println("finished", job.Seq, job.Key.Raw(), string(job.Body))

@@ -63,7 +63,7 @@ func isASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 })
 }
 
-// A path stays below its base URL, even if it is unescaped several times.
+// A path stays below its base URL, even if unescaped several times.
 func FuzzParsePath(f *testing.F) {
 	for _, seed := range []string{"/", "/a//b?c=/..", "/%2e%2E/x", "/a%2f../x", "//host", "///a",
 		"/\\host", "/..%5cx", "/a/..;/b", "/%00", "/%252e%252e/",
@@ -83,7 +83,6 @@ func FuzzParsePath(f *testing.F) {
 			t.Fatalf("%q is written as %q, which is %v, %v", value, path.EscapedPath(), again, err)
 		}
 		for seen, more := path.EscapedPath(), 3; more > 0; more-- {
-			// as it is, and as unescaped once and twice
 			for _, segment := range strings.FieldsFunc(seen, func(r rune) bool {
 				return r == '/' || r == '\\'
 			}) {
@@ -101,7 +100,7 @@ func FuzzParsePath(f *testing.F) {
 	})
 }
 
-// stable decodes data as a T, if possible, and fails unless the value round-trips.
+// stable decodes data, if possible, and fails unless the value round-trips.
 func stable[T any](t *testing.T, data []byte) (value T, ok bool) {
 	t.Helper()
 	if json.Unmarshal(data, &value) != nil {
@@ -186,7 +185,7 @@ func FuzzServersHeaders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, publishers string) {
 		for line := range strings.Lines(publishers) {
 			if strings.TrimRight(line, "\r\n") == "" {
-				// clients read the block up to here, and use only the body
+				// clients use only the body
 				return
 			}
 		}

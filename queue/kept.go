@@ -12,7 +12,7 @@ import (
 // Kept lists the installation's streams in the order of a backup, which takes each at its own
 // instant:
 //
-//   - first, knowledge about jobs: owners, checkpoints, attempts, ends. Newer than the queues, it
+//   - first, records of jobs: owners, checkpoints, attempts, ends. Newer than the queues, it
 //     could refer to jobs that the queues lack, or to others with the same numbers after the
 //     restore;
 //   - then schedules with their ticks: a tick that becomes a job meanwhile is in both, and its

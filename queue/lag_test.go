@@ -109,7 +109,7 @@ func (c *cluster) follower(stream string) int {
 }
 
 // TestAServerThatCameBackShowsNoOldState opens backlogs while a server catches up with added and
-// deleted jobs. Until the end of a sweep a backlog delivers exactly the stored jobs.
+// deleted jobs, and checks that each sweep delivers exactly the stored jobs.
 func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 	c := newCluster(t, false)
 	b := c.broker
@@ -120,7 +120,7 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 		t.Helper()
 		for i := range n {
 			var err error
-			if i%1000 == 999 { // at most as fast as they are stored
+			if i%1000 == 999 {
 				_, err = request(t, b.nc, b.names.Jobs("stripe", key), string(body), nil)
 			} else {
 				err = b.nc.Publish(b.names.Jobs("stripe", key), body)
@@ -152,7 +152,7 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 	write("other", string(body), 0, 500)
 	fill("stays", many)
 	var info *jetstream.StreamInfo
-	answered := func(ask func() error) { // three servers on a busy machine may have no leader
+	answered := func(ask func() error) {
 		t.Helper()
 		waittest.Until(t, "a leader answers", func() bool {
 			err := ask()

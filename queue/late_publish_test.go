@@ -16,8 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// detour dials connections whose bytes can be held, as when the server stalls and the client
-// reconnects to another one.
+// detour dials connections whose bytes can be held, as when a server stalls.
 type detour struct {
 	mu    sync.Mutex
 	last  net.Conn
@@ -70,13 +69,13 @@ func (c *detoured) Close() error {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	if c.d.held && c.d.last == c.Conn {
-		return c.Conn.SetReadDeadline(time.Unix(1, 0)) // the client is gone, its bytes are not
+		return c.Conn.SetReadDeadline(time.Unix(1, 0)) // the bytes outlive the client
 	}
 	return c.Conn.Close()
 }
 
-// A server stalled with the publish in its socket; the client went to another one, where the bucket
-// was full; then a place became free, and the first publish was read.
+// A server stalls with the publish in its socket; the client's next server has a full bucket; then
+// a place becomes free, and the first publish is read.
 func TestAFullBucketIsUncertainAfterAnUnansweredAttempt(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})

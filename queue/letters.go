@@ -24,7 +24,6 @@ type Letters struct {
 	policy string
 }
 
-// Letters returns the dead letters of a policy, which may not exist.
 func (b *Broker) Letters(policy string) Letters { return Letters{b, policy} }
 
 type LetterCount struct {
@@ -57,7 +56,7 @@ const maxLetters = 10_000
 const lettersEvery = 50 * time.Millisecond
 
 // List returns, in order and without bodies, up to limit (at most 10,000) letters with an ID above
-// after. While the stream has no leader it tries again until ctx ends, or for 2 s.
+// after. Without a leader of the stream it tries again until ctx ends, or for 2 s.
 func (l Letters) List(ctx context.Context, after uint64, limit int) (s []StoredLetter, err error) {
 	defer annotate(&err, "dead letters of %s", l.policy)
 	return l.list(ctx, "", after, min(limit, maxLetters))
@@ -106,7 +105,6 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 
 func (b *Broker) someLetters(ctx context.Context, stream, subject string, after uint64,
 	limit int) ([]StoredLetter, error) {
-	// a stopped leader does not answer
 	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
@@ -127,7 +125,7 @@ func (b *Broker) someLetters(ctx context.Context, stream, subject string, after 
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.js.Timeout/4)
 		defer cancel()
-		// otherwise the server does after some seconds
+		// or the server does after some seconds
 		_ = b.js.DeleteConsumer(ctx, info.Stream, info.Name)
 	}()
 	want := min(uint64(limit), info.NumPending)
@@ -202,14 +200,13 @@ func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error
 		return true, nil
 	}
 	if _, readErr := l.b.messageBySeq(ctx, stream, id); errors.Is(readErr, ErrNotFound) {
-		// A refusal means that another caller deleted it. Without an answer it was probably this
-		// one.
+		// A refusal means that another caller deleted it; without an answer, this one probably did.
 		return !jsapi.IsRefusal(err), nil
 	}
 	return false, fmt.Errorf("delete dead letter %d: %w", id, err)
 }
 
-// Discarded returns how many letters ever made room for newer ones.
+// Discarded returns the total number of letters that made room for newer ones.
 func (l Letters) Discarded(ctx context.Context) (discarded uint64, err error) {
 	defer annotate(&err, "dead letters of %s", l.policy)
 	stream, err := l.stream()
@@ -239,7 +236,7 @@ func (l Letters) stream() (string, error) {
 	return l.b.names.DeadStream(l.policy), nil
 }
 
-// DeadLetterFilter selects dead letters that match every field, all if it is zero.
+// DeadLetterFilter selects dead letters that match every field.
 type DeadLetterFilter struct {
 	Keyed         bool // only the bucket Key
 	Key           job.Key
@@ -253,7 +250,7 @@ func (s DeadLetterFilter) has(l StoredLetter) bool {
 		!l.Buried.Before(s.Since) && (s.Before.IsZero() || l.Buried.Before(s.Before))
 }
 
-// each calls do for the selected letters that exist now, in order, a page at a time.
+// each calls do for the selected letters that exist now, in order, in pages.
 func (l Letters) each(ctx context.Context, some DeadLetterFilter,
 	do func(StoredLetter) error) error {
 	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
@@ -288,7 +285,7 @@ func (l Letters) each(ctx context.Context, some DeadLetterFilter,
 	return nil
 }
 
-// DiscardSome deletes the selected letters, and returns the number deleted, also after an error. A
+// DiscardSome deletes the selected letters, and returns their number, also after an error. A
 // selection by ID, or of all, goes at once.
 func (l Letters) DiscardSome(ctx context.Context,
 	some DeadLetterFilter) (discarded uint64, err error) {

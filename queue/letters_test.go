@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// bury stores a dead letter and returns its id.
 func bury(t *testing.T, b *Broker, d DeadLetter) uint64 {
 	t.Helper()
 	if d.Stored.IsZero() {
@@ -212,7 +211,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("replayed twice: %v", err)
 	}
 
-	// An answer that was lost: the letter is still there, and the job stored.
+	// The answer is lost: the letter remains, and the job is stored.
 	second := bury(t, b,
 		DeadLetter{Policy: "stripe", Key: k, Seq: 2, Reason: "attempts", Header: nats.Header{
 			"Penstock-Deadline": {"1h"}}})
@@ -235,7 +234,6 @@ func TestReplay(t *testing.T) {
 		t.Errorf("stored %+v", all)
 	}
 
-	// The bound holds, and nothing is lost by it.
 	third := bury(t, b, DeadLetter{Policy: "stripe", Key: k, Seq: 3, Reason: "attempts"})
 	if _, err := p.Replay(ctx, "stripe", third); !errors.Is(err, ErrFull) {
 		t.Errorf("into a full bucket: %v", err)
@@ -364,7 +362,7 @@ func TestStoredJob(t *testing.T) {
 	}
 }
 
-// A stream may have no leader for seconds, shorter than a request's deadline.
+// A stream may have no leader for some seconds, longer than a request's timeout.
 func TestLettersAreLookedForUntilTheCallersDeadline(t *testing.T) {
 	server := natstest.Start(t, embedded.Options{})
 	b := brokerOver(t, natstest.Connect(t, server))

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Keys once had no delimiter, and the second of these jobs was taken for a repeat of the first, and
-// never ran.
+// Without a delimiter after the key, the second of these jobs was once taken for a repeat of the
+// first, and never ran.
 func TestTwoTenantsNeverShareAMessageID(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("slow", 10, 8))
@@ -28,7 +28,6 @@ func TestTwoTenantsNeverShareAMessageID(t *testing.T) {
 	}
 }
 
-// A key in the form of another's hash once had its message id.
 func TestTheHashOfAnIdempotencyKeyCannotBeForged(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	sum := sha256.Sum256([]byte(long))
@@ -38,8 +37,8 @@ func TestTheHashOfAnIdempotencyKeyCannotBeForged(t *testing.T) {
 	}
 }
 
-// Message ids are distinct for different pairs of bucket and Idempotency-Key, differ from replays'
-// and chained jobs', and are valid header values.
+// Message ids of different pairs of bucket and Idempotency-Key differ from each other, from
+// replays' and from chained jobs', and are valid header values.
 func FuzzMessageIDsBelongToOneJob(f *testing.F) {
 	f.Add("tenant", "b/order-1", "tenant/b", "order-1")
 	f.Add("a", " b", "a b", "b")

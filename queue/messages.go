@@ -33,11 +33,11 @@ func (b *Broker) bucket(policy string, partition int, k job.Key) (string, error)
 // JobFilter selects a bucket's jobs, or all of a policy.
 type JobFilter struct {
 	Key       job.Key // empty: all
-	Partition int     // of the bucket
+	Partition int
 }
 
-// StoredJobs reads up to n jobs in stream order from a sequence on: fewer if their bodies are
-// large, but at least one if there is one.
+// StoredJobs reads up to n jobs in stream order, starting at a sequence; fewer if their bodies are
+// large, but at least one if any exists.
 func (b *Broker) StoredJobs(ctx context.Context, policy string, w JobFilter, from uint64,
 	n int) (found []job.Arrived, err error) {
 	defer annotate(&err, "jobs of %s", policy)
@@ -103,7 +103,7 @@ func (b *Broker) purge(ctx context.Context, stream, filter string,
 	return answer.Purged, err
 }
 
-// headerNATSStatus marks a server's status message, which a client must not see in a job.
+// headerNATSStatus marks a server's status message; clients must not see it in a job.
 const headerNATSStatus = "Status"
 
 // headerSize is the size of a body that the server left out.
@@ -135,8 +135,8 @@ func (b *Broker) arrived(m jsapi.Message, lean bool) job.Arrived {
 	return a
 }
 
-// Bodies reads jobs with their bodies, in the order of seqs. Jobs that have left the stream are
-// omitted.
+// Bodies reads jobs with their bodies, in the order of seqs, and omits jobs that have left the
+// stream.
 func (l *Backlog) Bodies(ctx context.Context, seqs []uint64) (found []job.Arrived, err error) {
 	read, err := l.b.js.Directs(ctx, l.stream, seqs)
 	if err != nil {

@@ -129,7 +129,7 @@ func (b *Broker) keepMinute(ctx context.Context, policy string, m minute) error 
 		jetstream.StreamConfig{MaxAge: minutesKept, MaxMsgs: mostMinutes}))
 }
 
-// record stores a record in a stream that discards old ones and is created if missing.
+// record stores a record in a stream that discards old ones, and creates the stream if needed.
 func (b *Broker) record(ctx context.Context, subject string, body []byte,
 	stream jetstream.StreamConfig) error {
 

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// Counts of several processes are added, minute by minute, with and without listeners of events; of
-// depths the maximum counts.
+// Counts of several processes are added per minute, with and without listeners of events; of depths
+// the maximum counts.
 func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 	ctx := natstest.Context(t)
 	a := newBroker(t)
@@ -63,7 +63,6 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkTell measures an event without listeners, with its counts.
 func BenchmarkTell(b *testing.B) {
 	broker := newBroker(b)
 	for b.Loop() {

@@ -8,17 +8,16 @@ import (
 )
 
 const (
-	// After this many unanswered attempts in a row publishes to a stream fail fast.
+	// After this many consecutive unanswered attempts, publishes to a stream fail fast.
 	unansweredAttempts = 5
-	// probeEvery is the interval of probes while they do.
-	probeEvery   = time.Second
-	probeTimeout = time.Second
+	probeEvery         = time.Second
+	probeTimeout       = time.Second
 	// linkPatience is how long publishes wait for a lost connection.
 	linkPatience = 250 * time.Millisecond
 )
 
 // outages makes publishes fail fast while the connection, or JetStream for a policy's stream, does
-// not answer. A nil outages never does.
+// not answer; nil disables it.
 type outages struct {
 	b *Broker
 
@@ -30,7 +29,7 @@ type outages struct {
 }
 
 type streamOutage struct {
-	failures int // in a row
+	failures int
 	open     bool
 	probe    time.Time // next probe, while open
 }

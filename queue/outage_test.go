@@ -17,8 +17,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// Unanswered attempts stop publishes to their policy's stream only; then one publish a second
-// checks if it answers again.
+// Unanswered attempts stop publishes to their stream only; then one publish a second checks if it
+// answers again.
 func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -31,7 +31,7 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, b, paced("well", 100, 1))
-	// A subscriber takes the stream's jobs and does not answer, like a stalled server.
+	// The subscriber takes the stream's jobs without an answer, like a stalled server.
 	var mu sync.Mutex
 	heard, answer := 0, false
 	if _, err := nc.Subscribe("penstock.jobs.ill.>", func(m *nats.Msg) {
@@ -83,7 +83,7 @@ func TestAKnownOutageOfJetStreamFailsFastAndOneProbeEndsIt(t *testing.T) {
 		_, err := p.Publish(natstest.Context(t), ill)
 		return err == nil
 	})
-	for range 3 { // one probe suffices
+	for range 3 {
 		if _, err := p.Publish(natstest.Context(t), ill); err != nil {
 			t.Errorf("after the outage: %v", err)
 		}
@@ -107,7 +107,7 @@ func TestAPublishWithoutAConnectionFailsAfterAShortPatience(t *testing.T) {
 	}
 	s.Shutdown()
 	waittest.Until(t, "the loss is noticed", func() bool { return !nc.IsConnected() })
-	for range 100 { // at five seconds each, they would not end in time
+	for range 100 {
 		if _, err := p.Publish(natstest.Context(t), job); !errors.Is(err, ErrUnavailable) ||
 			!errors.Is(err, ErrNotSent) {
 			t.Fatalf("got %v, want ErrUnavailable and ErrNotSent", err)

@@ -44,8 +44,8 @@ const (
 type ProducerOptions struct {
 	// Timeout bounds a Publish without a deadline, by default 5 times the connection's: 10 s.
 	Timeout time.Duration
-	// FailFast makes a Publish fail at once when the connection has been lost for 250 ms, or five
-	// attempts in a row for the policy's stream were unanswered; then one publish a second tries
+	// FailFast makes a Publish fail at once when the connection has been lost for 250 ms, or after
+	// five consecutive unanswered attempts for the policy's stream; then one publish a second tries
 	// again.
 	FailFast bool
 }
@@ -79,7 +79,7 @@ type Producer struct {
 	streams map[string]*streamFacts
 }
 
-// streamFacts caches facts about a policy's stream. The holder of the lock asks for others.
+// streamFacts caches facts about a policy's stream. The holder of the lock requests others.
 type streamFacts struct {
 	mu         sync.Mutex
 	partitions int
@@ -101,22 +101,21 @@ func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 	return p
 }
 
-// Publish stores a job and waits for JetStream's confirmation. An unanswered publish is repeated
-// until the context ends, which stores the job once. Errors: [ErrFull], [ErrStreamFull],
+// Publish stores a job and waits for JetStream's confirmation. It repeats an unanswered publish
+// until the context ends, and stores the job once. Errors: [ErrFull], [ErrStreamFull],
 // [ErrTooLarge], [ErrNoStream]; [ErrOtherPayload] and [*EndedError] as for [Producer.Repeated];
 // [ErrUnavailable]: the job may be stored, unless the error is also [ErrNotSent].
 func (p *Producer) Publish(ctx context.Context, s Submission) (Receipt, error) {
 	return p.Send(ctx, s)(ctx)
 }
 
-// Send sends the job; the second half of [Producer.Publish] must be called. Jobs of one goroutine
+// Send sends the job; call the second half of [Producer.Publish] afterwards. Jobs of one goroutine
 // are stored in order, except those sent again.
 func (p *Producer) Send(ctx context.Context,
 	s Submission) (wait func(context.Context) (Receipt, error)) {
 	return p.send(ctx, &s, storedHeader(s))
 }
 
-// send is Send with the stored job's header.
 func (p *Producer) send(ctx context.Context, s *Submission,
 	header nats.Header) (wait func(context.Context) (Receipt, error)) {
 	subject := p.b.names.Jobs(s.Policy, s.Key)
@@ -163,7 +162,7 @@ func (p *Producer) enter(ctx context.Context, began time.Time) error {
 	}
 }
 
-// withDeadline adds the default deadline, counted from began, unless there is one.
+// withDeadline adds the default deadline, counted from began, if there is none.
 func (p *Producer) withDeadline(ctx context.Context,
 	began time.Time) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
@@ -176,7 +175,7 @@ func (p *Producer) withDeadline(ctx context.Context,
 func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a attempt,
 	began time.Time) (jsapi.PubAck, error) {
 	wait := retryFirst
-	unknown := false // an earlier attempt may be stored
+	unknown := false // whether an earlier attempt may be stored
 	for attempt := 1; ; attempt++ {
 		if attempt == 2 {
 			var cancel context.CancelFunc
@@ -198,7 +197,6 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 		switch {
 		case err == nil:
 			p.outages.answered(s.Policy)
-			// Without the caller's key, this is the producer's own repeat.
 			ack.Duplicate = ack.Duplicate && s.IdempotencyKey != ""
 			return ack, nil
 		case errors.Is(err, nats.ErrNoResponders) && (probe || time.Since(began) > doorPatience):
@@ -238,7 +236,7 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 }
 
 type attempt struct {
-	senseless error // NATS is known not to answer
+	senseless error // NATS does not answer
 	probe     bool
 	reply     *reply
 	err       error
@@ -297,7 +295,7 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	default:
 		err = fmt.Errorf("%w: its stream does not answer", ErrUnavailable)
 	}
-	if ctx.Err() == nil { // else it is no answer for other callers
+	if ctx.Err() == nil { // otherwise the error is this caller's own
 		f.diagnosis, f.diagnosed = err, time.Now()
 	}
 	return err
@@ -348,7 +346,7 @@ func storedHeader(s Submission) nats.Header {
 }
 
 // messageID scopes an idempotency key by its bucket: "<key> <Idempotency-Key>"; encoded keys have
-// no spaces. A key that is long, is invalid in a header line, or looks like a hash is hashed.
+// no spaces. It hashes a key that is long, is invalid in a header line, or looks like a hash.
 func messageID(k job.Key, idempotencyKey string) string {
 	plain := len(idempotencyKey) <= messageIDBytes && !strings.HasPrefix(idempotencyKey, hashPrefix)
 	for i := 0; plain && i < len(idempotencyKey); i++ {
@@ -363,7 +361,7 @@ func messageID(k job.Key, idempotencyKey string) string {
 }
 
 // ChainedID returns the message id of a job forwarded to another stream, the same for all attempts
-// and its replay's. Its invalid escape keeps it apart from submitted jobs' ids.
+// and its replay's. An invalid escape distinguishes it from submitted jobs' ids.
 func ChainedID(policy string, k job.Key, idempotencyKey string) string {
 	return "%!job/" + policy + "/" + messageID(k, idempotencyKey)
 }

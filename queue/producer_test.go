@@ -200,8 +200,8 @@ func TestPublishWaitsAtAClosedDoor(t *testing.T) {
 	}
 }
 
-// Without an answer, after an answer that the id is still in progress, and with a duplicate that
-// the producer itself caused: one job, not reported as a repeat.
+// The tests lose an answer, answer that the id is in progress, and report a duplicate of the
+// producer's own attempt: one job is stored, and not reported as a repeat.
 func TestPublishIsRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -286,7 +286,7 @@ func TestMaxInFlight(t *testing.T) {
 	}
 }
 
-// The caller may reuse the body of a publish that was given up.
+// The caller may reuse the body of an abandoned publish.
 func TestAGivenUpPublishIsNotRead(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 1000, 8))

@@ -54,7 +54,7 @@ func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Recei
 	return r, nil
 }
 
-// ended is Results.Read for a job of the present stream: another one repeats sequences.
+// ended is Results.Read for a job of the present stream: a recreated one repeats sequences.
 func (p *Producer) ended(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
 	e, err := p.b.Results().Read(ctx, policy, seq)
 	if err != nil {

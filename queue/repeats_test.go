@@ -98,7 +98,6 @@ func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 			t.Errorf("another %s: %+v, %v", name, r, err)
 		}
 	}
-	// A plain NATS client may send the key's id without a sum of its payload.
 	header := nats.Header{"Nats-Msg-Id": {"a order-2"}}
 	if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "x", header); err != nil {
 		t.Fatal(err)
@@ -111,7 +110,6 @@ func TestAnotherPayloadIsNoRepeat(t *testing.T) {
 	if _, err := p.Publish(ctx, plain); !errors.Is(err, ErrOtherPayload) {
 		t.Errorf("another payload than what was published over NATS: %v", err)
 	}
-	// The sum of an ended job is kept.
 	done := Submission{Policy: "stripe", Key: "a", IdempotencyKey: "order-3", Body: []byte("x")}
 	receipt, err := p.Publish(ctx, done)
 	if err != nil {

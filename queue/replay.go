@@ -25,7 +25,7 @@ const replayPrefix = "%!replay/"
 const lettersPage = 500
 
 // Replay submits a dead letter as a new job of its bucket, bypassing a door policy's limiter, and
-// deletes the letter when the job is stored. The job keeps its headers and the Idempotency-Key of
+// deletes the letter once the job is stored. The job keeps its headers and the Idempotency-Key of
 // its runs. A past deadline is dropped; a deadline given as a duration counts from now, a
 // Penstock-Not-Before from the first acceptance. Within the policy's duplicate window, repeating it
 // creates one job. Errors: [Producer.Publish]'s, and the letter stays; [ErrNotFound], and
@@ -48,7 +48,7 @@ func (p *Producer) admitted(ctx context.Context, policy string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	transform := info.Config.SubjectTransform // even if the door is closed
+	transform := info.Config.SubjectTransform // also if the door is closed
 	return transform != nil && transform.Source == p.b.names.doorAdmitted(policy), nil
 }
 
@@ -111,7 +111,7 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	if a := job.ParseHeader(h, now); a.Malformed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnfit, a.Malformed)
 	}
-	// A recreated stream counts from 1: the time distinguishes two letters.
+	// A recreated stream counts from 1 again.
 	id := replayPrefix + strconv.FormatUint(l.ID, 10) + "/" +
 		strconv.FormatInt(l.Buried.UnixNano(), 36)
 	h[jetstream.MsgIDHeader] = []string{id}
@@ -124,9 +124,9 @@ type Replayed struct {
 	Unfit    int // stayed: see ErrUnfit
 }
 
-// ReplaySome replays, in order, the selected dead letters that exist now: a job that fails at once
-// must not be replayed forever. It skips the rest of a full bucket. After an error the result
-// covers the work done.
+// ReplaySome replays, in order, the selected dead letters that exist at the call, because a job
+// that fails at once must not be replayed forever. It skips the rest of a full bucket. After an
+// error the result covers the work done.
 func (p *Producer) ReplaySome(ctx context.Context, policy string,
 	some DeadLetterFilter) (r Replayed, err error) {
 	defer annotate(&err, "replay the dead letters of %s", policy)

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// A job without an Idempotency-Key has a key made of its sequence at its target. With the replay's
-// new sequence, a charge that had timed out was once charged again.
+// Without an Idempotency-Key, a job's key at its target contains its sequence. A replay has a new
+// sequence, so a charge that had timed out was once charged again.
 func TestAReplayKeepsTheKeyThatItsRunsCarried(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)

@@ -24,7 +24,7 @@ type replies struct {
 	mu        sync.Mutex
 	inbox     string // empty: not subscribed
 	last      uint64
-	published uint64                   // messages up to this one are no longer read
+	published uint64                   // the client has read messages up to this one
 	waiting   map[string]chan answered // by token
 	queued    []*nats.Msg
 }
@@ -41,7 +41,6 @@ type answered struct {
 	err error
 }
 
-// pooled holds replies without other references.
 var pooled = sync.Pool{New: func() any { return &reply{got: make(chan answered, 1)} }}
 
 // send queues m. Messages of one goroutine are stored in order.
@@ -73,7 +72,7 @@ func (r *replies) send(m *nats.Msg) (*reply, error) {
 }
 
 func (r *replies) publish() {
-	runtime.Gosched() // others may be about to send
+	runtime.Gosched() // lets other goroutines send, too
 	r.publishing.Lock()
 	defer r.publishing.Unlock()
 	r.mu.Lock()
@@ -84,7 +83,7 @@ func (r *replies) publish() {
 	r.queued = nil
 	r.mu.Unlock()
 	for _, m := range group {
-		if err := r.nc.PublishMsg(m); err != nil { // keeps no reference to m
+		if err := r.nc.PublishMsg(m); err != nil { // does not retain m
 			r.deliver(m.Reply, answered{err: err})
 		}
 	}
@@ -99,18 +98,18 @@ func (r *replies) deliver(subject string, a answered) {
 	token := strings.TrimPrefix(subject, r.inbox)
 	if got := r.waiting[token]; got != nil {
 		delete(r.waiting, token)
-		got <- a // has room for one
+		got <- a
 	}
 }
 
-// forget discards a late reply. Afterwards its message is no longer read.
+// forget discards a late reply. Afterwards its message may be reused.
 func (w *reply) forget() {
 	r := w.from
 	r.mu.Lock()
 	delete(r.waiting, w.token)
 	published := w.n <= r.published
 	r.mu.Unlock()
-	if !published { // perhaps right now
+	if !published { // perhaps at this moment
 		r.publishing.Lock()
 		defer r.publishing.Unlock()
 	}

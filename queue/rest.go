@@ -25,14 +25,14 @@ import (
 const (
 	// rouseEvery is the interval of looks at the streams of resting backlogs.
 	rouseEvery = 30 * time.Second
-	// rouseShare bounds them to 1/rouseShare of the time.
+	// rouseShare bounds their duration to 1/rouseShare of the time.
 	rouseShare = 200
 )
 
 type rest struct {
 	mu     sync.Mutex
-	hush   func() // unsubscribes; nil: not subscribed
-	rung   bool   // a message came since
+	hush   func() // unsubscribes, if not nil
+	rung   bool   // a message has come since
 	rests  bool
 	closed bool
 	atOnce bool // opened without jobs, and has not pulled yet
@@ -48,7 +48,7 @@ func (l *Backlog) listen(door string) error {
 	if err != nil {
 		return err
 	}
-	_ = sub.AutoUnsubscribe(1) // at the server
+	_ = sub.AutoUnsubscribe(1)
 	r.hush, r.rung = hush, false
 	return nil
 }
@@ -128,7 +128,6 @@ func (l *Backlog) Rest() error {
 	return nil
 }
 
-// Resume ends a rest: [Backlog.Next] returns jobs again.
 func (l *Backlog) Resume() (resumed bool, err error) {
 	r := &l.rest
 	r.mu.Lock()

@@ -121,7 +121,7 @@ func TestAReconnectRousesBacklogsWithJobs(t *testing.T) {
 		select {
 		case <-woken:
 			roused = true
-		case <-time.After(5 * time.Second): // the first one preceded the check
+		case <-time.After(5 * time.Second):
 		case <-natstest.Context(t).Done():
 			t.Fatal("nothing wakes it")
 		}

@@ -39,7 +39,7 @@ func (ends Results) Read(ctx context.Context, policy string, seq uint64) (e job.
 		e, err = readEnded(ctx, ends.done, policy, seq)
 	}
 	if errors.Is(err, ErrNoStream) {
-		// a restarted single server has lost the table in memory
+		// a restarted single server lost the table in memory
 		if err = ends.done.Ensure(ctx, ends.replicas, 0); err == nil {
 			err = ErrNotFound
 		}
@@ -69,7 +69,7 @@ func (ends Results) Note(ctx context.Context, policy string, seq uint64, e job.E
 }
 
 // NoteDone records for ttl that a job with an Idempotency-Key is done, without waiting for the
-// server: otherwise a repeat's payload is not compared.
+// server. Repeats without a record are accepted with any payload.
 func (ends Results) NoteDone(policy string, seq uint64, e job.Ended, ttl time.Duration) error {
 	e.How = job.EndDone
 	ttl = max(ttl, time.Second).Truncate(time.Second)

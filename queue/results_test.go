@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestTheEndOfAJobLeadsToItsLetter: asking for a dead job leads to its letter, and to the
-// job that the letter became when somebody replayed it.
+// TestTheEndOfAJobLeadsToItsLetter asks for a dead job, and gets its letter, or the job that
+// replayed it.
 func TestTheEndOfAJobLeadsToItsLetter(t *testing.T) {
 	b := newBroker(t)
 	ctx := natstest.Context(t)
@@ -84,8 +84,8 @@ func TestPayloadSumTellsPayloadsApart(t *testing.T) {
 	}
 }
 
-// TestALetterThatTheServerDoesNotTakeLeavesItsBodyOut: a job that was stored before the server's
-// largest message became smaller kept its bucket's place for ever.
+// TestALetterThatTheServerDoesNotTakeLeavesItsBodyOut buries a job stored before the server's
+// largest message became smaller; it once occupied its bucket permanently.
 func TestALetterThatTheServerDoesNotTakeLeavesItsBodyOut(t *testing.T) {
 	b := newBroker(t)
 	id := bury(t, b,
@@ -96,9 +96,8 @@ func TestALetterThatTheServerDoesNotTakeLeavesItsBodyOut(t *testing.T) {
 	}
 }
 
-// TestRepeatsAreRecognizedAfterARestart: what a single server holds in memory is gone then,
-// the table of done jobs as a whole. Repeats were unavailable until somebody set the installation
-// up anew.
+// TestRepeatsAreRecognizedAfterARestart restarts a single server, which loses the table of done
+// jobs in memory.
 func TestRepeatsAreRecognizedAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	server := natstest.Start(t, embedded.Options{Dir: dir})

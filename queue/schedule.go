@@ -32,7 +32,6 @@ const (
 	scheduleTick = "tick"
 )
 
-// These bound the stream of schedules: their number, and the body of each one's jobs.
 const (
 	MaxSchedules     = 10_000
 	MaxScheduledBody = 64 << 10
@@ -46,7 +45,7 @@ const (
 	headerScheduleBy   = "Penstock-Schedule-By"
 )
 
-// ErrSchedule: the server does not understand a schedule's times.
+// ErrSchedule: the server rejects a schedule's times.
 var ErrSchedule = errors.New("no schedule")
 
 // Schedule makes jobs of one key at certain times.
@@ -62,7 +61,7 @@ type Schedule struct {
 	Set    string // of configuration files, or empty
 	By     string // client; empty: a file, or unnamed
 
-	Header map[string][]string // of its jobs
+	Header map[string][]string
 	Body   []byte
 
 	seq uint64 // 0: not read
@@ -73,7 +72,7 @@ func (s Schedule) ID() string { return s.Policy + "." + s.Name + "." + string(s.
 // Tick is one time of a schedule.
 type Tick struct {
 	Schedule
-	// ID is the same for the same time of a schedule.
+	// ID is the same whenever the same tick is delivered.
 	ID string
 	// Next is the following tick, or zero.
 	Next   time.Time
@@ -316,11 +315,11 @@ func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) 
 	s, err := b.scheduleOf(m.Subject(), m.Headers(), m.Data())
 	if err != nil {
 		b.log.Warn("a tick is dropped that no schedule has made", "error", err)
-		_ = m.Term() // not delivered again
+		_ = m.Term()
 		return
 	}
 	tick := Tick{Schedule: s, ID: tickPrefix + s.Name + " " + s.When}
-	// distinguishes ticks for the server
+	// the server's id of a tick
 	if next := m.Headers().Get("Nats-Schedule-Next"); next != "purge" {
 		tick.ID += " " + next
 		if at, err := time.Parse(time.RFC3339Nano, next); err == nil {
@@ -342,7 +341,8 @@ func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) 
 }
 
 // ReplaceSchedule stores a schedule if the stored one is still before (zero: missing), or returns
-// [ErrConflict]. [ErrSchedule] is as for [Broker.PutSchedule]; [MaxSchedules] is not enforced.
+// [ErrConflict]. It returns [ErrSchedule] like [Broker.PutSchedule], and does not enforce
+// [MaxSchedules].
 func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*b.js.Timeout)
 	defer cancel()

@@ -34,8 +34,8 @@ func (c *muffledConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A single server that is silent for some time, because its disk is slow or it collects garbage,
-// has lost no pulls. Reopening the backlog would make it deliver everything again while it is slow.
+// A single server that is slow for some time, by its disk or garbage collection, loses no pulls.
+// Reopening the backlog would make it deliver everything again.
 func TestASilentServerIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})

@@ -21,9 +21,9 @@ import (
 // The parts of a store of known size. An eighth is left for leases, owners, checkpoints and
 // policies.
 const (
-	jobsNumerator    = 10 // of sixteenths
+	jobsNumerator    = 10 // sixteenths
 	lettersNumerator = 2
-	storeDenominator = 16 // one for each of the two tables that evict
+	storeDenominator = 16 // one for each of two tables that evict
 
 	// lettersAnyhow bounds a policy's letters in a store of unknown size.
 	lettersAnyhow = 1 << 30
@@ -48,7 +48,7 @@ type Storage struct {
 	Fill
 	Jobs    map[string]Fill // by policy
 	Letters map[string]Fill // by policy
-	// Dead has the number of dead letters, where there is a stream of them.
+	// Dead has the number of dead letters, by policy.
 	Dead    map[string]uint64
 	History map[string]Fill
 	// Lacks names limits of the account that are too low for the policies.
@@ -61,14 +61,14 @@ type Storage struct {
 
 type Copies struct {
 	Lacking int
-	// of the incomplete stream with the fewest copies
+	// copies of the incomplete stream with the fewest
 	Current, Wanted int
 }
 
 const (
-	// copySilence is how long the copy of a silent server counts.
+	// copySilence is how long a silent server's copy still counts.
 	copySilence = 10 * time.Second
-	// copyLag is how many writes a copy may lag behind.
+	// copyLag is the number of writes by which a copy may lag.
 	copyLag = 1000
 )
 
@@ -90,10 +90,10 @@ func current(stream *jetstream.StreamInfo) int {
 
 // Ration sets the bounds in bytes of every policy's streams: the policy's own, or, if the store's
 // size is known, a share. Jobs and letters each have a part of the store, shared equally by
-// policies without own numbers, in powers of two, so that another policy usually changes no bound;
-// numbers that do not fit are reduced. A stream above its bound keeps its jobs and refuses more.
-// Call it before many policies' streams are created, with these, and periodically, because shares
-// grow as streams drain. If only a bound could not be set, the result is valid.
+// policies without their own numbers, in powers of two, because then another policy usually changes
+// no bound; numbers that do not fit are reduced. A stream above its bound keeps its jobs and
+// refuses more. Call it before many policies' streams are created, with these, and periodically,
+// because shares grow as streams drain. If only a bound could not be set, the result is valid.
 func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, error) {
 	configs := make([]jetstream.StreamConfig, len(coming))
 	var histories []string
@@ -117,7 +117,7 @@ func (b *Broker) Replaced(ctx context.Context, stream string, made time.Time) bo
 	return errors.Is(err, ErrNoStream) || err == nil && !info.Created.Equal(made)
 }
 
-// Waiting returns the policies that had jobs at the last [Broker.Ration].
+// Waiting returns the policies with jobs at the last [Broker.Ration].
 func (b *Broker) Waiting() map[string]bool {
 	if found := b.surveyed.Load(); found != nil {
 		return found.waiting
@@ -133,14 +133,14 @@ type bounded struct {
 	bound  int64 // the result; 0: none
 }
 
-// survey is the result of the last Ration, used for streams created until the next.
+// survey is the result of the last Ration, for streams created before the next.
 type survey struct {
 	jobs, letters share
-	streams       *sync.Map                    // configuration by policy, as last seen
-	waiting       map[string]bool              // policies with jobs
+	streams       *sync.Map // configuration by policy, as last seen
+	waiting       map[string]bool
 	said          map[string]map[string]string // metadata by policy, also of streams to come
-	copies        map[string]Copies            // of [Storage]
-	made          map[string]time.Time         // of [Storage]
+	copies        map[string]Copies
+	made          map[string]time.Time
 }
 
 func (s *survey) copied(group string, stream *jetstream.StreamInfo) {
@@ -166,10 +166,10 @@ func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
 
 type share struct {
 	level int64   // bound of each stream without its own, or 0
-	scale float64 // of own numbers
+	scale float64 // factor of own numbers
 }
 
-// bound returns the bound of a stream with its own number, or 0.
+// bound returns the bound for a stream's own number, or 0.
 func (s share) bound(own int64) int64 {
 	switch {
 	case own == 0:
@@ -180,7 +180,7 @@ func (s share) bound(own int64) int64 {
 	return own
 }
 
-// ration is Ration with streams that are to be created and histories that may follow.
+// ration is Ration including streams to be created and possible histories.
 func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	histories ...string) (Storage, error) {
 	account, err := b.account(ctx)
@@ -272,7 +272,7 @@ func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*b
 }
 
 // divide shares a part of the store. Own numbers come first, but leave each other policy a quarter
-// of an equal share. While a stream holds too much, others get less.
+// of an equal share. While a stream is above its bound, others get less.
 func divide(part int64, streams []*bounded) share {
 	least := part / int64(4*max(1, len(streams)))
 	var owned float64
@@ -361,7 +361,7 @@ func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
 	return tier, nil
 }
 
-// boundedStreams finds the streams of jobs and of letters, including histories and coming ones, and
+// boundedStreams finds the streams of jobs and letters, including histories and coming ones, and
 // the bytes of foreign streams.
 func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 	coming []jetstream.StreamConfig) (jobs, letters []*bounded, foreign int64, err error) {

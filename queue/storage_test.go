@@ -83,7 +83,7 @@ func limited(t *testing.T, store int64) *Broker {
 	return brokerOver(t, natstest.Connect(t, natstest.Start(t, embedded.Options{MaxStore: store})))
 }
 
-// fill publishes jobs of 64 KiB to one bucket until they are refused, and returns the number of
+// fill publishes jobs of 64 KiB to one bucket until one is refused, and returns the number of
 // accepted ones.
 func fill(t *testing.T, b *Broker, policy string) (taken int, refusal error) {
 	t.Helper()
@@ -99,8 +99,8 @@ func fill(t *testing.T, b *Broker, policy string) (taken int, refusal error) {
 	return
 }
 
-// Policies and dead letters that fill their part of the store leave room for leases, checkpoints
-// and attempts, and for other policies' jobs.
+// Full parts of jobs and dead letters leave room for leases, checkpoints and attempts, and for
+// other policies' jobs.
 func TestJobsAndLettersLeaveRoomForRecords(t *testing.T) {
 	const size = 40 << 20
 	b := limited(t, size)
@@ -144,7 +144,7 @@ func TestJobsAndLettersLeaveRoomForRecords(t *testing.T) {
 	}
 }
 
-// A new policy lowers the share of one that has filled its own. Its jobs stay, and their bytes are
+// A new policy lowers the share of one that has filled its own, whose jobs stay. Their bytes are
 // not assigned twice.
 func TestRationDeletesNoJob(t *testing.T) {
 	b := limited(t, 32<<20)
@@ -263,8 +263,8 @@ func TestAccountLimitsBelowTheNeedOfPolicies(t *testing.T) {
 	lacks("")
 }
 
-// TestLettersAreBounded: letters beyond the bound push the oldest out; how many, is returned at
-// once and remembered.
+// TestLettersAreBounded checks that letters beyond the bound push out the oldest, whose number is
+// returned and stored.
 func TestLettersAreBounded(t *testing.T) {
 	b := limited(t, 64<<20)
 	p := paced("stripe", 10, 1)

@@ -16,12 +16,12 @@ const straysAtOnce = 512
 // deletes them by sequence.
 type strays struct {
 	filter string // empty: this backlog has no strays
-	next   uint64 // smaller ones are known
+	next   uint64
 
 	mu     sync.Mutex
-	known  map[uint64]bool // handed over, not deleted
+	known  map[uint64]bool // handed over, but not deleted
 	doomed []uint64        // finished, to be deleted
-	wake   chan struct{}   // doomed has grown
+	wake   chan struct{}
 }
 
 func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
@@ -65,7 +65,7 @@ func (s *strays) finish(seq uint64) bool {
 	return s.known[seq]
 }
 
-// remove deletes finished strays; after a failure the next check repeats it.
+// remove deletes finished strays; the next check retries failures.
 func (l *Backlog) remove(ctx context.Context) {
 	s := &l.strays
 	s.mu.Lock()

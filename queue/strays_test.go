@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// A subject of a plain client that EncodeKey does not produce arrives as a malformed job without a
-// bucket, and can be finished by its sequence without affecting others.
+// A client's subject that EncodeKey does not produce arrives as a malformed job without a bucket,
+// and can be finished by its sequence.
 func TestInvalidSubjectsArriveMalformed(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestInvalidSubjectsArriveMalformed(t *testing.T) {
 	}
 }
 
-// Jobs outside all partitions are handed over and deleted while the backlog stays open, and before
-// and after it is reopened.
+// Jobs outside all partitions are handed over and deleted, also before and after the backlog is
+// reopened.
 func TestStraysAreBuriedOnTheirOwn(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
@@ -111,7 +111,7 @@ func TestStraysAreBuriedOnTheirOwn(t *testing.T) {
 			a.Malformed != nil && len(a.Body) == 0 {
 			t.Errorf("got %+v", a)
 		}
-		if a.Seq != 5 { // finished only after the backlog has been reopened
+		if a.Seq != 5 {
 			l.Done(a.Seq)
 		}
 	}

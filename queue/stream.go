@@ -70,8 +70,8 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 // update; if a bucket holds more, it opens the door and returns [*CapacityInUseError]. Meanwhile,
 // usually for less than 0.2 s, publishers get "no responders"; [Producer] and nats.go's publishers
 // try again. Other partitions or another kind of algorithm return an [*ImmutableError], an unknown
-// format [job.ErrVersion]. A process that crashes may leave the door closed: call Apply when a
-// process begins to serve a policy, and periodically.
+// format [job.ErrVersion]. A crash may leave the door closed: call Apply when a process begins to
+// serve a policy, and periodically.
 func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 	defer annotate(&err, "apply policy %s", p.Name)
 	p = p.WithDefaults()
@@ -84,7 +84,7 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 		if errors.Is(err, ErrNoStream) {
 			err = b.createBounded(ctx, p.Name, want)
 			if jsapi.HasCode(err, jsapi.CodeNameInUse) {
-				continue // created meanwhile, with other settings
+				continue // another process created it with other settings
 			}
 			if err == nil {
 				b.sees(p.Name, want)
@@ -109,8 +109,7 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 }
 
 // createBounded creates a policy's stream with the bound of the last [Broker.Ration]. Without one,
-// or without room, it divides the store now: streams created at the same time do not affect each
-// other.
+// or without room, it divides the store now; concurrent creations do not affect each other.
 func (b *Broker) createBounded(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
 	for again := 3; ; again-- {
@@ -121,7 +120,6 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 				return unbound
 			}
 			if unbound != nil && !errors.Is(unbound, ErrStorage) {
-				// of other streams
 				b.log.Warn("streams keep other bounds than their share of the store",
 					"error", unbound)
 			}
@@ -135,7 +133,7 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 	}
 }
 
-// sees notes the configuration of a policy's stream, empty while it changes.
+// sees caches the configuration of a policy's stream, empty while it changes.
 func (b *Broker) sees(policy string, config jetstream.StreamConfig) {
 	if found := b.surveyed.Load(); found != nil {
 		found.streams.Store(policy, config)
@@ -156,7 +154,7 @@ func (b *Broker) Fits(p policy.Policy) bool {
 }
 
 // checkStream refuses a stream of another kind. JetStream itself would accept another number of
-// partitions and split keys.
+// partitions, which splits keys.
 func checkStream(policy string, have, want jetstream.StreamConfig) error {
 	if err := jsapi.CheckVersion(have.Metadata); err != nil {
 		return fmt.Errorf("stream %s: %w", have.Name, err)

@@ -275,8 +275,6 @@ func TestAClosedDoorIsReopened(t *testing.T) {
 	publish(t, b, "stripe", "a", 10)
 }
 
-// The number of a policy's jobs is lowered below the waiting ones, raised again, and set to its
-// default, with a constant capacity.
 func TestFewerJobsThanThereAreDeletesNone(t *testing.T) {
 	b := newBroker(t)
 	p := paced("stripe", 2, 2)
@@ -311,7 +309,7 @@ func TestFewerJobsThanThereAreDeletesNone(t *testing.T) {
 }
 
 // TestLoweringUnderFlowLosesNothing lowers and raises a capacity while publishers and a drainer are
-// busy. Every acknowledged job is done or stored.
+// busy; every acknowledged job must be done or stored.
 func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, embedded.Options{})
@@ -351,7 +349,7 @@ func TestLoweringUnderFlowLosesNothing(t *testing.T) {
 	}
 	for partition := range 2 {
 		wg.Go(func() {
-			// Finishing lags behind: buckets alternate between full and half empty.
+			// Jobs finish late, so buckets alternate between full and half empty.
 			var held []uint64
 			for ctx.Err() == nil {
 				l := open(t, b,
@@ -501,8 +499,8 @@ func TestApplyOpensADoorLeftClosed(t *testing.T) {
 	publish(t, b, "stripe", "a", 1)
 }
 
-// Otherwise a thousand new streams would be checked one by one until all are listed again, and a
-// policy that returns would have no stream until then.
+// Otherwise a thousand new streams would be checked one by one until the next list, and a policy
+// that returns would have no stream until then.
 func TestTheFitIsCached(t *testing.T) {
 	b := newBroker(t)
 	p, wider := paced("stripe", 5, 1), paced("stripe", 6, 1)

@@ -45,12 +45,12 @@ func (n Names) Queue(policy string, partition int, k job.Key) string {
 }
 
 // ParseQueue returns the partition and key of a stored job. If the tail is no encoded key, it
-// returns [job.ErrInvalidKey] and a unique substitute, safe in subjects. Jobs with a literal "*" or
-// ">", which the server does not transform, count as partition 0's.
+// returns [job.ErrInvalidKey] and a unique substitute that is safe in subjects. Jobs with a literal
+// "*" or ">", which the server does not transform, count as partition 0's.
 func (n Names) ParseQueue(subject string) (partition int, k job.Key, err error) {
 	rest, ours := strings.CutPrefix(subject, n.lower+".")
 	kind, rest, _ := strings.Cut(rest, ".")
-	_, tail, cut := strings.Cut(rest, ".") // after the policy
+	_, tail, cut := strings.Cut(rest, ".")
 	switch {
 	case ours && cut && (kind == "jobs" || kind == "admitted"):
 		return 0, job.StrangeKey(tail), fmt.Errorf("%w: %q has wildcards for tokens",
@@ -114,12 +114,12 @@ const historyInfix = "HISTORY_"
 // Policy names contain no capital letters.
 const deadInfix = "DEAD_"
 
-// Valve is the subject where a partition's owner answers questions.
+// Valve is the subject of questions to a partition's owner.
 func (n Names) Valve(policy string, partition int) string {
 	return n.lower + ".valve." + policy + "." + strconv.Itoa(partition)
 }
 
-// Calls is the subject of callers' questions to a partition's owner: see [job.Call].
+// Calls is the subject of callers' questions to a partition's owner; see [job.Call].
 func (n Names) Calls(policy string, partition int) string {
 	return n.lower + ".call." + policy + "." + strconv.Itoa(partition)
 }
@@ -172,6 +172,6 @@ func (n Names) bucket(table string) string { return n.upper + "_" + table }
 func (n Names) doorJobs(policy string) string     { return n.Jobs(policy, ">") }
 func (n Names) doorAdmitted(policy string) string { return n.Admitted(policy, ">") }
 
-// doorClosed is captured by a closed stream. It is no key's subject and lies in partition 0, so a
-// message sent there becomes a dead letter.
+// doorClosed is captured by a closed stream. No key has this subject, so a message sent there
+// becomes a dead letter of partition 0.
 func (n Names) doorClosed(policy string) string { return n.Queue(policy, 0, "%closed") }

@@ -131,7 +131,7 @@ func TestPartitionIsTheServers(t *testing.T) {
 	}
 }
 
-// FuzzParseQueue parses subjects of any client: a valid one is the form of one key, another gets a
+// FuzzParseQueue parses subjects of any client: a valid one has exactly one key, another gets a
 // substitute that is no key's and is safe in subjects.
 func FuzzParseQueue(f *testing.F) {
 	names, err := NewNames("")

@@ -14,13 +14,13 @@ import (
 
 var errUnswept = errors.New("a job came that was not stored any more")
 
-// sweep detects that every job stored at the opening was delivered. A consumer's counts are wrong
-// while a leader catches up, so the stream's leader is asked for the next job.
+// sweep detects that every job stored at the opening was delivered. While a leader catches up, a
+// consumer's counts are wrong, and the stream's leader is asked instead.
 type sweep struct {
 	wake chan struct{} // deliveries paused
 
-	mu     sync.Mutex // also while jobs are handed over
-	handed uint64     // sequence of the last job handed over
+	mu     sync.Mutex
+	handed uint64
 	over   atomic.Bool
 }
 

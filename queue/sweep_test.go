@@ -40,7 +40,6 @@ func TestASweepEndsWhenCountedJobsAreRemoved(t *testing.T) {
 	l.until(t, "waiting for some", func() bool {
 		return len(l.arrived) > 0 || l.broken != nil
 	})
-	// While the test does not receive, no more are pulled.
 	if purged, err := b.purge(natstest.Context(t), "PENSTOCK_stripe", "", 0); err != nil ||
 		purged == 0 {
 		t.Fatalf("purged %d, %v", purged, err)
@@ -92,8 +91,7 @@ func keyIn(b *Broker, partition int) job.Key {
 	panic("no key")
 }
 
-// The first jobs arrive while a backlog is still being opened, and cannot be taken before the
-// opening has checked its progress.
+// The first jobs arrive during the opening, and cannot be taken before it has checked its progress.
 func TestUntakenJobsBlockNoLookUp(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))

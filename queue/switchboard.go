@@ -6,12 +6,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// switchboard serves many subscriptions, perhaps ten thousand, with one goroutine; nats.go spends
-// one on each.
+// switchboard serves up to ten thousand subscriptions with one goroutine; nats.go uses one for
+// each.
 type switchboard struct {
 	nc *nats.Conn
 
-	mu    sync.Mutex // also while subscribing: a message may be faster
+	mu    sync.Mutex // held while subscribing, because a message may be faster
 	lines map[*nats.Subscription]func(*nats.Msg)
 	in    chan *nats.Msg
 	stop  chan struct{}
@@ -19,8 +19,8 @@ type switchboard struct {
 
 const switchboardRoom = 1 << 14
 
-// subscribe calls handle for the messages of a subject, shared with the members of a group unless
-// that is empty, until stop; messages that already arrived may follow.
+// subscribe calls handle for the messages of a subject, shared with the members of a group, if any,
+// until stop; messages that already arrived may follow.
 func (s *switchboard) subscribe(subject, group string,
 	handle func(*nats.Msg)) (sub *nats.Subscription, stop func(), err error) {
 	s.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// A killed server forgets the message ids of ended jobs and may repeat a schedule's last tick. So
-// the admitter notes it once its job is stored, and the drainer before it acknowledges the job.
+// A killed server loses the message ids of ended jobs and may repeat a schedule's last tick. So the
+// admitter notes it once its job is stored, and the drainer before it acknowledges the job.
 
 // tickPrefix begins the Idempotency-Key of a tick's job: "schedule <name> <when> <next time>".
 const tickPrefix = "schedule "
@@ -72,11 +72,10 @@ func (b *Broker) lastTick(ctx context.Context, policy string, k job.Key,
 	return noted.Tick, nil
 }
 
-// follows reports whether a tick is later than the noted one.
 func follows(id, noted string) bool {
 	i, j := strings.LastIndex(id, " "), strings.LastIndex(noted, " ")
 	if j < 0 || id[:i] != noted[:j] {
-		return true // the first, or of other times
+		return true // the first, or of a changed schedule
 	}
 	a, err := time.Parse(time.RFC3339Nano, id[i+1:])
 	b, other := time.Parse(time.RFC3339Nano, noted[j+1:])
@@ -90,7 +89,7 @@ type ticked struct {
 
 type tickedJob struct {
 	key job.Key
-	id  string // of the tick
+	id  string
 }
 
 func (t *ticked) learn(a job.Arrived) {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/natstest"
 )
 
-// A broken backlog does not wait for confirmations, but sends all acknowledgements when it is
-// closed, including those beyond the window.
+// A broken backlog does not wait for confirmations, but sends all acknowledgements when closed,
+// including those beyond the window.
 func TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 10, 1))
@@ -35,8 +35,6 @@ func TestABrokenBacklogSendsAllAcknowledgementsAtItsEnd(t *testing.T) {
 	})
 }
 
-// The stream's last job may be another partition's: then the leader is asked for missing jobs of
-// this one.
 func TestASweepEndsWithTheLastJobInAnotherPartition(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 2))
@@ -72,7 +70,7 @@ func TestPartitionsAreOpenedSideBySide(t *testing.T) {
 	receive(t, first, 1)
 }
 
-// Foreign streams reduce the store that is shared.
+// Foreign streams reduce the shared store.
 func TestStreamsOfOthersLeaveLessToShare(t *testing.T) {
 	b := limited(t, 64<<20)
 	apply(t, b, paced("ours", 100_000, 1))

@@ -46,7 +46,7 @@ func (b *Broker) Owned(ctx context.Context, policy string, partition int) (bool,
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return false, nil
-	case errors.Is(err, ErrUnavailable): // a slow drainer, or no NATS
+	case errors.Is(err, ErrUnavailable):
 		return false, err
 	}
 	return true, nil
@@ -106,16 +106,16 @@ func (b *Broker) ServeValve(policy string, partition int,
 	return stop, nil
 }
 
-// calledHere reports whether a call was asked of its key's partition: elsewhere its bucket would
-// have a second rate.
+// calledHere reports whether a call went to its key's partition: elsewhere its bucket would have a
+// second rate.
 func (b *Broker) calledHere(policy string, partition int, q job.Question) bool {
 	_, err := job.ParseKey(string(q.Key))
 	return err == nil && (q.Op == job.OpSettle ||
 		job.Partition(b.names.Jobs(policy, q.Key), q.Call.Partitions) == partition)
 }
 
-// ServeWork calls offered, which must not block, for offers on a subject, which go to one process
-// each, until stop.
+// ServeWork calls offered, which must not block, for offers on a subject, each of which goes to one
+// process, until stop.
 func (b *Broker) ServeWork(subject string, offered nats.MsgHandler) (stop func(), err error) {
 	if _, stop, err = b.shared.subscribe(subject, WorkGroup, offered); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", subject, jsapi.Translate(err))

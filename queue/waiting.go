@@ -15,10 +15,10 @@ import (
 // [job.HeaderWaiter] and cannot be guessed.
 func (n Names) Outcome(token string) string { return n.lower + ".outcome." + token }
 
-// headerTold holds the end of a job; the message's body is the reply's.
+// headerTold holds a job's result; the message's body is the reply's.
 const headerTold = "Penstock-Outcome"
 
-// PublishResult publishes a job's end once, on core NATS, if its header names a waiter. Any
+// PublishResult publishes a job's result once, on core NATS, if its header names a waiter. Any
 // producer may have written that header, so it goes only to [Names.Outcome].
 func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 	token := job.HeaderValue(header, job.HeaderWaiter)
@@ -49,11 +49,10 @@ type Waiting struct {
 // [Waiting.Leave].
 func (b *Broker) Await() (*Waiting, error) {
 	token := rand.Text()
-	// SubscribeSync would allocate room for 65,536 messages, half a MiB per waiter.
 	outcome := make(chan *nats.Msg, 1)
 	sub, err := b.nc.ChanSubscribe(b.names.Outcome(token), outcome)
 	if err == nil {
-		err = sub.AutoUnsubscribe(1) // a guessed token fills no memory
+		err = sub.AutoUnsubscribe(1) // a sender with a guessed token cannot fill memory
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wait for an outcome: %w", jsapi.Translate(err))

@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// A thousand submitters may wait at once.
 func TestMemoryOfAWait(t *testing.T) {
 	b := newBroker(t)
 	const waits, most = 100, 32 << 10

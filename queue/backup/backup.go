@@ -70,7 +70,7 @@ func Write(ctx context.Context, b *queue.Broker, to io.Writer) (Contents, error)
 	for _, name := range kept {
 		s, err := write(ctx, js, name, out)
 		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
-			continue // deleted meanwhile
+			continue
 		}
 		if err != nil {
 			return Contents{}, fmt.Errorf("back up %s: %w", name, err)

@@ -99,7 +99,7 @@ func TestARestoreIsComplete(t *testing.T) {
 	for _, s := range c.Streams {
 		names += s.Name + " "
 	}
-	// What is known of jobs comes before them, and the policies at last.
+	// Records of jobs come before the jobs, and policies last.
 	const want = "KV_PENSTOCK_ATTEMPTS KV_PENSTOCK_ENDED KV_PENSTOCK_PARTITIONS " +
 		"PENSTOCK_SCHEDULES PENSTOCK_mail KV_PENSTOCK_POLICIES "
 	const without = "[KV_PENSTOCK_ADMITTERS KV_PENSTOCK_DONE KV_PENSTOCK_DRAINERS " +

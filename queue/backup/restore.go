@@ -19,11 +19,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// unknown bounds the time until servers of a cluster know each other's subscriptions.
+// unknown bounds the time until servers of a cluster see each other's subscriptions.
 const unknown = 5 * time.Second
 
 // Restore recreates an installation, completely or not at all, with the broker's number of
-// replicas. No installation with its prefix may exist, and no admitter or drainer may run there.
+// replicas. It requires that no installation with its prefix exists, and that no admitter or
+// drainer runs there.
 func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents, error) {
 	c, err := Read(from)
 	if err != nil {
@@ -72,7 +73,6 @@ func (r *restoring) stream(ctx context.Context, s Stream) error {
 	if err != nil {
 		return err
 	}
-	// maps keep settings unknown to this program
 	var about struct {
 		Config  map[string]any  `json:"config"`
 		State   json.RawMessage `json:"state"`
@@ -126,12 +126,13 @@ func (r *restoring) next(name string, n int) ([]byte, error) {
 	return io.ReadAll(r.in)
 }
 
-// send sends a piece (empty: the end) and waits until it is taken.
+// send sends a piece (empty: the end) and waits for its confirmation.
 func (r *restoring) send(ctx context.Context, to string, piece []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, idle)
 	defer cancel()
 	answer, err := r.js.NATS.RequestWithContext(ctx, to, piece)
-	// In a cluster another server may restore, whose subscription is not known yet.
+	// In a cluster another server, which may restore it, may not have published its subscription
+	// yet.
 	for end := time.Now().Add(unknown); errors.Is(err, nats.ErrNoResponders) &&
 		time.Now().Before(end); {
 		select {

@@ -30,8 +30,8 @@ const (
 	// MaxPayload is the server's largest message, headers included.
 	MaxPayload = 2 << 20
 
-	// startTimeout leaves time to recover millions of messages, or ten thousand streams, each of
-	// which the server compares with all others.
+	// startTimeout allows recovering millions of messages, or ten thousand streams, each of which
+	// the server compares with all others.
 	startTimeout = 10 * time.Minute
 )
 
@@ -64,13 +64,13 @@ func (o Options) prefix() string { return cmp.Or(o.Prefix, "penstock") }
 
 type Server struct {
 	server    *server.Server
-	removeDir string // or empty
+	removeDir string
 	lock      *dirLock
 	storeDir  string
 	maxStore  int64
-	password  string          // of this process; empty: no users
-	options   Options         // as given
-	given     *server.Options // as the server got them
+	password  string // of this process; empty: no users
+	options   Options
+	given     *server.Options
 	log       *bridge
 
 	once  sync.Once
@@ -79,8 +79,8 @@ type Server struct {
 }
 
 // ownSync is the interval of the server's own syncs if one call syncs all streams instead. The
-// server opens a file of each stream: every second, a thousand idle streams take 3 % of a core, one
-// call 0.3 %.
+// server opens a file of each stream: every second, that takes 3 % of a core for a thousand idle
+// streams, and one call 0.3 %.
 const ownSync = 2 * time.Minute
 
 func Start(o Options) (started *Server, err error) {
@@ -120,7 +120,7 @@ func Start(o Options) (started *Server, err error) {
 	}
 	if s.lock, err = lockDir(options.StoreDir); err == nil {
 		s.storeDir, s.maxStore = options.StoreDir, o.MaxStore
-		// On a full disk half of the rest would be 0, and stay so.
+		// Otherwise the bound would be 0 on a full disk, and stay 0.
 		err = s.probe()
 		if err == nil && s.maxStore == 0 {
 			s.maxStore, err = halfOfTheDisk(options.StoreDir)
@@ -139,7 +139,6 @@ func Start(o Options) (started *Server, err error) {
 	return s, err
 }
 
-// After a failure the server's next sync finds the files.
 func (s *Server) syncEvery(interval time.Duration, log *seldom.Log) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -203,8 +202,7 @@ func (s *Server) limit(logger *slog.Logger) error {
 			return fmt.Errorf("lower the bounds of streams: %w", err)
 		}
 	}
-	// There must be room for a lease, and for streams' reservations, or their bounds could not
-	// change.
+	// A lease needs room, and so do streams' reservations, or their bounds could not change.
 	usage := account.JetStreamUsage()
 	if least := int64(max(usage.Store/7*8, usage.ReservedStore)) + 1<<20; s.maxStore < least {
 		logger.Warn("the store holds more than it may, and is allowed more until the next start",
@@ -217,8 +215,8 @@ func (s *Server) limit(logger *slog.Logger) error {
 	}})
 }
 
-// shrink lowers the bounds of streams that discard new messages, until their creators set proper
-// ones.
+// shrink lowers the bounds of streams that discard new messages, until their creators set their
+// own.
 func (s *Server) shrink(factor float64) error {
 	nc, err := s.Connect()
 	if err != nil {
@@ -243,7 +241,7 @@ func (s *Server) shrink(factor float64) error {
 	return list.Err()
 }
 
-// ErrBroken: until it is restarted, the server cannot store in some streams.
+// ErrBroken: until a restart, the server cannot store in some streams.
 var ErrBroken = errors.New("the NATS server's files are broken until it is started again")
 
 // probeBytes exceeds the rest of a partly used page.
@@ -338,11 +336,11 @@ func (s *Server) release() {
 }
 
 // bridge forwards the server's log, each warning at most once in ten seconds. Failed starts and
-// writes show only there, or in the health, which takes 2 ms per thousand streams.
+// writes are reported only there, or in the health, which takes 2 ms per thousand streams.
 type bridge struct {
 	lines  *seldom.Log
 	fatal  chan string
-	broken atomic.Pointer[string] // the last write error
+	broken atomic.Pointer[string]
 }
 
 // ofConnection matches a log format's prefix about a connection: address, number, and the client's
@@ -352,7 +350,7 @@ var ofConnection = regexp.MustCompile(`^\S+ - [a-z_]+:\d+( - "([^"\\]|\\.)*")* -
 func (b *bridge) log(level slog.Level, format string, v []any) {
 	about := format
 	if prefix := ofConnection.FindString(format); prefix != "" {
-		// Anyone can cause these, each with a new format.
+		// Any client can cause these, each with a new format.
 		about, level = format[len(prefix):], min(level, slog.LevelWarn)
 	}
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))

@@ -191,8 +191,8 @@ type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// The bound is the account's limit, which clients can query; a bound below the stored data leaves
-// room to drain them.
+// The account's limit is the bound, which clients can query; one below the stored data leaves room
+// to drain them.
 func TestMaxStore(t *testing.T) {
 	dir := t.TempDir()
 	limit := func(o Options) int64 {

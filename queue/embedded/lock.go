@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// dirLock keeps a second server out, which would overwrite files unnoticed.
+// dirLock prevents a second server from overwriting the files.
 type dirLock struct{ file *os.File }
 
 var ErrInUse = errors.New("another server uses it")

@@ -4,5 +4,5 @@ package embedded
 
 import "os"
 
-// There are no advisory locks; usually the port keeps a second server out.
+// Without advisory locks, usually the port prevents a second server.
 func tryLock(*os.File) error { return nil }

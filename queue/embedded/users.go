@@ -14,7 +14,6 @@ import (
 )
 
 type User struct {
-	// Name is the login name, and names the inbox: [roles.Inbox].
 	Name string     `json:"name"`
 	Role roles.Role `json:"role"`
 	// Policies are names, or "*"; empty for drainers and admitters.
@@ -61,7 +60,7 @@ func (u User) permissions(prefix string) *server.Permissions {
 // self is this process's user; others' names have no dot.
 const self = "penstock.self"
 
-// users adds this process, with a random password, to the options' users.
+// users adds this process's user, with a random password.
 func (s *Server) users(o Options, into *server.Options) error {
 	if len(o.Users) == 0 {
 		return nil
@@ -97,8 +96,7 @@ func (s *Server) login() []nats.Option {
 	return []nats.Option{nats.UserInfo(self, s.password)}
 }
 
-// SetUsers replaces the users, if the server has users. It disconnects clients with fewer
-// permissions.
+// SetUsers replaces the users, if any. It disconnects clients with fewer permissions.
 func (s *Server) SetUsers(users []User) error {
 	if s.password == "" || len(users) == 0 {
 		return errors.New("a server is open or has users for as long as it runs")

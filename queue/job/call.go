@@ -5,8 +5,8 @@ package job
 
 // Call is a caller's part of a [Question] of OpCall or OpSettle.
 type Call struct {
-	ID string `json:"id"` // of the permit; unique, chosen by the caller
-	// N numbers the caller's messages; an older one has no effect.
+	ID string `json:"id"` // of the permit, unique; the caller chooses it
+	// N numbers the caller's messages. Older ones have no effect.
 	N int `json:"n"`
 	// OpCall: the policy's partitions, how long the caller has asked, and will wait.
 	Partitions int   `json:"partitions,omitempty"`
@@ -23,9 +23,9 @@ type Call struct {
 // Values of [Call.Status].
 const (
 	CallProgress    = "progress" // renews the lease
-	CallPause       = "pause"    // as CallThrottled, but the call continues
+	CallPause       = "pause"    // CallThrottled of a call that continues
 	CallDone        = "done"
-	CallFailed      = "fail"        // perhaps by the call's fault
+	CallFailed      = "fail"        // perhaps the call's own fault
 	CallUnavailable = "unavailable" // the target is down
 	CallUnreached   = "unreached"   // the target is down and did not get the call: no cost
 	CallThrottled   = "retry-after" // the target asked for a pause
@@ -33,7 +33,6 @@ const (
 	CallWithdrawn   = "withdraw"    // the caller waits no more
 )
 
-// Turn is the owner's answer to a call. A question may get several.
 type Turn struct {
 	State string `json:"state"`
 	// TurnWaiting: until the expected turn; nil: unknown.
@@ -43,7 +42,7 @@ type Turn struct {
 	// TurnRefused: a Refused… reason, and when to ask again. TurnWaiting: RefusedDown, or empty.
 	Reason  string `json:"reason,omitempty"`
 	RetryMS int64  `json:"retry_ms,omitempty"`
-	// TurnMoved: of the policy.
+	// TurnMoved: the policy's.
 	Partitions int `json:"partitions,omitempty"`
 }
 

@@ -17,11 +17,10 @@ const (
 	HeaderCallbackTo = "Penstock-Callback-To"
 )
 
-// in bytes
 const maxCallback = 2048
 
-// ParseCallback parses a [HeaderCallback]: an HTTP URL without a password, which would be shown
-// with the job.
+// ParseCallback parses a [HeaderCallback]: an HTTP URL without a password, because it is shown with
+// the job.
 func ParseCallback(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	port, bad := uint64(1), error(nil)
@@ -48,7 +47,7 @@ type resultDocument struct {
 	End      End            `json:"end"`
 	Reason   Reason         `json:"reason,omitempty"`
 	Error    string         `json:"error,omitempty"`
-	Attempts int            `json:"attempts"` // failed ones
+	Attempts int            `json:"attempts"`
 	Reply    *replyDocument `json:"reply,omitempty"`
 }
 

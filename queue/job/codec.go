@@ -7,7 +7,7 @@ import (
 )
 
 // Codec encodes payloads of jobs and results, for example to encrypt them. Its functions are called
-// concurrently. A nil Encode leaves payloads unchanged.
+// concurrently. A nil Encode changes nothing.
 type Codec struct {
 	Encode, Decode func([]byte) ([]byte, error)
 }

@@ -12,7 +12,7 @@ import (
 
 type End string
 
-// EndReplayed: another job was made from the dead letter.
+// EndReplayed: the dead letter became another job.
 const (
 	EndDone      End = "done"
 	EndDead      End = "dead"
@@ -48,8 +48,8 @@ func encode(v any) []byte {
 }
 
 // PayloadSum is a sum of body, [HeaderMethod] and [HeaderPath], or the [HeaderSum] of a stored job,
-// which jobs with one Idempotency-Key have in common. It omits encoded bodies, which encryption
-// makes differ.
+// which jobs with one Idempotency-Key have in common. It omits encoded bodies, which differ when
+// encrypted.
 func PayloadSum(h map[string][]string, body []byte) string {
 	if sum := HeaderValue(h, HeaderSum); sum != "" {
 		return sum
@@ -66,7 +66,7 @@ func PayloadSum(h map[string][]string, body []byte) string {
 	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil)[:16])
 }
 
-// HeaderValue returns a header's value, ignoring case.
+// HeaderValue returns a header's value; the name's case does not matter.
 func HeaderValue(h map[string][]string, name string) string {
 	for key, values := range h {
 		if len(values) > 0 && strings.EqualFold(key, name) {
@@ -84,9 +84,9 @@ const (
 	ReasonAttempts  Reason = "attempts"  // all attempts failed
 	// of the job, or the policy's max_age
 	ReasonDeadline Reason = "deadline"
-	// its headers or key, or it costs more than its bucket's capacity
+	// its headers or key; or it costs more than its bucket's capacity
 	ReasonMalformed Reason = "malformed"
-	ReasonCrashed   Reason = "crashed" // its drainer, three times
+	ReasonCrashed   Reason = "crashed"
 )
 
 var Reasons = []Reason{ReasonPermanent, ReasonAttempts, ReasonDeadline, ReasonMalformed,

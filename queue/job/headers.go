@@ -31,7 +31,7 @@ const (
 	HeaderTimeout = "Penstock-Timeout"
 	// of the ended job, at most the policy's result_retention
 	HeaderRetention = "Penstock-Retention"
-	// name under which one job of a bucket waits; "; replace" cancels the older one instead of the
+	// name of which a bucket has one waiting job; "; replace" cancels the older one instead of the
 	// new
 	HeaderUnique = "Penstock-Unique"
 	// labels, repeated or separated by commas
@@ -61,7 +61,7 @@ const HeaderUsedPrefix = "Penstock-Used-"
 const HeaderAgain = "Penstock-Again"
 
 // ReadUsed returns the costs in an answer's headers, by names in lower case, at most
-// [policy.MaxLimits]. Other values than whole numbers are ignored.
+// [policy.MaxLimits]. It ignores values that are not whole numbers.
 func ReadUsed(h map[string][]string) (used map[string]int64) {
 	for name, values := range h {
 		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 ||
@@ -100,12 +100,12 @@ func ParseHeader(h map[string][]string, stored time.Time) Arrived {
 	return a
 }
 
-// ReadHeader sets the fields from a job's headers, and Malformed unless that is set.
+// ReadHeader sets the fields from a job's headers; it keeps Malformed if set.
 func (a *Arrived) ReadHeader(h map[string][]string) {
 	a.Cost = 1
 	a.Header = h
 	var problems []error
-	seen, tagged := 0, false // seen: bits of jobHeaders
+	seen, tagged := 0, false
 	for name, values := range h {
 		var err error
 		switch {

@@ -19,7 +19,7 @@ var ErrVersion = errors.New("unsupported version")
 type Arrived struct {
 	Seq       uint64 // in the policy's stream
 	Key       Key
-	Partition int       // of the bucket
+	Partition int
 	Stored    time.Time // by the server's clock
 	Size      int       // of the body, even if Body was left out
 

@@ -14,7 +14,6 @@ import (
 // Key identifies a bucket: the subject form of the user's key (see [EncodeKey]).
 type Key string
 
-// in bytes of UTF-8
 const MaxKeyBytes = 256
 
 const (
@@ -103,7 +102,7 @@ func ParseKey(subjectForm string) (Key, error) {
 	return k, nil
 }
 
-// unescape accepts more than escape produces: the caller compares.
+// unescape accepts more than escape produces; the caller compares.
 func unescape(form string) (string, bool) {
 	if form == string(NoKey) {
 		return "", true
@@ -132,7 +131,7 @@ func (k Key) Raw() string {
 	return string(k)
 }
 
-// StrangeKey returns a substitute for an invalid key. It is valid in subjects.
+// StrangeKey returns a substitute, valid in subjects, for an invalid key.
 func StrangeKey(tail string) Key {
 	if tail == "" {
 		return StrangePrefix + emptyToken

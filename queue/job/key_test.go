@@ -60,8 +60,7 @@ func TestParseKeyRefusesWhatEncodeKeyDoesNotProduce(t *testing.T) {
 	}
 }
 
-// safeInSubject reports whether s can be part of a subject that is published to, after a prefix and
-// a dot.
+// safeInSubject reports whether s can follow a prefix and a dot in a publish subject.
 func safeInSubject(s string) bool {
 	for token := range strings.SplitSeq(s, ".") {
 		if token == "" || token == "*" || token == ">" ||

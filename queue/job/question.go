@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// The operations of a [Question].
 const (
 	OpExpect  = "expect"  // when will these jobs start?
 	OpRoom    = "room"    // when will this bucket have room again?
-	OpOutcome = "outcome" // how a job that was handed over as running ended
+	OpOutcome = "outcome" // how a handed-over running job ended
 	OpWorker  = "worker"  // is a remote worker of use? An error says why not
 
 	OpBuckets = "buckets" // which come first?
@@ -43,7 +42,7 @@ type Question struct {
 	V  int    `json:"v"` // set by AskValve
 	Op string `json:"op"`
 	// sequences: one for OpJob, OpCancel and OpEdit; at most MaxExpected for OpExpect, OpJobs;
-	// OpPurge: the last one to be dropped, or empty
+	// OpPurge: the last one to drop, or empty
 	Jobs []uint64 `json:"jobs,omitempty"`
 	// OpRoom, OpBucket, OpPurge, OpCall, OpSettle
 	Key Key `json:"key,omitempty"`
@@ -88,8 +87,7 @@ type Answer struct {
 	// OpBucket: zero except the key if there are no jobs
 	Bucket  *BucketState  `json:"bucket,omitempty"`
 	Buckets []BucketState `json:"buckets,omitempty"` // OpBuckets: in order, then by key
-	// OpBuckets: with jobs, in the partition
-	Total int `json:"total,omitempty"`
+	Total   int           `json:"total,omitempty"`
 	// OpJob, OpCancel: before; OpEdit: after; nil: unknown
 	Job *State `json:"job,omitempty"`
 	// OpJobs: the known ones, in the order asked

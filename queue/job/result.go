@@ -41,13 +41,13 @@ type Reply struct {
 
 const roomForHeaders = 64 << 10
 
-// Within returns the reply for messages of most bytes: a larger body is cut to [KeptReply], and
-// larger headers are omitted.
+// Within returns the reply for messages of most bytes: it cuts a larger body to [KeptReply], and
+// omits larger headers.
 func (r Reply) Within(most int64) Reply {
 	if int64(len(r.Body)) > most-roomForHeaders {
 		r.Body, r.Cut = r.Body[:min(len(r.Body), KeptReply)], true
 	}
-	if len(encode(r)) > roomForHeaders/2 { // a target may send any
+	if len(encode(r)) > roomForHeaders/2 {
 		r.Header = nil
 	}
 	return r

@@ -4,7 +4,7 @@ import "time"
 
 // The values of [State.State].
 const (
-	Waiting   = "waiting" // for its turn
+	Waiting   = "waiting"
 	Delayed   = "delayed" // backing off, or not due
 	Running   = "running"
 	Finishing = "finishing" // its acknowledgement is not confirmed
@@ -39,7 +39,7 @@ const LateByLimit = "limit"
 
 type BucketState struct {
 	Key   Key `json:"key"`
-	Depth int `json:"depth"` // all jobs
+	Depth int `json:"depth"`
 	// could start if the rate allowed
 	Waiting int `json:"waiting"`
 	Delayed int `json:"delayed"` // backing off, or not due
@@ -83,14 +83,13 @@ type LimitLeft struct {
 	Most int64  `json:"most"`
 }
 
-// Hold is the cause that keeps a job, or a bucket's next job, from starting.
 type Hold struct {
-	// By is one of the BlockedBy constants; empty if no cause holds it, or no job waits.
+	// By is one of the BlockedBy constants; empty if the job is free, or no job waits.
 	By    string     `json:"blocked_by,omitempty"`
 	Until *time.Time `json:"until,omitempty"` // by the drainer's clock; nil: unknown
 }
 
-// State is the state of a job at its valve. Its start is unknown while it is paused or held by
+// State is a job's state at its valve. Its start is unknown while it is paused or held by
 // concurrency.
 type State struct {
 	Seq uint64 `json:"seq"` // in the policy's stream
@@ -108,7 +107,7 @@ type State struct {
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock
 	Progress   string    `json:"progress,omitempty"`   // the latest report of its run
 	Hold
-	Edit *Edit `json:"edit,omitempty"` // its changes from the stored job; may be nil
+	Edit *Edit `json:"edit,omitempty"` // changes to the stored job; may be nil
 }
 
 // ExpectedStart is the current estimate of a job's start.
@@ -117,10 +116,10 @@ type ExpectedStart struct {
 	Known bool   `json:"known"` // false: the valve has not seen the job, or cannot tell
 	// milliseconds from now; 0 for a job that has started or finished
 	DelayMS int64 `json:"delay_ms"`
-	// Position is the number of jobs of its bucket that start before it, assuming equal costs; 0
-	// unless it waits for its turn.
+	// Position is the number of jobs of its bucket that start before it, at equal costs; 0 unless
+	// it waits for its turn.
 	Position int `json:"position,omitempty"`
-	// Depth is the number of jobs in its bucket, itself included; 0 unless it waits for its turn.
+	// Depth is the number of jobs in its bucket, including it; 0 unless it waits for its turn.
 	Depth    int    `json:"depth,omitempty"`
 	Progress string `json:"progress,omitempty"` // the latest report of its run
 }

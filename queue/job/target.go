@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// mostDecodings bounds the escaping of a path.
+// mostDecodings bounds nested escapes in a path.
 const mostDecodings = 3
 
 // checkForwarded refuses names that no policy may forward.
@@ -28,8 +28,8 @@ func checkForwarded(name string) error {
 	return nil
 }
 
-// CheckTarget returns a [*HeaderError] if the target does not accept a header to forward, the
-// method or the path. A nil t only refuses headers that are never forwarded.
+// CheckTarget returns a [*HeaderError] if the target rejects a header to forward, the method or the
+// path. A nil t only refuses headers that are never forwarded.
 func CheckTarget(t *policy.Target, h map[string][]string) error {
 	if t == nil {
 		t = &policy.Target{}
@@ -88,7 +88,7 @@ func BelongsToBody(name string) bool {
 }
 
 // ContentType returns the given type of a body, but application/json for an object or list without
-// a type or with the form type that curl -d sends. isJSON: the body is known to be valid JSON.
+// a type or with the form type of curl -d. isJSON: the body is known to be valid JSON.
 func ContentType(given string, body []byte, isJSON bool) string {
 	media, _, _ := strings.Cut(given, ";")
 	if media = strings.TrimSpace(media); media != "" &&
@@ -102,8 +102,8 @@ func ContentType(given string, body []byte, isJSON bool) string {
 	return "application/json"
 }
 
-// ParsePath parses a [HeaderPath]: an escaped path, perhaps with a query, below the URL that it
-// extends. It has no [DotSegment], even for servers that decode twice.
+// ParsePath parses a [HeaderPath]: an escaped path below the target's URL, perhaps with a query. It
+// has no [DotSegment], even for servers that decode twice.
 func ParsePath(value string) (*url.URL, error) {
 	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, isControlOr(` #\`)) {
 		return nil,
@@ -134,8 +134,8 @@ func ParsePath(value string) (*url.URL, error) {
 	return nil, fmt.Errorf("%q: is escaped more often than any server decodes it", value)
 }
 
-// DotSegment returns a segment of a path that is "." or "..", also for servers that take a
-// backslash for a slash, or drop text after a semicolon or control character; or "".
+// DotSegment returns a segment of a path that is "." or "..", also for servers that read a
+// backslash as a slash, or drop text after a semicolon or control character; or "".
 func DotSegment(path string) string {
 	for _, segment := range strings.FieldsFunc(path, func(r rune) bool {
 		return r == '/' || r == '\\'
@@ -155,7 +155,6 @@ func isControlOr(others string) func(rune) bool {
 	return func(r rune) bool { return r < ' ' || r == 0x7F || strings.ContainsRune(others, r) }
 }
 
-// isToken follows HTTP's grammar.
 func isToken(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]

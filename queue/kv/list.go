@@ -72,7 +72,7 @@ func (t *Table) DeleteAll(ctx context.Context, filter string) error {
 }
 
 func inParallel[T any](items []T, do func(T) error) error {
-	var failed atomic.Pointer[error] // the first one ends the work
+	var failed atomic.Pointer[error]
 	var doing sync.WaitGroup
 	places := make(chan struct{}, parallel)
 	for _, item := range items {
@@ -143,7 +143,7 @@ func (t *Table) readPage(ctx context.Context, keys []string,
 	return records, nil
 }
 
-// readReplica asks any replica. It returns nil without an answer or if the replica is behind last.
+// readReplica asks any replica, and returns nil without an answer or if the replica is behind last.
 func (t *Table) readReplica(ctx context.Context, keys []string, last uint64) map[string]Record {
 	var subjects []string
 	for _, key := range keys {

@@ -30,7 +30,7 @@ func TestAListAsksByPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// It takes 8 requests, unless some answers are too slow.
+	// It takes 8 requests, or more after slow answers.
 	waittest.Until(t, "a list is told for few questions", func() bool {
 		before := table.js.NATS.Stats().OutMsgs
 		records, err := table.List(ctx, "stripe.0.*")

@@ -17,8 +17,8 @@ const (
 	lockRetry = 50 * time.Millisecond
 )
 
-// WithLock waits for a lock until ctx ends and runs change, whose context ends only when the lock
-// is no longer reliable.
+// WithLock waits for a lock until ctx ends and runs change. Its context ends only when the lock is
+// no longer reliable.
 func (t *Table) WithLock(ctx context.Context, name string,
 	change func(context.Context) error) error {
 	for {

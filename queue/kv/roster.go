@@ -16,7 +16,7 @@ type Roster struct {
 	id      string
 	lease   time.Duration
 	live    int
-	since   time.Time // first of the successful renewals in a row
+	since   time.Time // first of the latest uninterrupted renewals
 	changed func(live int)
 }
 
@@ -38,7 +38,7 @@ func (r *Roster) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			if r.table.js.NATS.IsConnected() { // otherwise it expires
+			if r.table.js.NATS.IsConnected() { // or it expires
 				if err := r.table.Delete(context.WithoutCancel(ctx), r.id, 0); err != nil {
 					r.table.log.Debug("the lease was not given up", "error", err)
 				}
@@ -76,7 +76,7 @@ func (r *Roster) renew(ctx context.Context) error {
 			live++
 		}
 	}
-	if now.Sub(r.since) < r.lease { // others may have been cut off, too
+	if now.Sub(r.since) < r.lease {
 		live = max(live, r.live)
 	}
 	if live != r.live {

@@ -68,7 +68,7 @@ func TestRosterCountsTheLiving(t *testing.T) {
 	}
 }
 
-// A process that could not reach NATS counts the others until they have had the time to renew their
+// A process that was cut off from NATS counts the others until they have had time to renew their
 // leases.
 func TestRosterKeepsItsCountWhileNATSIsAway(t *testing.T) {
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
@@ -103,14 +103,14 @@ func TestRosterKeepsItsCountWhileNATSIsAway(t *testing.T) {
 	}
 }
 
-// A process that could not renew its lease did not see the others' renewals: they get another
+// A process that could not renew its lease did not see the others' renewals, and gives them another
 // lease's time, once.
 func TestRosterGivesOthersTimeAfterItWasCutOff(t *testing.T) {
 	table := newTable(t)
 	if err := table.Set(natstest.Context(t), "other", nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	const lease = 100 * time.Millisecond // the other does not renew its lease afterwards
+	const lease = 100 * time.Millisecond
 	r := NewRoster(table, lease, func(int) {})
 	renew := func(within context.Context) {
 		<-time.After(2 * lease)

@@ -28,7 +28,7 @@ var (
 )
 
 const (
-	// tombstoneTTL is how long a deleted key's marker stays. A watch that was cut off for longer
+	// tombstoneTTL is how long a deleted key's marker stays. After a longer interruption a watch
 	// reads everything again.
 	tombstoneTTL = time.Hour
 
@@ -46,7 +46,6 @@ type Record struct {
 	Deleted  bool
 }
 
-// Table is a KV bucket, which any KV client can read.
 type Table struct {
 	js      *jsapi.Conn
 	log     *slog.Logger
@@ -254,7 +253,6 @@ func (t *Table) record(m jsapi.Message) Record {
 	return r
 }
 
-// Now is the time by the clock of Record.Stored.
 func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {

@@ -226,7 +226,7 @@ func TestWatch(t *testing.T) {
 }
 
 // Connections break and the server restarts while records change. In the end the watcher has the
-// stored values, also of deleted keys whose markers are gone.
+// stored values, and has seen deletions whose markers are gone.
 func TestWatchMissesNothing(t *testing.T) {
 	dir, address := t.TempDir(), proctest.FreeAddress(t)
 	s := natstest.Start(t, embedded.Options{Dir: dir, Listen: address})
@@ -268,7 +268,7 @@ func TestWatchMissesNothing(t *testing.T) {
 	}
 
 	s.Shutdown()
-	// Changes that the watcher cannot see, and a deletion without a marker, as after its expiry.
+	// The watcher misses changes, and a deletion whose marker has expired.
 	quiet := natstest.Start(t, embedded.Options{Dir: dir})
 	hidden := tableOver(t, natstest.Connect(t, quiet))
 	table = hidden

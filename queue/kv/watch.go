@@ -13,7 +13,7 @@ import (
 // Watch calls changed for every record that matches filter, deleted ones included, then synced
 // once, then changed for every change, from one goroutine, until the context ends; it returns nil.
 // After a lost connection it reads everything again, reports missing keys as Deleted, and may skip
-// all but a key's last change. Reported revisions of a key grow.
+// all but a key's last change. A key's reported revisions grow.
 func (t *Table) Watch(ctx context.Context, filter string, changed func(Record),
 	synced func()) error {
 	w := &watch{table: t, filter: filter, changed: changed, synced: synced,
@@ -28,14 +28,14 @@ type watch struct {
 	synced  func() // nil once called
 
 	known   map[string]uint64 // last reported revisions
-	deleted []Record          // in known, oldest first
+	deleted []Record
 }
 
 const (
 	watchRetryMin = 50 * time.Millisecond
 	watchRetryMax = time.Second
-	// watchPatience is the first wait for a consumer, doubled on each failure in a row: a server
-	// that stops never answers a request it has taken.
+	// watchPatience is the first wait for a consumer, doubled on each consecutive failure: a
+	// stopping server never answers a request it has taken.
 	watchPatience = 500 * time.Millisecond
 )
 
@@ -74,9 +74,9 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 
 	seen := map[string]bool{}
 	last, came, moved := uint64(0), uint64(0), time.Now()
-	// The leader decides when every stored record has come: the consumer's counts are wrong while a
-	// server catches up. It is asked when the consumer has no more, because a record written
-	// meanwhile comes last.
+	// Whether every stored record has come, the leader decides: the consumer's counts are wrong
+	// while a server catches up. It is asked when the consumer has no more, because a record
+	// written meanwhile comes last.
 	sync := func() error {
 		if last == 0 {
 			info, err := t.js.StreamInfo(ctx, t.stream, "")
@@ -183,8 +183,8 @@ func (w *watch) report(r Record) {
 	w.changed(r)
 }
 
-// finish asks the leader about known keys that did not come, because a restarted server may not
-// have shown all.
+// finish asks the leader about known keys that did not come, because a restarted server may have
+// lost some.
 func (w *watch) finish(ctx context.Context, seen map[string]bool) error {
 	for key, revision := range w.known {
 		if seen[key] {

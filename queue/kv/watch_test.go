@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// A write during the first read may be reported before or after it, but is in the result.
 func TestAWatchMissesNoChangeWhileItSyncs(t *testing.T) {
 	const keys, watches = 500, 40
 	table := newTable(t)
@@ -51,7 +50,7 @@ func TestAWatchMissesNoChangeWhileItSyncs(t *testing.T) {
 	writers.Wait()
 }
 
-// A table may have any number of keys over time.
+// A table may see any number of keys over time.
 func TestAWatchForgetsKeysThatWereDeletedLongAgo(t *testing.T) {
 	const each = time.Minute
 	reported := 0

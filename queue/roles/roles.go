@@ -14,12 +14,12 @@ type Role string
 
 const (
 	Producer Role = "producer" // submits jobs to an admitter
-	Checker  Role = "checker"  // uses limits at the door
-	Caller   Role = "caller"   // makes calls itself when it may
+	Checker  Role = "checker"  // checks limits
+	Caller   Role = "caller"   // makes permitted calls itself
 	Reader   Role = "reader"   // queries jobs and buckets
 	Worker   Role = "worker"   // runs jobs: docs/workers-protocol.md
 	Operator Role = "operator" // receives events, and cancels jobs
-	Drainer  Role = "drainer"  // owns partitions and starts jobs
+	Drainer  Role = "drainer"
 	Admitter Role = "admitter" // answers requests; may have a drainer inside
 )
 
@@ -29,7 +29,7 @@ var All = []Role{Producer, Checker, Caller, Reader, Worker, Operator, Drainer, A
 type Permissions struct{ Publish, Subscribe []string }
 
 // Of returns a role's permissions for policies ("*": all) of the installation with a prefix.
-// Answers come to the user's [Inbox]: in _INBOX.> it could read others' answers, with their jobs.
+// Answers go to the user's [Inbox]: at _INBOX.> it could read others' answers, with their jobs.
 //
 // Only trusted users may publish to a stream or to the server's API: the server answers at any
 // subject that a request names, so an acknowledgement could overwrite a policy. Admitters and
@@ -99,7 +99,7 @@ func Check(role Role, policies []string) error {
 	return nil
 }
 
-// CheckUser refuses a name that is no token of an inbox.
+// CheckUser refuses a name that cannot be a token of an inbox.
 func CheckUser(name string) error {
 	bad := func(c rune) bool {
 		return !strings.ContainsRune("-_", c) && (c < '0' || c > '9') && (c < 'a' || c > 'z') &&

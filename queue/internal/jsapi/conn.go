@@ -49,7 +49,7 @@ const (
 func Instants(metadata map[string]string, key string) []time.Time {
 	var found []time.Time
 	for word := range strings.FieldsSeq(metadata[key]) {
-		if at, err := strconv.ParseInt(word, 10, 64); err == nil { // skip foreign values
+		if at, err := strconv.ParseInt(word, 10, 64); err == nil {
 			found = append(found, time.Unix(0, at))
 		}
 	}
@@ -123,14 +123,14 @@ func Pause(ctx context.Context, pause time.Duration) error {
 }
 
 // Ensure creates a stream, or updates its replicas and bounds. Its sequences, a table's revisions,
-// begin at the time in µs: a recreated stream's exceed all former ones, because writes stay below a
+// begin at the time in µs, so that a recreated stream's exceed all former ones: writes stay below a
 // million a second.
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
 	info, err := c.StreamInfo(ctx, want.Name, "")
 	for tries := 1; errors.Is(err, ErrNoStream); tries++ {
 		want.FirstSeq = uint64(time.Now().UnixMicro())
-		// Another process may be faster.
+		// Another process may create it first.
 		created := c.CreateStream(ctx, want)
 		if !HasCode(created, CodeNameInUse, CodeNotCreated) || tries == createTries {
 			return created
@@ -168,8 +168,8 @@ func created(info *jetstream.StreamInfo) time.Time {
 	return info.Created
 }
 
-// EachStream calls found for every stream with a matching subject ("": all), without the channel of
-// nats.go's list, which takes two switches of goroutines for each.
+// EachStream calls found for every stream with a matching subject ("": all). nats.go's list uses a
+// channel, which costs two goroutine switches per stream.
 func (c *Conn) EachStream(ctx context.Context, subject string,
 	found func(*jetstream.StreamInfo)) error {
 	type request struct {
@@ -251,7 +251,7 @@ func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject str
 }
 
 func Answered(answer []byte, response any) error {
-	if bytes.Contains(answer, []byte(`"error"`)) { // lists are long to read twice
+	if bytes.Contains(answer, []byte(`"error"`)) { // parsing a long list twice is slow
 		var refusal struct {
 			Error *Refusal `json:"error"`
 		}

@@ -67,7 +67,7 @@ var kinds = map[int]error{
 	CodeStoreFailed: ErrUnavailable,
 }
 
-// Only the description tells why JetStream answers [CodeStoreFailed].
+// Only the description has the reason of a [CodeStoreFailed].
 var storeFailures = map[string]error{
 	"maximum messages per subject exceeded": ErrFull,
 	"maximum messages exceeded":             ErrMostJobs,

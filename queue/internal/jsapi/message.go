@@ -25,7 +25,8 @@ type Message struct {
 	Data       []byte
 }
 
-// ServerSays returns a header added by the server, after a publisher's of that name.
+// ServerSays returns the last header of a name, the server's, because a publisher may have set it,
+// too.
 func ServerSays(h nats.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[len(values)-1]
@@ -62,20 +63,20 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 	return m, nil
 }
 
-// mostGets bounds single requests at a time. Before a batch the server counts all later messages,
+// mostGets bounds concurrent single requests. Before a batch the server counts all later messages,
 // which takes milliseconds in a stream with gaps.
 const mostGets = 128
 
 // Directs reads messages from any replica, by ascending sequences. Seq is 0 if the replica lags or
 // the message is unusual. It fails without an answer for Conn.Timeout.
 func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Message, error) {
-	// nats.Conn.Request would take a job's header Status: 503 for "no responders".
+	// nats.Conn.Request would read a job's header Status: 503 as "no responders".
 	inbox, answers := c.NATS.NewInbox(), make(chan *nats.Msg, mostGets)
 	sub, err := c.NATS.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, Translate(err)
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only on a lost connection
+	defer func() { _ = sub.Unsubscribe() }()
 	silence := time.NewTimer(c.Timeout)
 	defer silence.Stop()
 	subject, sent := "$JS.API.DIRECT.GET."+stream, 0
@@ -128,9 +129,9 @@ func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Ti
 
 const batchBytes = 1 << 20
 
-// Batch reads up to n messages of a subject ("": all) in order from any replica, of about
-// [batchBytes], but at least one if there is one. It omits missing messages of the replica, and
-// unusual ones.
+// Batch reads up to n messages of a subject ("": all) in order from any replica, about [batchBytes]
+// in total, but at least one if any exists. It omits unusual messages and those that the replica
+// lacks.
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 
@@ -143,8 +144,7 @@ func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n
 	return read, err
 }
 
-// DirectGet asks any replica for up to most messages, and also returns the header of the answer's
-// end.
+// DirectGet asks any replica for up to most messages, and also returns the last answer's header.
 func (c *Conn) DirectGet(ctx context.Context, stream string, request any, most int) (
 	read []Message, end nats.Header, err error) {
 
@@ -155,8 +155,8 @@ func (c *Conn) DirectGet(ctx context.Context, stream string, request any, most i
 	if err != nil {
 		return nil, nil, Translate(err)
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails only on a lost connection
-	body, _ := json.Marshal(request)         // cannot fail
+	defer func() { _ = sub.Unsubscribe() }()
+	body, _ := json.Marshal(request)
 	if err := c.NATS.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
 		return nil, nil, Translate(err)
 	}
@@ -165,7 +165,7 @@ func (c *Conn) DirectGet(ctx context.Context, stream string, request any, most i
 		if err != nil {
 			return nil, nil, err
 		}
-		if found, ok := ReadDirect(m); ok { // even with a publisher's Status
+		if found, ok := ReadDirect(m); ok {
 			read = append(read, found)
 			continue
 		}
@@ -217,7 +217,8 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 	return Message{Subject: subject, Seq: seq, Time: stored, Header: m.Header, Data: m.Data}, true
 }
 
-// NextStored asks the leader for the first matching sequence at or after from, or math.MaxUint64.
+// NextStored asks the leader for the first matching sequence at or after from; math.MaxUint64:
+// none.
 func (c *Conn) NextStored(ctx context.Context, stream, filter string, from uint64) (uint64, error) {
 	if filter == "" {
 		filter = ">"

@@ -15,14 +15,14 @@ const (
 	pullHeartbeat = 500 * time.Millisecond
 	pullExpires   = 5 * time.Second
 
-	// Two pulls are open: the server always has one to serve.
+	// With two open pulls the server always has one to serve.
 	PullBatch = 2048
 	PullOpen  = 2 * PullBatch
 	// pullSlack is room for heartbeats.
 	pullSlack = 256
 
-	// SweepPatience is how long a consumer may withhold stored messages. A leader that is catching
-	// up looks for more at the start of each pull.
+	// SweepPatience is how long a consumer may withhold stored messages. A leader that catches up
+	// looks for more at the start of each pull.
 	SweepPatience = 2 * pullExpires
 
 	// pullMaxBytes bounds the bytes in memory, unless messages can be larger.
@@ -36,7 +36,7 @@ var (
 	ErrStopped     = errors.New("stopped")
 	ErrSilence     = errors.New("no heartbeat")
 	ErrReconnected = errors.New("connection lost")
-	// ErrBehind is for callers that waited longer than SweepPatience.
+	// ErrBehind: the caller waited longer than SweepPatience.
 	ErrBehind = errors.New("the consumer does not deliver what is stored")
 )
 
@@ -46,7 +46,8 @@ type Delivery struct {
 }
 
 // Puller keeps pull requests open on one consumer and checks that no delivery is missing: nats.go
-// silently recovers from breaks after which an owner must start over. It is for one goroutine.
+// silently recovers from breaks after which an owner must start over. It must not be used
+// concurrently.
 type Puller struct {
 	nc       *nats.Conn
 	sub      *nats.Subscription
@@ -69,7 +70,7 @@ type Puller struct {
 
 func NewPuller(c *Conn, stream, consumer string) (*Puller, error) {
 	nc := c.NATS
-	request, _ := json.Marshal(struct { // cannot fail
+	request, _ := json.Marshal(struct {
 		Expires   time.Duration `json:"expires"`
 		Batch     int           `json:"batch"`
 		MaxBytes  int64         `json:"max_bytes"`
@@ -129,7 +130,7 @@ func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, erro
 			return batch, nil
 		}
 		if p.open <= PullOpen-PullBatch {
-			continue // ask before waiting
+			continue // ask for more before waiting
 		}
 
 		p.silence.Reset(p.Patience)
@@ -195,7 +196,7 @@ func (p *Puller) takeStatus(m *nats.Msg) error {
 	return fmt.Errorf("pull ended: %s %s", status, description)
 }
 
-// A replicated delivery waits for a quorum and may be overtaken by one heartbeat, not by two.
+// A replicated delivery waits for a quorum, in which one heartbeat may overtake it, but not two.
 func (p *Puller) heartbeat(m *nats.Msg) error {
 	delivered, err := strconv.ParseUint(m.Header.Get("Nats-Last-Consumer"), 10, 64)
 	if err != nil {

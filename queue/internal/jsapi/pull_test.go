@@ -48,11 +48,10 @@ func TestAGapInDeliveriesBreaks(t *testing.T) {
 	}
 }
 
-// A consumer stops answering, as after a fault that loses its pulls.
 func TestSilenceBreaks(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t)
-	// A subscriber that takes pull requests and never answers.
+	// The subscriber takes pull requests and never answers.
 	if _, err := nc.SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.S.C"); err != nil {
 		t.Fatal(err)
 	}
