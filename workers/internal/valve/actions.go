@@ -23,9 +23,9 @@ type Actions struct {
 	Accepted  []Seen // seen for the first time
 	Breakers  []Turned
 	Adapted   []Adapted
-	Offers    []string        // names of policies
-	Reports   []record.Report // to a partition's new owner
-	Vanished  int             // jobs that others removed
+	Offers    []string // names of policies
+	Reports   []record.Report
+	Vanished  int // jobs that others removed
 }
 
 func (a *Actions) Reset() {
@@ -53,10 +53,9 @@ type Run struct {
 	Crashes int
 	Due     pace.Instant
 	Number  uint64 // counts the policy's runs here
-	// by shadow limits
-	Shadow map[string]time.Duration
-	Call   *Grant // nil: a stored job
-	Worker string // its subject; empty: a local one
+	Shadow  map[string]time.Duration
+	Call    *Grant // nil: a stored job
+	Worker  string // its subject; empty: a local one
 	*Ticket
 }
 
@@ -65,7 +64,7 @@ type Ending struct {
 	handle.Ref
 	job.Ended
 	Headless bool   // its checksum is in the stored headers only
-	asked    uint64 // of the question that waits for this record; 0: none
+	asked    uint64 // of the question waiting for this record; 0: none
 }
 
 type Save struct {
@@ -99,6 +98,6 @@ type Burial struct {
 type Turned struct {
 	handle.Ref
 	Open  bool
-	All   bool // over all buckets
+	All   bool
 	Error string
 }

@@ -12,7 +12,7 @@ import (
 const (
 	// leastChange is the least relative change that adjusts a clock.
 	leastChange = 0.005
-	// tuneEvery is how often a waiting bucket's rate rises.
+	// tuneEvery is the interval at which a waiting bucket's rate rises.
 	tuneEvery = 5 * time.Second
 )
 
@@ -24,7 +24,7 @@ func (v *Valve) bounds(p *pace.Pace) (least, most float64) {
 	return most * policy.DefaultAdaptiveMin, most
 }
 
-// learn records a throttle of a run that began at an instant of this valve; 0: unknown.
+// learn records a throttle of a run that began at an instant; 0: unknown.
 func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 	if v.Policy.AdaptiveRate == nil || b.pace == nil {
 		return

@@ -21,8 +21,6 @@ func adapting(outflow string) policy.Policy {
 	return p
 }
 
-// target allows a number of requests per second, and answers others with 429 and Retry-After: 1,
-// after a latency.
 type target struct {
 	limit  func(at time.Duration) int
 	within []pace.Instant
@@ -76,8 +74,8 @@ func (b *valveBench) calls(t *target, latency, until time.Duration,
 	}
 }
 
-// docs/guide.md promises: a steady target throttles fewer than one call in 200, more than 95 % of
-// its limit is used, and changes are found.
+// docs/guide.md promises that a steady target throttles fewer than one call in 200, that more than
+// 95 % of its limit is used, and that changes are found.
 func TestABucketFindsItsTargetsHiddenLimit(t *testing.T) {
 	for _, c := range []struct {
 		limit   int
@@ -119,7 +117,6 @@ func TestABucketFollowsALimitThatChanges(t *testing.T) {
 			}
 			return c.to
 		}
-		// found: the following minute uses 90 % of it, with 1 % throttled
 		seconds := make([]struct{ served, throttled int }, 20*60+1)
 		b.calls(&target{limit: limit}, 50*ms, 20*time.Minute, func(at time.Duration, ok bool) {
 			if s := &seconds[int(at/second)]; ok {
@@ -167,8 +164,6 @@ func TestALearntLimitOnlyLowersTheRate(t *testing.T) {
 	}
 }
 
-// The limit is in the bucket's state and an event. It ends with another policy, and survives a
-// pause.
 func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 	b := newValveBench(t, adapting("10/s"))
 	throttle := func() {

@@ -57,8 +57,6 @@ func (a *asked) turns() (n int) {
 	return n
 }
 
-// A list of all buckets, many expected starts and a purge take many iterations, and jobs start
-// meanwhile.
 func TestQuestionsLeaveTheLoopItsTime(t *testing.T) {
 	const keys = 40_000
 	for name, c := range map[string]struct {
@@ -135,8 +133,8 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	}
 }
 
-// Until dropped jobs are acknowledged they take memory, and the server's time: a large purge waits
-// for that, and for as long again.
+// Unacknowledged dropped jobs take memory, and the server's time: a large purge waits for their
+// acknowledgements, and for as long again.
 func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 1)
 	a.v.memory.most = 1
@@ -281,8 +279,7 @@ func TestConcurrentListsAreBounded(t *testing.T) {
 	}
 }
 
-// Counting the jobs ahead takes time, so a page of jobs takes many iterations. Missing jobs are
-// omitted.
+// Counting the jobs ahead takes time, so a page of jobs takes many iterations.
 func TestManyJobsAreLookedAtOneByOne(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 0)
 	a.arriveMany("a", 300)

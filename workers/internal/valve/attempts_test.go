@@ -13,13 +13,12 @@ func saveOf(epoch, known uint64, attempts, crashes int) *Save {
 	return &Save{handle.Ref{Part: handle.Partition{Policy: "api"}, Seq: 7}, r, known}
 }
 
-// standing is the record at the place of a write; no value: no record.
+// standing is the record at the place of a write; empty: none.
 type standing struct {
 	value    []byte
 	revision uint64
 }
 
-// When there are too many records the oldest are dropped, without a marker.
 func TestADiscardedRecordIsRewritten(t *testing.T) {
 	for _, x := range []struct {
 		name  string

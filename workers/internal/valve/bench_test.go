@@ -55,7 +55,6 @@ func questionBench(b *testing.B, buckets int) *valveBench {
 	return vb
 }
 
-// stalls measures work in pieces: its cost and its longest piece, both the best of all rounds.
 type stalls struct{ all, longest, bestAll, bestLongest time.Duration }
 
 func (s *stalls) measure(piece func() (done bool)) {

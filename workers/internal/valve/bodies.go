@@ -20,7 +20,7 @@ const (
 	mostBodies = 64 << 20
 )
 
-// keepBody counts a body from its read until detach or unload.
+// keepBody counts a body from its read to detach or unload.
 func (v *Valve) keepBody(j *heldJob) {
 	if !j.counted {
 		j.counted = true
@@ -77,7 +77,7 @@ func (v *Valve) readAhead(now pace.Instant) {
 		b := v.unread[0].bucket
 		v.unplace(b)
 		v.surface(b, now)
-		if len(b.ready) == 0 { // its first job has expired, and lapse buries it
+		if len(b.ready) == 0 { // only expired jobs, which lapse removes
 			v.schedule(b, now.Add(lapsePause))
 			continue
 		}
@@ -128,7 +128,7 @@ func (j *heldJob) Read(header map[string][]string) {
 	}
 }
 
-// Loaded takes a requested body. gone: another client removed the job.
+// Loaded takes a requested body; gone means that another client removed the job.
 func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 	j.fetching = false
 	if j.stage != stageWaiting {
@@ -138,7 +138,7 @@ func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
 		v.vanish(j, now)
 		return
 	}
-	if body != nil && j.counted { // otherwise no longer wanted
+	if body != nil && j.counted {
 		j.Body, j.Lean = body, false
 	}
 	v.place(j.Bucket, now)

@@ -32,7 +32,6 @@ func (b *valveBench) bodies() (bytes int64) {
 	return bytes
 }
 
-// With one worker and many keys, bodies are read within the budget, in the order of the starts.
 func TestBodiesAreReadWithinABudget(t *testing.T) {
 	const keys = 1000
 	for name, p := range map[string]int{"one worker": 1, "many": 500} {

@@ -15,27 +15,27 @@ type breaker struct {
 	open     bool
 	since    pace.Instant // jobs that began later are probes
 	last     pace.Instant // last failure
-	failures int          // in a row
+	failures int
 	at       pace.Instant // next probe
 	probe    *heldJob
 }
 
 type health struct {
 	breaker  breaker
-	answered pace.Instant // of a successful job
-	suspects []job.Key    // with failures since a job succeeded
+	answered pace.Instant // start of a successful job
+	suspects []job.Key
 	broken   int
 	lowered  int // with a learnt, lower rate
 }
 
 type suspicion struct {
 	breaker
-	jobs []*heldJob // all different
+	jobs []*heldJob
 }
 
 const (
 	// mostSuspectJobs different jobs open a bucket's breaker: a job that kills its target must use
-	// up its attempts without stopping others. mostSuspectBuckets open the valve's: with fewer, the
+	// up its attempts without stopping others. mostSuspectBuckets open the valve's; with fewer, the
 	// buckets may have separate targets.
 	mostSuspectJobs, mostSuspectBuckets = 5, 3
 	mostProbeWait                       = time.Minute
@@ -58,8 +58,8 @@ func (k *breaker) due() pace.Instant {
 func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 
 // unavailable records that a job found its target down, and reports whether that counts as an
-// attempt. It does until a breaker opens (law 6), and then only while other buckets succeed: then
-// the job itself fails. The job moves behind those without failures.
+// attempt. It does until a breaker opens (law 6), and then only while other buckets succeed,
+// because then the job itself fails. The job moves behind those without failures.
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
@@ -99,8 +99,8 @@ func (v *Valve) othersAnswer(b *bucket) bool {
 	return !v.breaker.open && b.down() && v.answered > b.target.last
 }
 
-// trip opens a bucket's breaker or keeps it open. So does a failed probe of the valve's breaker:
-// another bucket has the next probe.
+// trip opens a bucket's breaker or keeps it open. So does a failed probe of the valve's breaker,
+// whose next probe is another bucket's.
 func (v *Valve) trip(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	if !b.target.open {
@@ -121,7 +121,7 @@ func (v *Valve) wait(k *breaker, now pace.Instant) {
 		at: now.Add(pace.Jittered(backoff, v.random()))}
 }
 
-// available records a successful job. Jobs that began before a breaker opened do not close it.
+// available records a success. Jobs that began before a breaker opened do not close it.
 func (v *Valve) available(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	v.answered = max(v.answered, j.began)

@@ -33,8 +33,8 @@ func (b *valveBench) attempts() (n int) {
 	return n
 }
 
-// The target of all buckets is down for ten minutes. A few attempts count, one job a minute probes,
-// and then every bucket continues at its rate.
+// The target is down for ten minutes. A few attempts count, one job a minute probes, and then every
+// bucket continues at its rate.
 func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 	const length = 10 * time.Minute
 	for name, c := range map[string]struct {
@@ -65,7 +65,6 @@ func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 			if n := b.attempts(); n != c.counted {
 				t.Errorf("%d attempts were counted, want %d", n, c.counted)
 			}
-			// omits jobs that began together
 			probes := slices.DeleteFunc(lost, func(at time.Duration) bool { return at < 500*ms })
 			if n := len(probes); n < 12 || n > 24 {
 				t.Errorf("%d probes in %v", n, length)
@@ -84,7 +83,6 @@ func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 			if b.v.Breakers().Open() != 0 {
 				t.Errorf("%d breakers are open", b.v.Breakers().Open())
 			}
-			// in addition to the burst, one is the probe
 			burst := min(2, max(1, c.policy.Burst))
 			for key, s := range starts {
 				if !c.policy.Outflow.IsZero() {
@@ -223,7 +221,7 @@ func TestClosingABreaker(t *testing.T) {
 	}
 }
 
-// Long probes do not stop buckets: there is one a minute, and the first to end decides.
+// A long probe does not stop the bucket: one starts each minute, and the first to end decides.
 func TestAProbeThatRunsForLongIsNotTheOnlyOne(t *testing.T) {
 	for name, keys := range map[string]int{"a bucket's breaker": 1,
 		"that of all buckets": 2 * mostSuspectBuckets} {
@@ -291,8 +289,8 @@ func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
 	}
 }
 
-// Law 5: buckets with a failing target do not take all probes from one whose target works, although
-// it runs jobs and they do not.
+// Law 5: buckets with a failing target do not take all probes from a working one, although it runs
+// jobs and they do not.
 func TestEveryBucketIsProbed(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 3 {
@@ -375,7 +373,7 @@ func TestAnOpenBreakerIsHandedOver(t *testing.T) {
 	}
 }
 
-// The change may be the target: it is tried at once.
+// The changed policy may have another target, so it is tried at once.
 func TestAChangedPolicyIsProbedAtOnce(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for i := range 40 {
@@ -397,7 +395,7 @@ func TestAChangedPolicyIsProbedAtOnce(t *testing.T) {
 	}
 }
 
-// A pause lasts, and its end is no burst; deadlines still pass.
+// A pause lasts, and does not end in a burst; deadlines still pass.
 func TestABreakerWhileItsBucketIsPaused(t *testing.T) {
 	b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
 	for range 30 {

@@ -21,7 +21,6 @@ const (
 	stageWaiting stage = iota // in order
 	stageDelayed              // not yet due, or backing off
 	stageRunning              // here, or in the process of its holder
-	// its failed attempt or crash is being recorded
 	stageSaving
 	stageBurying
 	stageAcking // its acknowledgement is not confirmed
@@ -34,14 +33,14 @@ type heldJob struct {
 
 	stage      stage
 	generation uint8 // of its last delivery
-	raised     bool  // it was deep
+	raised     bool  // formerly deep
 	text
 	trials
 
 	// the other process that runs it or crashed; of a waiting job, one that may still report
 	holder  string
 	mark    int64 // its lane's arrived slots when it came
-	front   int64 // larger: moved later; 0: not moved
+	front   int64 // larger if moved to the front later; 0: not moved
 	came    int64 // see arrivals
 	expires pace.Instant
 	at      pace.Instant // of its timer
@@ -64,7 +63,7 @@ type text struct {
 type trials struct {
 	noting   bool
 	recorded bool // there is an attempt record
-	snoozed  bool // its run asked to wait
+	snoozed  bool
 	// failures since another job found the target up
 	tried     uint16
 	began     pace.Instant // last start here
@@ -72,7 +71,7 @@ type trials struct {
 	crashes   int
 	LastError string
 	reason    job.Reason
-	backoff   time.Duration // after saving
+	backoff   time.Duration
 }
 
 func (j *heldJob) ref() handle.Ref {
@@ -150,7 +149,7 @@ func (b *bucket) placeOf(priority int, came int64) int64 {
 	return came - int64(priority)*b.step
 }
 
-// rerank follows a change of the step. No job starts until final checks, which follow the old
+// rerank applies a change of the step. No job starts until pending final checks, which use the old
 // order, are over.
 func (b *bucket) rerank() {
 	for i := range b.lanes {
@@ -176,9 +175,8 @@ type bucket struct {
 	// Fields read by full scans come first, for cache locality.
 	*limits
 	*near
-	key  job.Key
-	held int
-	// that wait for a slot, or for their date
+	key             job.Key
+	held            int
 	deep, deepLater int32
 	waiting         int64
 	turns           float64 // virtual time: see order
@@ -200,8 +198,8 @@ type bucket struct {
 // bytes.
 type near struct {
 	ready   heap.Heap[orderedJob] // wait for a slot
-	later   heap.Heap[laterJob]   // back off or are not due
-	running int                   // against concurrency, in any process
+	later   heap.Heap[laterJob]
+	running int // against concurrency, in any process
 	passing passing
 	heldBy  string // a start limit
 
@@ -209,8 +207,8 @@ type near struct {
 
 	last      *Ticket // the last start
 	undecided undecided
-	stalled   bool // a start was returned: no job starts until all are decided
-	noting    int  // crashes being recorded, for which other jobs wait
+	stalled   bool // a start was returned; no job starts until all are decided
+	noting    int  // crashes being recorded; other jobs wait
 
 	throttles int        // in a row
 	target    *suspicion // nil: no failures
@@ -226,9 +224,9 @@ type near struct {
 	rate      pace.Average
 	minute    pace.Average
 	late      lateness
-	lastError string // until a run succeeds
+	lastError string
 
-	bodies int // counted ones
+	bodies int
 	raised int // ready jobs that were deep
 }
 
@@ -301,7 +299,7 @@ func (l *lane) note(at int64) {
 	t.marks = append(t.marks, trailMark{at, l.arrived})
 }
 
-// until returns at least how many waiting slots had arrived by an instant.
+// until returns a lower bound of the waiting slots that had arrived by an instant.
 func (l *lane) until(at int64) int64 {
 	if l.trail == nil {
 		return 0
@@ -364,7 +362,7 @@ func (b *bucket) countWaiting(cost int64, named map[string]int64, sign int64) {
 // have started.
 func (b *bucket) slotsBefore(j *heldJob) (slots int64) {
 	if j.front > 0 {
-		return 0 // or the few moved later
+		return 0
 	}
 	for i := range b.lanes {
 		l := &b.lanes[i]
@@ -408,7 +406,7 @@ type passing struct {
 	by    string
 }
 
-// allowed is a job that limits allow to start, briefly: JetStream's clock may change.
+// allowed is a job that limits allow to start, briefly, because JetStream's clock may change.
 type allowed struct {
 	seq   uint64
 	until pace.Instant
@@ -445,12 +443,12 @@ type spot uint8
 const (
 	spotNone spot = iota
 	spotSched
-	spotUnread // its next body does not fit
-	spotDue    // it lacks a worker
+	spotUnread
+	spotDue // it lacks a worker
 	spotCaller
 )
 
-// scheduledBucket has a copy of the next start, to save cache misses.
+// scheduledBucket copies the next start, to save cache misses.
 type scheduledBucket struct {
 	*bucket
 	at pace.Instant
@@ -477,7 +475,7 @@ func (b dueBucket) Moved(i int) { b.index = int32(i) }
 
 const mostSpread = 250 * time.Millisecond
 
-// spread returns a fraction of limit by the key's hash: buckets must not start together.
+// spread returns a fraction of limit by the key's hash, so that buckets do not start together.
 func spread(key job.Key, limit time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(key))

@@ -15,7 +15,7 @@ const (
 	callsPerJob = 9 // in a row, before a waiting job
 	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy with turns.
 	mostCalled = 32
-	// callSilence is when a waiting caller, who asks every two seconds, counts as gone.
+	// callSilence is when a waiting caller, which asks every two seconds, counts as gone.
 	callSilence = 10 * time.Second
 )
 
@@ -23,9 +23,9 @@ type callers struct {
 	waiting heap.Heap[callJob]
 	called  heap.Heap[callJob]
 	chosen  *heldJob // head of the ready jobs
-	inRow   int64    // calls since the last stored job …
-	perJob  int64    // … and before the next
-	slots   int64    // of all
+	inRow   int64    // calls since the last stored job
+	perJob  int64    // calls before the next stored job
+	slots   int64
 	running int
 }
 
@@ -121,8 +121,8 @@ func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
 	return first.place < b.placeOf(job.MaxPriority, v.wall.at(now).UnixNano())
 }
 
-// choose makes the next call the head of the ready jobs: code about heads then applies to calls.
-// Every tenth start is left to a stored job with a worker, every second one if that is overdue.
+// choose makes the next call the head of the ready jobs, where code for heads applies to it. Every
+// tenth start is left to a stored job with a worker, every second one if that is overdue.
 func (v *Valve) choose(b *bucket, now pace.Instant) {
 	c := b.callers
 	if c == nil {
@@ -148,7 +148,7 @@ func (v *Valve) choose(b *bucket, now pace.Instant) {
 
 func (b *bucket) callNext() bool { return b.callers != nil && b.callers.chosen != nil }
 
-// placeCall is place for a call, to be offered its turn shortly before.
+// placeCall is place for a call, which is offered its turn shortly before.
 func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
 	c := b.callers
 	if v.breaker.open {
@@ -163,7 +163,7 @@ func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
 		v.summon(b, at, now)
 	}
 	switch {
-	case !claimed && !v.takesTurns(): // the caller's answer or silence places again
+	case !claimed && !v.takesTurns(): // placed again by the caller's answer or silence
 	case at > now:
 		v.schedule(b, b.tunedAt(at, now))
 	default:
@@ -218,8 +218,7 @@ func (v *Valve) hail(now pace.Instant) {
 	}
 }
 
-// caller returns the bucket whose call starts next, or nil if there is none or a due job goes
-// first.
+// caller returns the bucket whose call starts next; nil if there is none or a due job goes first.
 func (v *Valve) caller() (first *bucket) {
 	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
 		if b.callers.chosen.call.claim != 0 && (first == nil || b.Before(dueBucket{first})) {

@@ -18,37 +18,37 @@ import (
 // A call is a job that is not stored: its caller waits in the bucket for a start, and makes the
 // request itself.
 //
-// As a remote worker does, it claims a start by each question, valid for ClaimWindow by its own
-// clock. Shortly before its turn it gets an offer, and asks again. It also asks if it gets no
-// answer, which finds the partition's next owner, and states its age, which keeps its place there.
+// Like a remote worker, it claims a start by each question, valid for ClaimWindow by its own clock.
+// Shortly before its turn it gets an offer, and asks again. Without an answer it also asks, which
+// finds the partition's next owner, and states its age, which keeps its place there.
 type call struct {
 	id     string
-	reply  func(job.Answer) // to the caller's last question …
-	n      int              // … and its number
+	reply  func(job.Answer) // to the caller's last question
+	n      int              // number of that question
 	called bool             // offered its turn, or claims it
-	claim  pace.Instant     // its end, or 0
-	ends   pace.Instant     // of its wait
-	passed bool             // it may have begun
-	said   *job.Question    // a report that awaits the result of the final check
-	lease  time.Duration    // within which a running one must report
-	leased bool             // its caller reports the end
+	claim  pace.Instant
+	ends   pace.Instant // of its wait
+	passed bool
+	said   *job.Question // a report to apply after the final check
+	lease  time.Duration // time to the next report while running
+	leased bool          // its caller reports the end
 }
 
 const (
-	// claimFor is shorter than the caller's window, which began earlier: the answer takes time.
+	// claimFor is shorter than the caller's window, which began earlier.
 	claimFor  = 30 * time.Millisecond
 	mostCalls = 1 << 16
-	// callGrace is how much longer than its caller the valve waits, at most longestCall.
+	// callGrace is the time for which the valve waits longer than its caller, at most longestCall.
 	callGrace, longestCall = time.Second, 10 * time.Minute
 	longestID              = 64
-	// unusedWithin is the lease of a call whose end matters to no limit: a late start may be given
+	// unusedWithin is the lease of a call whose end affects no limit: a late start may be given
 	// back.
 	unusedWithin = 250 * time.Millisecond
 )
 
 type Grant struct {
 	reply   func(job.Answer)
-	leaseMS int64 // 0: the end need not be reported
+	leaseMS int64
 }
 
 func (g *Grant) Tell() { say(g.reply, job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS}) }
@@ -75,7 +75,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	wait := time.Duration(min(max(c.WaitMS, 0), longestCall.Milliseconds())) * time.Millisecond
 	j := p.calls[c.ID]
 	if j != nil && j.stage == stageWaiting && !j.call.called && c.N > j.call.n && !j.Bucket.paused {
-		// It only asks whether its owner is there, as thousands may: answer without a walk.
+		// Callers ask only whether their owner lives, and may be thousands: answer without a walk.
 		j.call.reply, j.call.n = reply, c.N
 		v.lookAt(j, min(j.call.ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
@@ -94,10 +94,10 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 		return
 	case j.stage != stageRunning:
 		v.detach(j)
-	case !j.call.passed: // the answer to its former question is on its way
+	case !j.call.passed:
 		say(reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
 		return
-	default: // it has asked again, so it cannot begin any more
+	default: // it asked again, so it cannot have begun
 		v.settle(j, v.unused(j, now), now)
 		j = nil
 	}
@@ -157,7 +157,7 @@ func (v *Valve) neverPasses(id string, cost int64, named map[string]int64) strin
 	return v.impossible(cost, named)
 }
 
-// usable drops negative usage, which would be credit.
+// usable drops negative usage, which would add credit.
 func usable(used map[string]int64) map[string]int64 {
 	maps.DeleteFunc(used, func(_ string, n int64) bool { return n < 0 })
 	for name, n := range used {
@@ -184,7 +184,7 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 		if wait != nil {
 			t.RetryMS = max(*wait-most.Milliseconds(), 1)
 		}
-	case down && (in > most || b.callers != nil && b.callers.len() > 0): // one waits, as the probe
+	case down && (in > most || b.callers != nil && b.callers.len() > 0):
 		if t.Reason = job.RefusedDown; !v.probing(b) { // a probe may end at any time
 			t.RetryMS = max(in.Milliseconds(), t.RetryMS)
 		}
@@ -235,8 +235,8 @@ func (v *Valve) expectCall(j *heldJob, now pace.Instant) *int64 {
 	return &ms
 }
 
-// grant answers a call that starts, with a lease if its end matters to a limit, or while the target
-// is in trouble.
+// grant answers a call that starts, with a lease if its end affects a limit, or while the target is
+// in trouble.
 func (v *Valve) grant(j *heldJob) *Grant {
 	b, c := j.Bucket, j.call
 	c.claim, c.passed, c.lease = 0, false, unusedWithin
@@ -272,7 +272,7 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// unused refunds a call that did not begin. Its slot of the peak is lost, because later starts were
+// unused refunds a call that did not begin, except its slot of the peak, because later starts were
 // checked after it.
 func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, true, now)
@@ -365,7 +365,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 		case !o.Unavailable:
 		case j.call.leased:
 			v.unavailable(j, now)
-		case b.target == nil: // others' successes are not reported, so later ones get leases
+		case b.target == nil: // successes without leases are not reported, so later calls get leases
 			b.own().target = &suspicion{}
 		}
 	}
@@ -380,7 +380,7 @@ func (v *Valve) dropCall(j *heldJob) {
 
 func (v *Valve) timeoutCall(j *heldJob, now pace.Instant) {
 	switch claimed := j.call.claim != 0; {
-	case j.stage == stageRunning: // its place is free, its charge stays
+	case j.stage == stageRunning:
 		v.settle(j, record.Outcome{Kind: record.OutcomeUncounted}, now)
 		return
 	case claimed && now < j.call.ends:
@@ -413,7 +413,7 @@ func (v *Valve) leaveCalls(p *Part) {
 	}
 }
 
-// sortedCalls sorts: a seed must reproduce a run.
+// sortedCalls sorts, because a seed must reproduce a run.
 func (p *Part) sortedCalls() []*heldJob {
 	all := make([]*heldJob, 0, len(p.calls))
 	for _, j := range p.calls {

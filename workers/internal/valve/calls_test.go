@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// calling is a valve with callers, whose answers are recorded.
 type calling struct {
 	*offering
 	t     *testing.T
@@ -60,7 +59,7 @@ func (c *calling) tell(id, status string, now pace.Instant) string {
 		Call: &job.Call{ID: id, N: c.n, Status: status}}, now).State
 }
 
-// Otherwise a policy for calls alone would be reported as one without workers.
+// A policy for calls alone must not be reported as one without workers.
 func TestNoWorkerIsSoughtForCalls(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "10/s").WithDefaults()), origin
 	c.Local = false
@@ -359,8 +358,8 @@ func TestAStartThatCameTooLateIsGivenBack(t *testing.T) {
 	}
 }
 
-// Only failures of calls with a lease count, as others' successes are unknown. While it is open,
-// calls other than the probe are refused.
+// Only failures of calls with a lease count, because others' successes are unknown. While it is
+// open, calls other than the probe are refused.
 func TestCallsOpenTheBreaker(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "100/s").WithDefaults()), callsBegin
 	fail := func(status string, ids ...string) {
@@ -383,7 +382,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	fail(job.CallUnavailable, "1", "2", "3", "4", "5", "6")
 	down(false)
 	fail(job.CallUnreached, "a", "b", "c")
-	fail(job.CallFailed, "d") // the target rejects it, so it is up
+	fail(job.CallFailed, "d")
 	fail(job.CallUnavailable, "e")
 	fail(job.CallUnavailable, "f", "g", "h", "i")
 	down(false)
@@ -405,7 +404,6 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	c.at(at.Add(10*time.Millisecond), "z go")
 }
 
-// Plain NATS questions may contain any number.
 func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Capacity = 100

@@ -9,13 +9,12 @@ import (
 )
 
 // claims finds workers in other processes: the valve offers work slightly ahead, and each claim
-// gets the next job. Offers carry no job, which a silent worker would delay.
+// gets the next job. Offers carry no job, because a silent worker would delay it.
 type claims struct {
 	offering int // unanswered offers
-	// since the last offer, no worker had a slot
 	declined bool
-	nobody   bool         // no worker answered
-	running  int          // jobs elsewhere
+	nobody   bool // no worker answered
+	running  int
 	nextAt   pace.Instant // next offer
 	wakeAt   pace.Instant // when demand may have grown
 	held     []Claim
@@ -25,14 +24,14 @@ type claims struct {
 }
 
 type Claim struct {
-	Worker string // its subject
+	Worker string
 	Turn   NextTurn
 	Until  pace.Instant
 }
 
 const (
-	// ClaimWindow is how long a claim is valid: by the valve from its offer, by the worker from its
-	// claim. The worker stays idle meanwhile.
+	// ClaimWindow is how long a claim is valid: for the valve from its offer, for the worker, which
+	// stays idle meanwhile, from its claim.
 	ClaimWindow = 50 * time.Millisecond
 	mostOffers  = 8
 	// busyPause follows an offer when no worker had room, nobodyPause one without an answer.
@@ -47,7 +46,7 @@ const (
 type OfferResult uint8
 
 const (
-	OfferClaimed OfferResult = iota // the claim may have been refused
+	OfferClaimed OfferResult = iota
 	OfferBusy
 	OfferNobody
 )
@@ -98,7 +97,7 @@ func (v *Valve) Refused(key job.Key) {
 
 func (v *Valve) Claimed(c Claim) { v.claims.held = append(v.claims.held, c) }
 
-// fits reports whether a worker that claimed for one bucket may serve another. Workers refuse
+// fits reports whether a worker that claimed for one bucket may serve another: workers refuse
 // buckets that run too many jobs.
 func (t NextTurn) fits(b *bucket) bool {
 	return t.Key == b.key || !t.Alone && b.busy() <= t.Running
@@ -143,7 +142,7 @@ func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 	n = len(v.due)
 	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {
 		switch {
-		case len(b.ready) == 0, b.callNext() && b.queued() == 1: // no job
+		case len(b.ready) == 0, b.callNext() && b.queued() == 1:
 		case b.nextAt > soon:
 			next = min(next, b.nextAt.Add(-ahead))
 		case b.pace == nil:

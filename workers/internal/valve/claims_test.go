@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// offering is a valve without local workers, and an open partition.
 type offering struct {
 	*Valve
 	part *Part
@@ -73,7 +72,6 @@ func TestClaims(t *testing.T) {
 	o.claim("a", 0, now+40*milli)
 	expect(now, "0 offers, gives [1], refuses []")
 
-	// the next is due 100 ms after the first, and offered ahead
 	if at := o.Wake(true); at != now+100*milli-pace.Instant(ahead) {
 		t.Fatalf("wakes at %v", time.Duration(at))
 	}
@@ -131,9 +129,9 @@ func TestClaimsAreNotForHangingBuckets(t *testing.T) {
 	}
 }
 
-// A worker with room for a bucket without running jobs may have none for one with a job. When the
-// promised bucket was served meanwhile, and a hanging one is next, the latter does not get the
-// worker, and the worker does not wait.
+// A worker with room for a bucket without running jobs may have none for one with a job. If the
+// promised bucket was served meanwhile and a hanging one is next, that does not get the worker, and
+// the worker does not wait.
 func TestAClaimIsNoRoomForABucketThatRunsMore(t *testing.T) {
 	o := newOffering(total("1000/s"))
 	now := 1000 * milli

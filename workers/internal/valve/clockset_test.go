@@ -18,8 +18,8 @@ func (b *valveBench) setClock(to func(time.Time) time.Time) {
 	b.v.Redate(b.now)
 }
 
-// When JetStream's clock is set back, usage of a clock window counts for one more at most, until
-// the clock has caught up. When set forward, the windows of now count at once.
+// When JetStream's clock is set back, usage of a clock window counts for at most one more, until
+// the clock has caught up. When set forward, the current windows count at once.
 func TestWindowsFollowAClockThatIsSet(t *testing.T) {
 	const window = 10 * second
 	day := 24 * time.Hour

@@ -7,7 +7,7 @@ import (
 )
 
 // A new owner has the crashed owner's runs before the jobs arrive. If it crashes or releases the
-// partition before that, the next one must get them.
+// partition before that, the next owner must get them.
 func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
 	for name, next := range map[string]Inheritance{
 		"the new owner crashes": {Crashed: true, Owner: "second",
@@ -57,8 +57,8 @@ func TestACrashCountsOnce(t *testing.T) {
 	}
 }
 
-// An owner buried a job that crashed three, and crashes before the confirmation: the next one
-// buries it again, regardless of the checkpoint.
+// An owner buried a job that crashed three owners, and crashes before the confirmation: the next
+// one buries it again, regardless of the checkpoint.
 func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 	for name, running := range map[string][]record.Run{
 		"while its letter was stored":  {{Seq: 1, Holder: "third"}},
@@ -91,7 +91,6 @@ func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 	}
 }
 
-// A holder whose crash is recorded is dead, even for a process that never saw its lease.
 func TestACrashThatIsRecordedIsNotWaitedForAgain(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}},

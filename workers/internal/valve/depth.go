@@ -12,13 +12,13 @@ import (
 )
 
 // When memory is short, jobs far from their turn are kept deep: as small records, without headers
-// and body, which are read again before they start. A job can go deep if only its headers are known
-// of it, and it came after all deep ones.
+// and body, which are read again before they start. A job can go deep if nothing but its headers is
+// known of it, and it came after all deep ones.
 
 // Memory is a budget for the waiting jobs of all valves.
 type Memory struct {
 	most int64 // bytes; 0: unlimited
-	near int64 // bytes of buckets and held jobs, approximately
+	near int64 // approximate bytes of buckets and held jobs
 	deep int64
 
 	calls int // waiting, or running under a lease
@@ -63,7 +63,7 @@ func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 	if !v.memory.tight() {
 		return
 	}
-	pick := seq * 0x9e3779b97f4a7c15 >> 32 // uncorrelated with the keys
+	pick := seq * 0x9e3779b97f4a7c15 >> 32
 	if n := uint64(len(b.later)); n > 0 {
 		v.stripJob(b.later[pick%n].heldJob)
 	}
@@ -118,7 +118,6 @@ func (p *Part) weighNothing() {
 	p.deep.Clear()
 }
 
-// deepLane owns a line.
 type deepLane struct {
 	*bucket
 	priority int
@@ -243,13 +242,13 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 		soon := b.raised < ahead && (n < ahead || first.before(b.ready[n-1].rank()))
 		if !next && !soon ||
 			b.Part.stages[stageBurying] >= mostLapsing && v.dateAt(expires) <= now {
-			return // or lapse will take it
+			return
 		}
 		b.Part.raise(first.seq)
 	}
 }
 
-// seen reports whether a delivered job is deep. Another job of its sequence is gone.
+// seen reports whether a delivered job is deep. A different job of its sequence is gone.
 func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	if p.deep.Len() == 0 {
 		return false

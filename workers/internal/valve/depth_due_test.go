@@ -13,7 +13,7 @@ import (
 func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	b := shallow(t, leaky("api", "100/s"))
 	const jobs = 3 * mostRipe
-	due := func(seq int) time.Duration { return time.Duration(seq^1)*ms + 10*second } // in pairs
+	due := func(seq int) time.Duration { return time.Duration(seq^1)*ms + 10*second }
 	for seq := range jobs {
 		b.arrive("k", func(a *job.Arrived) {
 			a.NotBefore = b.wall().Add(due(seq + 1))
@@ -165,7 +165,7 @@ func TestNearJobsWaitForEarlierDeepJobs(t *testing.T) {
 		start()
 	}
 	b.arrive("k", priority(5))
-	b.arrive("k", priority(5)) // waits deep, because the one before it is near
+	b.arrive("k", priority(5))
 	for turn := 0; len(order) < 7 && turn < 1000; turn++ {
 		start()
 	}

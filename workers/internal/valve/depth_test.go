@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// shallow is a bench with little memory: jobs behind another of their bucket are deep.
+// shallow has little memory: jobs behind another of their bucket are deep.
 func shallow(t *testing.T, p policy.Policy) *valveBench {
 	t.Helper()
 	b := newValveBench(t, p)
@@ -196,7 +196,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	if s := b.p.bucketState("k", b.now); s.Depth != 11 || s.Waiting != 11 {
 		t.Errorf("its bucket stands so: %+v", s)
 	}
-	// only the existence of its key was kept
+	// its key was not kept, only that it has one
 	if b.p.cancel(6, b.now) != 1 || b.p.cancel(6, b.now) != 0 ||
 		len(b.out.Endings) != 1 || !b.out.Endings[0].Headless || b.out.Endings[0].Seq != 6 {
 		t.Errorf("to cancel it wants %+v", b.out.Endings)
@@ -213,8 +213,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	b.counts()
 }
 
-// It becomes a dead letter with its text, also if its deadline precedes the deadlines of jobs
-// before it.
+// Its letter has its text, also if its deadline precedes those of jobs before it.
 func TestAJobThatIsDeepExpires(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	for i := range 5 {
@@ -262,7 +261,7 @@ func TestASweepFindsMissingDeepJobs(t *testing.T) {
 	for _, seq := range []uint64{4, 6, 7, 9, 9} {
 		b.deliver(seq, "k")
 	}
-	b.stored[8] = b.wall().Add(time.Second) // another job: its stream was restored
+	b.stored[8] = b.wall().Add(time.Second)
 	b.deliver(8, "k")
 	b.p.Swept(b.now)
 	if b.out.Vanished != 5 || b.p.buckets["k"].held != 5 {
@@ -304,7 +303,7 @@ func TestMemoryIsABudget(t *testing.T) {
 	}
 }
 
-// A bucket gets its own memory when a job starts. The shared one stays unchanged: see [TestMain].
+// A bucket gets its own memory when a job starts. The shared one stays unchanged; see [TestMain].
 func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 	if size := unsafe.Sizeof(bucket{}); size > 176 {
 		t.Errorf("a bucket takes %d bytes, and Go allocates more than 176 for it", size)

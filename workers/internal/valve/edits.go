@@ -11,13 +11,13 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// MostEdits bounds a partition's edited jobs: each record of its owner has them all.
+// MostEdits bounds a partition's edited jobs, because each record of its owner has them all.
 const MostEdits = 1000
 
 type edits struct {
 	jobs  map[uint64]record.Edit
 	front int64  // of the last move
-	noted uint32 // of the first checkpoint with all of them
+	noted uint32 // first checkpoint with all edits
 }
 
 // of returns a job's edit. One with another stamp belongs to a former stream.
@@ -114,7 +114,7 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 	if !delayed || run {
 		v.makeReady(j, now)
 	} else {
-		if !j.recorded { // its timer may be set to its deadline
+		if !j.recorded {
 			until = v.wall.instant(j.NotBefore, now)
 		}
 		v.delay(j, until)

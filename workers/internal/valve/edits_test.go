@@ -34,9 +34,8 @@ func notBefore(d time.Duration) func(*job.Arrived) {
 	return func(a *job.Arrived) { a.NotBefore = originWall.Add(d) }
 }
 
-// edited is a bucket of ten jobs with changes: 9 and then 8 are at the front, 7 has a higher
-// priority, 2 a lower, 10 was delayed by an hour, and 5 expires soon. With little memory some are
-// deep.
+// edited is a bucket of ten jobs: 9 and then 8 were moved to the front, 7 has a higher priority, 2
+// a lower, 10 was delayed by an hour, and 5 expires soon. With little memory some are deep.
 func edited(t *testing.T, memory int64) *valveBench {
 	b := unownedValve(t, leaky("api", "1/s"))
 	b.v.Share(NewMemory(memory), &Slots{})
@@ -155,7 +154,7 @@ func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 	for seq := range uint64(MostEdits) {
 		b.edit(seq+1, job.Edit{Front: true})
 	}
-	b.edit(1, job.Edit{Run: true}) // one more of the same job
+	b.edit(1, job.Edit{Run: true})
 	if done, full := b.p.edit(MostEdits+1, job.Edit{Front: true}, b.now); done || !full {
 		t.Errorf("one too many: %t, %t", done, full)
 	}

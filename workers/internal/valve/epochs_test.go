@@ -7,12 +7,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Jobs stored before the opening that did not arrive are gone, and acknowledgements of them
-// confirmed. Jobs that arrived, or may have been stored since, stay.
+// After a sweep, jobs stored before the opening that did not arrive are gone, and their
+// acknowledgements confirmed. Jobs that arrived, or may have been stored since, stay.
 func TestASweepRemovesOnlyMissingJobs(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	for range 5 {
-		// 1 starts; 2 and 3 are gone, and 5 was stored later
 		b.arrive("a")
 	}
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeDone})

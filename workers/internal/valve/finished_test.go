@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// The acknowledgement was confirmed, but the stream's leader, which had been cut off, had not
-// removed the job. Seconds later the reopened backlog delivered it, and it ran again.
+// A leader that had been cut off had not applied the confirmed acknowledgement. Seconds later the
+// reopened backlog delivered the job, and it ran again.
 func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	b.arrive("a")

@@ -11,21 +11,21 @@ import (
 )
 
 // forecast estimates the slots that go to other buckets before a bucket's turn. One walk over all
-// buckets serves all questions for some time.
+// buckets serves all questions for forecastFor.
 //
-// Every bucket is assumed to take its turns evenly, by weight, in jobs of its average cost. Turns
-// are exact to one part in 64. The estimate errs to the late side, by at most one job of each other
-// bucket.
+// It assumes that every bucket takes its turns evenly, by weight, in jobs of its average cost.
+// Turns are exact to one part in 64. The estimate errs to the late side, by at most one job of each
+// other bucket.
 type forecast struct {
 	made  pace.Instant
 	from  pace.Instant // earliest next start
 	turns float64
 
-	// A bucket's slots grow linearly between a first and a last turn, as fixed + slope·turn. The
+	// A bucket's slots grow linearly between its first and last turn, as fixed + slope·turn. The
 	// bins hold sums over all buckets that have begun, minus the ended ones.
 	fixed, slope [turnBins]float64
 
-	// While it is made for questions, which may be abandoned.
+	// Set while it is made for questions, which may be abandoned.
 	of       *Part
 	walk     *walk.Walk[*bucket]
 	lookedAt pace.Instant
@@ -36,7 +36,7 @@ type outlook struct{ forecast, coming *forecast }
 const (
 	// mostExact bounds the buckets that each question may walk.
 	mostExact = 1000
-	// forecastFor is how long a forecast is used.
+	// forecastFor is the time for which a forecast is used.
 	forecastFor       = 100 * time.Millisecond
 	forecastPerBucket = time.Microsecond
 	staleForecast     = 2 * time.Second
@@ -90,7 +90,7 @@ func (b *bucket) competes() bool { return b.queued() > 0 && !b.paused }
 
 func (v *Valve) turnsFrom(now pace.Instant) pace.Instant { return max(now, v.nextTurn(now).until) }
 
-// foreseen reports whether questions can be answered; if not, it works on the next forecast.
+// foreseen reports whether questions can be answered, and otherwise works on the next forecast.
 func (p *Part) foreseen(now pace.Instant) bool {
 	v, buckets := p.v, p.list.Len()
 	if f := v.forecast; !v.takesTurns() || buckets <= mostExact ||
@@ -98,7 +98,7 @@ func (p *Part) foreseen(now pace.Instant) bool {
 		return true
 	}
 	c := v.coming
-	if c != nil && (c.of != p || now.Since(c.lookedAt) > forecastFor) { // abandoned
+	if c != nil && (c.of != p || now.Since(c.lookedAt) > forecastFor) {
 		c.walk.Stop()
 		c = nil
 	}
@@ -246,7 +246,6 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 		return 0
 	}
 	perJob := float64(b.waiting) / float64(b.queued())
-	// The job that passes the turn is included.
 	if ahead := (turn - max(b.turns, v.turns)) * float64(b.weight); ahead >= 0 {
 		return min(b.waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
 	}
@@ -283,8 +282,8 @@ func (p *Part) expect(seq uint64, now pace.Instant) (wait time.Duration, known b
 
 const unknownRoom = time.Second
 
-// room returns the Retry-After of a full bucket (law 7): until its next start, and at least one
-// interval.
+// room returns the Retry-After of a full bucket (law 7): the time to its next start, and at least
+// one interval.
 func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	l, b := p.v.limitsOf(key), p.buckets[key]
 	if b != nil {

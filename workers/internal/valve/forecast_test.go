@@ -39,7 +39,7 @@ func crowd(t *testing.T, buckets int) *valveBench {
 	return b
 }
 
-// A forecast is later than a walk would be by at most a job of each other bucket.
+// A forecast exceeds the walk's result by at most a job of each other bucket.
 func TestAForecastIsNearAWalk(t *testing.T) {
 	b := crowd(t, 3*mostExact)
 	b.until(second, b.done)
@@ -53,7 +53,7 @@ func TestAForecastIsNearAWalk(t *testing.T) {
 	if want := b.p.list.Len() / walkPiece; pieces < want-1 || pieces > want+1 {
 		t.Errorf("made in %d pieces, want %d", pieces, want)
 	}
-	for i := 0; i < b.p.list.Len(); i += 7 { // of all weights, because each one costs a walk
+	for i := 0; i < b.p.list.Len(); i += 7 {
 		asked := b.p.list.All()[i]
 		for _, slots := range []int64{0, 1, asked.waiting, 40} {
 			turn := max(asked.turns, b.v.turns) + float64(slots)/float64(asked.weight)
@@ -170,8 +170,8 @@ func TestAnAbandonedForecastStartsOver(t *testing.T) {
 	}
 }
 
-// A new job is behind all jobs of its priority and above; unknown if no job waits, or
-// unpredictable.
+// A new job is behind all jobs of its priority and above; its start is unknown if no job waits, or
+// if unpredictable.
 func TestTheForecastOfANewJob(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	if at := b.p.tail(job.Question{Key: "a", Priority: 0}, b.now); at != nil {

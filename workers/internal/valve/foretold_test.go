@@ -16,8 +16,8 @@ func costly(key string, rule policy.Rule) policy.Policy {
 		Limits: policy.Limits{{Name: "tokens", Key: key, Cost: "tokens", Rule: rule}}}
 }
 
-// A job that waits for a limit with a named cost starts as forecast: by its expected start, a new
-// job's wait, and its bucket's hold.
+// A job that waits for a limit with a named cost starts as forecast, by all three: its expected
+// start, a new job's wait, and its bucket's hold.
 func TestForecastsCountLimitsWithCosts(t *testing.T) {
 	window, rate := policy.Duration(2*second), leaky("", "50/s").Outflow
 	for name, rule := range map[string]policy.Rule{
@@ -67,7 +67,7 @@ func TestForecastsCountLimitsWithCosts(t *testing.T) {
 	}
 }
 
-// An answer whose cost is six windows' worth holds its bucket until that is paid.
+// An answer that costs six windows holds its bucket until that is paid.
 func TestForecastsCountDebtBeyondAWindow(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.FixedWindow, policy.SlidingLog} {
 		for _, key := range []string{"", policy.KeyGlobal} {
@@ -101,8 +101,7 @@ func TestForecastsCountDebtBeyondAWindow(t *testing.T) {
 	}
 }
 
-// A run's actual usage counts for the limits that charged it and still exist, whichever others
-// changed.
+// A run's actual usage counts for the limits that charged it and still exist.
 func TestARunIsSettledOverAChangeOfLimits(t *testing.T) {
 	tokensOf := func(key string) policy.Policy {
 		return costly(key, policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,

@@ -53,7 +53,7 @@ func (b *bucket) shut() hold {
 	switch {
 	case b.paused:
 		return hold{by: byPaused, until: pace.Never}
-	case b.Part.state != partitionLive, b.noting > 0: // a job before the head is about to return
+	case b.Part.state != partitionLive, b.noting > 0:
 		return hold{by: byStorage, until: pace.Never}
 	case b.blocked(), b.concurrency > 0 && b.Part.unseen > 0: // an inherited run may count
 		return hold{by: byConcurrency, until: pace.Never}
@@ -75,7 +75,6 @@ func (v *Valve) holdOf(b *bucket, now pace.Instant) hold {
 	return h.or(hold{by: byRate, until: b.pace.Next(&b.clock)})
 }
 
-// holdOfAll returns what holds all buckets.
 func (v *Valve) holdOfAll(now pace.Instant) (h hold) {
 	if v.breaker.open {
 		h = hold{by: byBreaker, until: v.breaker.due()}
@@ -86,7 +85,7 @@ func (v *Valve) holdOfAll(now pace.Instant) (h hold) {
 	return h
 }
 
-// hold is holdOf for the bucket's next job, with what holds all buckets, and workers.
+// hold is holdOf for the bucket's next job, including holds of all buckets, and workers.
 func (v *Valve) hold(b *bucket, now pace.Instant) hold {
 	h := v.holdOf(b, now).or(v.holdOfAll(now))
 	if h.until <= now && len(b.ready) > 0 { // the head may cost more than others
@@ -158,7 +157,6 @@ func (j *heldJob) held() string {
 	return job.BlockedByNotBefore
 }
 
-// heldJob is held for one job.
 func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Instant) {
 	switch j.stage {
 	case stageSaving, stageBurying:
@@ -190,17 +188,16 @@ type losses struct {
 }
 
 type lateness struct {
-	// beyond the variation that is made up
-	behind time.Duration
-	hold   reason       // what holds the bucket …
-	since  pace.Instant // … and since when its rate allows a start
-	// end of a limit's or a missing checkpoint's hold
+	// lateness that is not made up
+	behind    time.Duration
+	hold      reason       // what holds the bucket
+	since     pace.Instant // since when its rate allows a start
 	limited   pace.Instant
 	limitedBy reason
 	lost      *lost
 }
 
-// lost is decaying sums of lost time by reason.
+// lost has decaying sums of lost time by reason.
 type lost struct {
 	last    pace.Instant
 	seconds [reasons]float32

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// timedOut is a valve that has given up waiting for job 1, which runs elsewhere; the rate delays it
-// by half a minute more.
+// timedOut is a valve that no longer waits for job 1, which runs elsewhere; the rate delays it by
+// half a minute more.
 func timedOut(t *testing.T) *valveBench {
 	t.Helper()
 	p := leaky("api", "1/m")
@@ -27,7 +27,7 @@ func timedOut(t *testing.T) *valveBench {
 	return b
 }
 
-// NATS may be unavailable for longer than a job's timeout. A late report is still true.
+// NATS may be unavailable for longer than a job's timeout. A late report still counts.
 func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		said   record.Outcome

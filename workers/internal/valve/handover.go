@@ -10,22 +10,22 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// Gathering collects the clocks of a partition's buckets in pieces. Clocks read early stay true:
+// Gathering collects the clocks of a partition's buckets in pieces. Clocks read early stay valid:
 // they allow no start before the fence, and later starts are in the next checkpoint.
 type Gathering struct {
 	Of     *Part
 	Walk   *walk.Walk[*bucket]
-	pieces [][]heldClock // separate: growth copies no clocks
+	pieces [][]heldClock
 }
 
 type heldClock struct {
-	record.Clock // without its times, which are below
-	pace         *pace.Pace
-	due, tat     pace.Instant
-	next         pace.Instant // earliest start
-	cool, probe  pace.Instant
-	learnt       learnt
-	interval     int64 // in µs; 0: unpaced
+	record.Clock
+	pace        *pace.Pace
+	due, tat    pace.Instant
+	next        pace.Instant // earliest start
+	cool, probe pace.Instant
+	learnt      learnt
+	interval    int64 // in µs; 0: unpaced
 }
 
 func (p *Part) Gather() *Gathering {
@@ -33,8 +33,9 @@ func (p *Part) Gather() *Gathering {
 	return &Gathering{Of: p, Walk: p.list.Walk()}
 }
 
-// Some reads up to n more buckets, and reports whether those were the last. Clocks matter after an
-// instant: the fence, since no successor comes sooner; or now, for all that are not fresh.
+// Some reads up to n more buckets, and reports whether those were the last. It omits clocks that
+// are irrelevant after an instant: the fence, because no successor comes sooner; or now, for all
+// that are not fresh.
 func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 	piece := make([]heldClock, 0, min(n, g.Walk.Left()))
 	done = g.Walk.Some(n, func(b *bucket) {
@@ -76,7 +77,7 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 	return c, matters
 }
 
-// Records returns the clocks in order, with durations from now. It reads no state that changes.
+// Records returns the clocks in order, with durations from now. It reads no changing state.
 func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []record.Clock) {
 	all := slices.Concat(g.pieces...)
 	for i := range all {
@@ -91,7 +92,7 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 			c.Learnt = l.Text(time.Duration(now), l.under.pace.Rate.PerSecond())
 		}
 		if c.pace != nil {
-			// due now: the next owner must not make up for the gap
+			// due now, because the next owner must not make up for the gap
 			c.Due = record.Micros(max(c.due, now.Add(-c.pace.Credit)).Since(now))
 			c.Tat = record.Micros(c.tat.Since(now))
 			if own := c.pace.Rate.String(); own != of.Rate {
@@ -138,8 +139,8 @@ func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover
 	return h
 }
 
-// HandoverBut is Handover without the buckets' clocks. It reports a crash as long as an unlisted
-// bucket may be affected.
+// HandoverBut is Handover without the buckets' clocks. It reports a crash as long as it may affect
+// an unlisted bucket.
 func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	h := record.Handover{Rate: p.v.Policy.Outflow.String(), Burst: max(p.v.Policy.Burst, 1),
 		Total: p.v.Policy.OutflowTotal.String()}
@@ -206,9 +207,9 @@ func (p *Part) runningJobs() []record.Run {
 	}
 	for seq, in := range p.inherited {
 		switch {
-		case in.outcome != nil: // now ours to report
+		case in.outcome != nil:
 			running = append(running, record.Run{Seq: seq, Holder: p.v.Self})
-		case in.holder != "" || in.crashed != "": // the crash counts once the job arrives
+		case in.holder != "" || in.crashed != "": // counted once the job arrives
 			running = append(running, record.Run{Seq: seq, Holder: cmp.Or(in.holder, in.crashed)})
 		}
 	}

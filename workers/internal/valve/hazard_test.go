@@ -46,7 +46,6 @@ func TestJobsBehindAMissingOneAreReadNext(t *testing.T) {
 	}
 }
 
-// A removed job is missed when its backlog is reopened, while the next one's body is not read yet.
 func TestAJobBehindOneThatVanishedWaitsForItsBody(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1000/s"))
 	gone := b.arrive("a")

@@ -204,7 +204,7 @@ func TestABucketHasItsLastError(t *testing.T) {
 func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 	for _, c := range []struct {
 		rate  string
-		every time.Duration // between two jobs that arrive one by one, without a backlog
+		every time.Duration
 		want  float64
 		after []time.Duration
 	}{
@@ -212,7 +212,6 @@ func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 		{"10/s", 0, 10, []time.Duration{time.Second, 2 * second, 5 * second, 20 * second}},
 		{"1/s", 0, 1, []time.Duration{500 * ms, 2500 * ms, 5500 * ms, 20500 * ms}},
 		{"2/m", 0, 1. / 30, []time.Duration{15 * second, 45 * second, 195 * second}},
-		// idle between two jobs
 		{"1000/s", 200 * ms, 5, []time.Duration{1100 * ms, 2100 * ms, 5100 * ms, 20100 * ms}},
 	} {
 		b := newValveBench(t, leaky("api", c.rate))

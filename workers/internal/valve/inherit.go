@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Own adds a partition. Its jobs start after GoLive.
+// Own adds a partition, whose jobs start after GoLive.
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	if len(v.parts) == 0 { // information on the target is outdated
 		v.breaker, v.suspects = breaker{}, nil
@@ -43,13 +43,13 @@ type Inheritance struct {
 	// clocks missing in Handover are unknown
 	Crashed  bool
 	Owner    string
-	Elapsed  time.Duration // least time since Handover was stored …
-	Age      time.Duration // … and most time since it was built
+	Elapsed  time.Duration // least time since Handover was stored
+	Age      time.Duration // most time since it was built
 	Handover record.Handover
 	Attempts map[uint64]InheritedAttempt
 	// no owner has stored a checkpoint, so there were no starts under limits
 	Unstarted bool
-	Fence     time.Duration   // after a crash: how long the predecessor may still start jobs
+	Fence     time.Duration   // how long a crashed predecessor may still start jobs
 	Gone      map[string]bool // dead holders of running jobs
 }
 
@@ -61,7 +61,6 @@ type InheritedAttempt struct {
 
 func (in Inheritance) slack() time.Duration { return max(0, in.Age-in.Elapsed) }
 
-// unknown returns for how long a crashed predecessor may have made unrecorded starts.
 func (in Inheritance) unknown() time.Duration {
 	within := in.Age + in.Fence
 	if gap := time.Duration(in.Handover.Gap) * time.Microsecond; gap > 0 {
@@ -118,7 +117,6 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		if c.Starts > 0 {
 			b.own().rate = pace.Averaged(min(c.Starts, 1e9), left(0))
 		}
-		// Otherwise each deployment during an outage would cost attempts.
 		if c.Down > 0 {
 			// Jobs that begin later are probes.
 			probe := min(left(c.Probe), now.Add(mostProbeWait))
@@ -162,7 +160,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	}
 }
 
-// notInherited applies to nearly every job. Read-only.
+// notInherited applies to nearly every job. It is read-only.
 var notInherited = &inheritedJob{}
 
 // takeIn returns an arrived job's inherited state, unless that is of another job: restored streams
@@ -186,8 +184,8 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 }
 
 // wind sets a clock from a record. After a crash the clock also waits an interval from the fence,
-// unless no job can start before it. Waits use the least elapsed time: no wait may end early.
-// Possible starts use the most: no start may be missed.
+// unless no job can start before it. Waits use the least elapsed time, to end none early; possible
+// starts use the most, to miss none.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {
@@ -293,8 +291,8 @@ func (p *Part) Reopen(epoch uint64) {
 	}
 }
 
-// Swept records that all jobs stored at the opening have arrived. A waiting job that has not is
-// gone: acknowledged unnoticed, or purged by another client. It would block its bucket (law 5).
+// Swept records that all jobs stored at the opening have arrived. A waiting job that has not would
+// block its bucket (law 5), and is gone: acknowledged unnoticed, or purged by another client.
 func (p *Part) Swept(now pace.Instant) {
 	p.sweeping = false
 	var missed []*heldJob
@@ -303,7 +301,6 @@ func (p *Part) Swept(now pace.Instant) {
 			missed = append(missed, j)
 		}
 	}
-	// sorted: a seed must reproduce a run
 	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
 	surfaced := p.sweepDeep()
 	for _, j := range missed {
@@ -337,11 +334,11 @@ func (p *Part) Swept(now pace.Instant) {
 	})
 }
 
-// saw counts an inherited run that has arrived, or never will. While one is missing, it may use any
-// bucket's concurrency: runs are recorded by sequence.
+// saw counts an inherited run that has arrived, or never will. A missing one may use any bucket's
+// concurrency, because runs are recorded by sequence.
 func (p *Part) saw(now pace.Instant) {
 	if p.unseen == 0 {
-		return // the wait for it is over
+		return
 	}
 	if p.unseen--; p.unseen == 0 {
 		p.placeAll(now)
@@ -383,7 +380,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 			return
 		}
 		switch j.stage {
-		case stageWaiting: // its time was up, but the process lives
+		case stageWaiting:
 			p.v.detach(j)
 			j.enter(stageRunning)
 			j.Bucket.own().running++

@@ -104,7 +104,6 @@ func TestHandoverFitsAMessage(t *testing.T) {
 		!h.Partial {
 		t.Errorf("a handover has %d bytes; partial: %v", size, h.Partial)
 	}
-	// omitted ones wait an interval more, so the soonest due must be listed
 	listed := h.Clocks[len(h.Clocks)-1].Key
 	if listed < "tenant.050000" {
 		t.Errorf("the last clock listed is %s", listed)
@@ -142,7 +141,7 @@ func TestBucketsOmittedFromAHandoverWait(t *testing.T) {
 	for key, cost := range map[job.Key]int64{"a": 30, "b": 20, "c": 8, "d": 1} {
 		bucket := first.p.bucket(key, first.now)
 		bucket.pace.Take(&bucket.clock, first.now.Add(-5*second), 1)
-		// late: the schedule alone would make it up
+		// late; the schedule alone would make up for it
 		bucket.pace.Take(&bucket.clock, first.now, cost)
 	}
 	h := first.p.Surrender(first.now)
@@ -155,7 +154,6 @@ func TestBucketsOmittedFromAHandoverWait(t *testing.T) {
 		b.arrive("c")
 		return b.until(time.Minute, b.done)[0]
 	}
-	// the second record no longer reports unknown clocks
 	const after = 3 * second
 	heir := unownedValve(t, p).inheritFrom(Inheritance{Owner: "first", Handover: h}).at(after)
 	next := heir.p.Surrender(heir.now)

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// lateAndCostly is a valve whose bucket a started a job of cost 6 as late as possible: by the
-// envelope, the next is due in 6 s.
+// lateAndCostly is a valve whose bucket a started a job of cost 6 as late as possible: the envelope
+// allows the next in 6 s.
 func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	old := newValveBench(t, leaky("api", "1/s"))
 	old.arrive("a", cost(10))
@@ -21,7 +21,7 @@ func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	return old, old.at(18100*ms).p.Handover(old.now, aLease)
 }
 
-// A late job's slots are due at once by the schedule, and kept by the envelope.
+// The schedule allows a late job's next slots at once, the envelope does not.
 func TestCheckpointKeepsTheSlotsOfALateJob(t *testing.T) {
 	_, h := lateAndCostly(t)
 	b := unownedValve(t, leaky("api", "1/s")).at(21 * second).inheritFrom(Inheritance{
@@ -52,7 +52,7 @@ func TestCheckpointKeepsTheSlotsOfALateJobOfTheTotal(t *testing.T) {
 	}
 }
 
-// The predecessor's finished jobs must not start because the backlog is opened twice, …
+// The predecessor's finished jobs must not start because the backlog is opened twice.
 func TestFinishedJobsAreKnownToASecondBacklog(t *testing.T) {
 	b := unownedValve(t,
 		leaky("api", "10/s")).
@@ -64,7 +64,7 @@ func TestFinishedJobsAreKnownToASecondBacklog(t *testing.T) {
 	}
 }
 
-// … and not because the partition is handed over before the acknowledgement.
+// They must not start either because the partition is handed over before the acknowledgement.
 func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 	for name, comes := range map[string]bool{"it came": true, "it did not come": false} {
 		t.Run(name, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 	}
 }
 
-// An outcome reported before its job arrived goes to the next owner. Its reporter may have stopped
-// regularly, without a crash.
+// An outcome reported before its job arrived goes to the next owner, even if its reporter has
+// stopped regularly.
 func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,
@@ -105,7 +105,6 @@ func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 	}
 }
 
-// A process declared dead reports its run's outcome while another runs the job; it does not count.
 func TestAnOutcomeOfAnEarlierRunIsIgnored(t *testing.T) {
 	p := leaky("api", "10/s")
 	old := newValveBench(t, p)

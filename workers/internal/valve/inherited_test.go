@@ -36,8 +36,8 @@ func TestACoolDownIsHandedOver(t *testing.T) {
 	}
 }
 
-// After a crash, a clock is used only if no job can have started since: its start lies ahead. Other
-// buckets wait for one interval, as unlisted ones do.
+// After a crash, a clock is used only if its start lies ahead, so no job can have started since.
+// Other buckets wait for one interval, like unlisted ones.
 func TestAPossiblyOutdatedClockIsNotBelieved(t *testing.T) {
 	late := leaky("api", "1/s")
 	all := total("1/s")
@@ -125,8 +125,6 @@ func TestAnInheritedRunTimesOut(t *testing.T) {
 	}
 }
 
-// A finished job that is redelivered, because its acknowledgement was lost or unconfirmed, is
-// acknowledged and not started.
 func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 	for name, between := range map[string]func(b *valveBench){
 		"before it was confirmed": func(b *valveBench) { b.p.Reopen(2) },
@@ -145,9 +143,9 @@ func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 			b.end(b.start()[0], record.Outcome{Kind: record.OutcomeDone})
 			between(b)
 			b.out.Acks = nil
-			// a check of recently finished jobs ends before job 1 …
+			// a check of recently finished jobs ends before job 1
 			b.p.finish(2, 0, b.now)
-			b.at(second).deliver(1, "a") // … if that was some time ago
+			b.at(second).deliver(1, "a") // redelivered too late to be known
 			if runs := b.start(); len(runs) > 0 || len(b.out.Acks) != 1 {
 				t.Errorf("started %s, acknowledged %v", b.seqs(runs), b.out.Acks)
 			}
@@ -178,7 +176,7 @@ func TestStartsThatAreAllowedAgainAreNoBurst(t *testing.T) {
 	burst := with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 })
 	for name, c := range map[string]struct {
 		policy policy.Policy
-		before int // jobs that wait when starts are forbidden
+		before int
 	}{"of a late bucket": {burst, 30}, "of an idle bucket": {burst, 0},
 		"of all": {total("10/s"), 30}} {
 		t.Run(name, func(t *testing.T) {
@@ -211,8 +209,8 @@ func TestAJobStartsAtItsNotBefore(t *testing.T) {
 	}
 }
 
-// If clocks do not fit a record, it omits the clocks that lose least: of waits longer than an
-// interval the shortest, and of the others, which become an interval, the latest due.
+// If clocks do not fit a record, it omits those that lose least: of waits longer than an interval
+// the shortest, and of the others, which become an interval, the latest due.
 func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
 	minute := record.Micros(time.Minute)
 	var clocks []heldClock

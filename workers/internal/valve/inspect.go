@@ -86,7 +86,7 @@ func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now)
 
 type listed struct {
 	*bucket
-	size int64 // by the list's criterion
+	size int64
 }
 
 func (b listed) Before(c listed) bool {
@@ -94,7 +94,7 @@ func (b listed) Before(c listed) bool {
 }
 func (b listed) Moved(int) {}
 
-// listing lists a partition's largest buckets in pieces: at once, 40,000 would cost a drainer its
+// listing lists a partition's largest buckets in pieces: 40,000 at once would cost a drainer its
 // lease.
 type listing struct {
 	part          *Part
@@ -102,8 +102,8 @@ type listing struct {
 	asked         pace.Instant
 	walk          *walk.Walk[*bucket]
 	offset, limit int
-	total         int               // buckets with jobs or calls
-	page          heap.Heap[listed] // the largest
+	total         int
+	page          heap.Heap[listed]
 	states        []job.BucketState
 }
 
@@ -158,7 +158,7 @@ func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
 	const mostListedError = 128 // bytes: many buckets must fit a message
 	for range expectPiece {
 		if len(l.page) <= l.offset {
-			slices.Reverse(l.states) // Remove returned the smallest first
+			slices.Reverse(l.states)
 			return true
 		}
 		state := l.part.bucketState(l.page.Remove(0).key, now)
@@ -250,7 +250,7 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	}
 	v.detach(j)
 	v.out.Cancelled = append(v.out.Cancelled, Seen{Ref: j.ref(), Header: j.Header})
-	if e, keyed := j.ended(how); keyed { // acknowledged once its end is recorded
+	if e, keyed := j.ended(how); keyed {
 		j.enter(stageAcking)
 		v.out.Endings = append(v.out.Endings, Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
 	} else {

@@ -287,7 +287,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 			b.start()
 			b.now = b.now.Add(100 * ms)
 		}
-		j := b.arrive("hangs") // a bucket gets no more than three quarters of the workers
+		j := b.arrive("hangs")
 		b.start()
 		if got := told(b, j); got != "unknown" {
 			t.Errorf("a job that gets no worker: %s", got)
@@ -359,7 +359,6 @@ func TestNoForecast(t *testing.T) {
 	}
 }
 
-// The next start is a probe, perhaps of another bucket.
 func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 	for name, keys := range map[string][]string{"that of a bucket": {"asked"},
 		"that of all": {"a", "b", "c"}} {

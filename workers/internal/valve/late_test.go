@@ -140,7 +140,6 @@ func TestCausesOfLateStarts(t *testing.T) {
 	}
 }
 
-// noted ends a run and stores a checkpoint with it.
 func noted(b *valveBench) func(Run) {
 	return func(r Run) {
 		b.done(r)

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// limits are numbers of buckets, immutable and mostly shared.
+// limits are a bucket's numbers, immutable and mostly shared.
 type limits struct {
 	pace        *pace.Pace // nil: unpaced
 	concurrency int        // 0: unlimited
@@ -64,13 +64,12 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 		for _, b := range part.buckets {
 			b.cool = min(b.cool, now.Add(pace.Longest(p.Retry.MaxCooldown)))
 			v.relimit(b, anew, now)
-			v.probeNow(b, now) // it may have another target
+			v.probeNow(b, now)
 		}
 	}
 	v.breaker.at = min(v.breaker.at, now)
 }
 
-// SetOverride changes a key's override; a zero one removes it.
 func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	if o.IsZero() {
 		delete(v.overrides, key)
@@ -84,8 +83,8 @@ func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	}
 }
 
-// relimit applies a key's current limits. The clock is adjusted: a reset would be worth a burst
-// (law 2).
+// relimit applies a key's current limits. It adjusts the clock, because a reset would be worth a
+// burst (law 2).
 func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	before := b.limits
 	b.limits = v.limitsOf(b.key)
@@ -95,7 +94,7 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	}
 	switch {
 	case b.pace == nil:
-		b.clock.Reset() // a later rate is unrelated
+		b.clock.Reset()
 	case before.pace != nil:
 		b.pace.Adapt(&b.clock, before.pace, now)
 	}

@@ -129,9 +129,7 @@ func TestNoClumpAfterAChange(t *testing.T) {
 func TestNoBucketTakesAllWorkers(t *testing.T) {
 	for _, c := range []struct {
 		workers int
-		// running jobs of buckets that arrived one after the other, each with more jobs than it can
-		// run
-		want []int
+		want    []int
 	}{
 		{1, []int{1, 0}},
 		{2, []int{1, 1, 0}},

@@ -33,8 +33,7 @@ type Part struct {
 	unique   uniques
 
 	Quiesced bool // starts no more jobs
-	// a checkpoint is needed
-	Changed bool
+	Changed  bool
 	// of running jobs, once surrendered
 	holder     string
 	Unreported int // outcomes for the next owner, once surrendered
@@ -49,18 +48,17 @@ type holding struct {
 	deep    *deep.Store[deepLane]
 	// running anywhere, or with an outcome being recorded
 	begun     map[uint64]*heldJob
-	stages    [stageGone + 1]int // from stageRunning on
+	stages    [stageGone + 1]int
 	undecided undecided
-	noting    int // whose crash is being recorded
+	noting    int
 }
 
 type stream struct {
 	created    time.Time
 	generation uint8  // of the backlog
 	highest    uint64 // that has arrived
-	// when the backlog was opened
-	last     uint64
-	sweeping bool // until all jobs up to last have arrived
+	last       uint64
+	sweeping   bool
 	// latest storage of a received or inherited job
 	newest   int64
 	arrivals arrivals
@@ -69,13 +67,13 @@ type stream struct {
 type legacy struct {
 	// of a takeover after a crash, or 0
 	crashedAt  pace.Instant
-	crash      *crash       // nil: no unknown starts
-	restsUntil pace.Instant // earliest start of unlisted buckets
+	crash      *crash // nil: no unknown starts
+	restsUntil pace.Instant
 	inherited  map[uint64]*inheritedJob
-	through    int64 // the inherited record's Through
-	// inherited runs elsewhere that have not arrived, and may use concurrency …
+	through    int64
+	// inherited runs elsewhere that have not arrived, and may use concurrency
 	unseen      int
-	unseenUntil pace.Instant // … until then
+	unseenUntil pace.Instant // when they no longer count
 }
 
 type acknowledged struct {
@@ -89,7 +87,7 @@ type partitionState uint8
 
 const (
 	partitionOpening partitionState = iota // its backlog is being opened
-	partitionLive                          // jobs start
+	partitionLive
 	// outcomes go to the successor
 	partitionSurrendered
 	partitionLost // outcomes have no effect
@@ -123,7 +121,7 @@ const (
 )
 
 // arrivals assigns arrival times in Unix ns: the time of storage, but never before an earlier job's
-// (law 4), as the leader's clock may step back.
+// (law 4), because the leader's clock may step back.
 type arrivals struct {
 	seq   uint64
 	last  int64
@@ -210,8 +208,8 @@ func (p *acknowledged) finishedLately(seq uint64, stored int64, now pace.Instant
 	return false
 }
 
-// done reports whether a job was acknowledged before this backlog was opened, and is not another
-// one of its sequence, in a restored stream (law 3).
+// done reports whether a job was acknowledged before this backlog was opened, and is not a restored
+// stream's other job of its sequence (law 3).
 func (p *Part) done(seq uint64, stored int64) bool {
 	at, known := p.finished[seq]
 	return known && (at == stored || at == 0 && !p.newer(stored))

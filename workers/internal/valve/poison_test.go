@@ -63,8 +63,8 @@ func TestPoisonJobsAtTheHeadDelayTheirBucketByOneProbe(t *testing.T) {
 	}
 }
 
-// Jobs that always fail use up their attempts behind an open breaker while other buckets succeed:
-// the jobs fail, not the target. Without a success the target is down, and no attempt counts.
+// Jobs that always fail use up their attempts behind an open breaker while other buckets succeed.
+// Without a success the target is down, and no attempt counts.
 func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 	for name, poisoned := range map[string]int{"one bucket": 1, "several": 4} {
 		for _, answered := range []bool{true, false} {

@@ -15,7 +15,7 @@ type question struct {
 	number uint64
 	part   *Part
 	reply  func(job.Answer)
-	until  pace.Instant // when to answer at the latest
+	until  pace.Instant
 	work   work
 
 	// Of OpExpect.
@@ -25,8 +25,8 @@ type question struct {
 	states  []job.State  // of OpJobs
 	purged  []*heldJob   // of OpPurge: still to be dropped
 	removed int          // by OpPurge, since the last answer
-	tellBy  pace.Instant // of OpPurge: an answer before the end; Never: given
-	unnoted int          // dropped jobs whose ends are not recorded
+	tellBy  pace.Instant // of OpPurge: when to answer before the end; Never: done
+	unnoted int
 }
 
 type work = func(now pace.Instant) progress
@@ -47,7 +47,7 @@ const (
 	// mostWalks bounds a partition's walks, as each holds all buckets.
 	mostWalks  = 8
 	purgePiece = 256
-	// purgeFor and notePatience are together less than the caller waits for an answer.
+	// purgeFor and notePatience together are shorter than the caller's wait.
 	purgeFor = 500 * time.Millisecond
 	// deepPiece bounds the deep jobs dropped before a pause; purgePause precedes the next look.
 	deepPiece  = 128
@@ -61,11 +61,10 @@ const (
 
 type Questions struct {
 	waiting []*question
-	behind  bool // some were not served in time
+	behind  bool // some were not answered in time
 	asked   uint64
 }
 
-// Ask answers a question, or leaves it to Ponder.
 func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), now pace.Instant) {
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
 	qs.asked++
@@ -286,13 +285,13 @@ func (q *question) purge(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
 		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n], now) })
 		q.purged = q.purged[n:]
-		if now >= q.tellBy { // not finished
+		if now >= q.tellBy {
 			q.reply(job.Answer{Removed: q.removed, More: last})
 			q.removed, q.tellBy, q.reply = 0, pace.Never, func(job.Answer) {}
 		}
 		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
-			// The server may read a whole block of the stream for each acknowledgement, while
-			// other buckets' texts wait: they get as much time as the last piece took (law 5).
+			// The server may read a whole block of the stream for each acknowledgement, while other
+			// buckets' texts wait; they get as much time as the last piece took (law 5).
 			if slices.ContainsFunc(piece, underWay) {
 				goOn = now.Add(now.Since(began))
 				q.until = now.Add(purgePause)
@@ -306,7 +305,7 @@ func (q *question) purge(now pace.Instant) progress {
 			q.purged = piece
 		}
 		if len(q.purged) > 0 {
-			return goesOnLater // the work that this piece requested comes first
+			return goesOnLater
 		}
 		return q.whenNoted(job.Answer{Removed: q.removed}, now)
 	}
@@ -332,7 +331,8 @@ func (qs *Questions) Noted(e Ending) {
 	}
 }
 
-// whenNoted answers once ends are recorded: an operator may publish a cancelled job again at once.
+// whenNoted answers once ends are recorded, because an operator may publish a cancelled job again
+// at once.
 func (q *question) whenNoted(a job.Answer, now pace.Instant) progress {
 	q.until = now.Add(notePatience)
 	q.work = func(now pace.Instant) progress {

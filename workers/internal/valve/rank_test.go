@@ -73,8 +73,6 @@ func TestPrioritiesStarveNobody(t *testing.T) {
 	}
 }
 
-// Near and deep jobs, under a total outflow and one at a time, in spite of steps of the stream's
-// clock.
 func TestJobsStartInTheOrderOfTheirRanks(t *testing.T) {
 	const step = 400 * ms
 	p := stepped(leaky("api", "100/s"), step)

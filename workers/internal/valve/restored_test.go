@@ -9,7 +9,7 @@ import (
 )
 
 // A restored stream lacks jobs stored since its backup, and new ones get their sequences; the
-// stream's creation time stays. Records of the former do not apply to the latter.
+// stream's creation time stays. Records of the old jobs do not apply to the new.
 
 // restored sets the time of storage of a job that got a former job's sequence.
 func restored(a *job.Arrived) { a.Stored = originWall.Add(time.Minute) }
@@ -86,7 +86,6 @@ func TestJobsOfARestoredStreamDifferFromInheritedJobs(t *testing.T) {
 					len(in.Attempts))
 			}
 			b := unownedValve(t, old.v.Policy).at(time.Minute).inheritFrom(in)
-			// of the former job 3
 			b.p.Reported(record.Outcome{Seq: 3, Kind: record.OutcomeDone, Holder: "self"},
 				b.now)
 			b.expectAll()

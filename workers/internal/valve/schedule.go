@@ -42,7 +42,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			v.schedule(b, now.Add(time.Millisecond))
 			return
 		}
-		b.stalled, b.last = false, nil // returned jobs start over
+		b.stalled, b.last = false, nil
 	}
 	if !b.awake {
 		b.awake, b.since = true, now
@@ -70,7 +70,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	near := len(b.ready) > 0
 	switch {
 	case near && b.ready[0].fetching && b.ready[0].counted:
-		return // Loaded places it
+		return
 	case (!near || b.ready[0].Lean) && read > now:
 		v.schedule(b, b.tunedAt(read, now))
 	case !near || b.ready[0].Lean:
@@ -117,8 +117,8 @@ func (v *Valve) unplace(b *bucket) {
 	b.spot = spotNone
 }
 
-// freshAt returns when to check whether usage of limits still counts. Clock windows end for all
-// buckets at once, so checks are spread.
+// freshAt returns when to check whether usage of limits still counts. Checks are spread, because
+// clock windows end for all buckets at once.
 func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	if b.used != nil && b.fresh <= now {
 		in := v.quota.FreshIn(b.used, v.instant(now))
@@ -127,14 +127,14 @@ func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	return b.fresh
 }
 
-// mostRates is the number of buckets up to which rates of idle ones are kept.
+// mostRates is the number of buckets up to which idle ones keep their rates.
 const mostRates = 10_000
 
-// forget removes an empty bucket once it equals a new one: until then, its next job must obey its
+// forget removes an empty bucket once it equals a new one, because its next job must obey its
 // clock, cool-down, breaker and turns.
 func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.inList < 0 {
-		return // already removed
+		return
 	}
 	at := max(b.cool, b.pace.FreshAt(&b.clock))
 	if b.learnt != nil {

@@ -16,7 +16,6 @@ import (
 func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
-	// a successor that finds the record needs the holder
 	j.noting, j.holder = true, holder
 	j.Bucket.own().noting++
 	j.Bucket.Part.noting++
@@ -56,8 +55,8 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Progress takes a report, or with an empty text only a sign of life. It returns a report for the
-// partition's new owner, if there is one.
+// Progress takes a report, or an empty one as a sign of life, and returns a report for the
+// partition's new owner, if any.
 func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver bool) {
 	j := v.runs[r.Number].heldJob
 	if j == nil {
@@ -91,7 +90,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		case record.OutcomeReturned:
 			b.cameBack()
 			b.own().stalled = true
-		case record.OutcomeThrottled: // the pause is for the bucket
+		case record.OutcomeThrottled:
 			v.throttle(j, o.RetryAfter, local, now)
 		}
 		v.place(b, now)
@@ -125,7 +124,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		}
 		v.ack(j)
 	case record.OutcomePermanent:
-		if o.Reason == "" { // set by the run that ends now, which counts
+		if o.Reason == "" {
 			o.Reason, o.Attempts = job.ReasonPermanent, j.Attempts+1
 		}
 		j.Attempts = max(j.Attempts, o.Attempts)
@@ -166,10 +165,10 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 }
 
 // throttle pauses a bucket, for the policy's backoff if the target named no time, doubled for each
-// pause in a row.
+// consecutive pause.
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
-	if now >= b.cool { // answers to jobs that began before the pause start no other
+	if now >= b.cool { // jobs that began before the pause start no other
 		b.own().throttles++
 	}
 	if wait <= 0 {
@@ -237,11 +236,11 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 }
 
 // Met handles a conflict of a save with a found record, which may be nil, and reports whether the
-// save is over: the record is its own, whose answer was lost, or of a later owner, or the job is
-// finished. Otherwise counts are merged.
+// save is over: the record is its own, whose answer was lost, or a later owner's, or the job is
+// finished. Otherwise it merges counts.
 func (s *Save) Met(found []byte, revision uint64) (end bool) {
 	if found == nil {
-		s.Revision = 0 // the oldest records go when there are too many
+		s.Revision = 0
 		return revision > 0
 	}
 	var r record.Attempt
@@ -264,8 +263,8 @@ func (v *Valve) buryCrashed(j *heldJob) {
 	v.bury(j, job.ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
 }
 
-// bury stores a dead letter before the acknowledgement (law 3). A second one is harmless, by its
-// message id.
+// bury stores a dead letter before the acknowledgement (law 3). Its message id makes a second one
+// harmless.
 func (v *Valve) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
@@ -280,8 +279,8 @@ func (v *Valve) Buried(j *heldJob) {
 	}
 }
 
-// ack requests an acknowledgement. Until its confirmation the job is kept, without its text: it may
-// be redelivered.
+// ack requests an acknowledgement. Until its confirmation the job is kept, without its text,
+// because it may be redelivered.
 func (v *Valve) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil

@@ -68,7 +68,7 @@ func TestFailedAttemptsBackOffWithJitter(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 4, Backoff: policy.Duration(second),
 		MaxBackoff: policy.Duration(3 * second)}
-	b := newValveBench(t, p) // its jitter is always half
+	b := newValveBench(t, p)
 	b.arrive("a")
 	for attempt, backoff := range []time.Duration{750 * ms, 1500 * ms, 2250 * ms} {
 		r := b.start()[0]
@@ -178,7 +178,6 @@ func TestCooldowns(t *testing.T) {
 	if got := throttle(time.Hour); got != 5*second {
 		t.Errorf("cool-down of an hour lasts %v, want max_cooldown", got)
 	}
-	// The bucket is far behind its rate.
 	r := b.start()
 	if len(r) != 1 || r[0].Attempt != 1 {
 		t.Fatalf("%d starts as the bucket opens", len(r))
@@ -266,8 +265,6 @@ func throttleAfterDone(b *valveBench) time.Duration {
 	return b.p.buckets["a"].cool.Since(b.now)
 }
 
-// A run after which no attempt can succeed counts as one, also if its drainer hands over before the
-// letter is stored.
 func TestLettersCountEveryAttempt(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 3}

@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkHeapOfShapes measures the heap of b.N waiting jobs of 1 KiB, spread over keys in several
-// ways, with a drainer's default memory: -benchtime 10000000x for ten million.
+// ways, with a drainer's default memory; -benchtime 10000000x means ten million.
 func BenchmarkHeapOfShapes(b *testing.B) {
 	for _, shape := range []struct {
 		name    string

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// sharing are valves of policies that share a limit of 10 tokens in any ten seconds.
 type sharing struct {
 	limit *valveBench
 	by    []*valveBench
@@ -180,8 +179,7 @@ func TestNothingStartsWhileASharedLimitIsElsewhere(t *testing.T) {
 	}
 }
 
-// The limit's state moves with it, and after a crash it is charged with the most that can have
-// started.
+// The limit's state moves with it, and a crash charges it with the most that can have started.
 func TestASharedLimitIsHandedOverAndChargedByACrash(t *testing.T) {
 	for crashed, want := range map[bool]string{false: "mail/b@0s mail/b@9.05s",
 		true: "mail/b@10.05s mail/b@10.05s"} {
@@ -229,8 +227,8 @@ func TestNothingStartsUnderASharedLimitForLongWithoutACheckpoint(t *testing.T) {
 var keyed = policy.Limits{{Name: "own", Key: policy.PlaceholderKey, Rule: policy.Rule{
 	Algorithm: policy.SlidingLog, Limit: 100, Window: policy.Duration(10 * time.Second)}}}
 
-// A bucket's own limits are not evaluated again; shared ones are, because another policy may have
-// started a job.
+// Shared limits are evaluated again, because another policy may have started a job; a bucket's own
+// are not.
 func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 	s := newSharingBeside(t, keyed, "import", "mail")
 	s.comes(nil)
@@ -295,7 +293,7 @@ func TestAHeldPolicyDelaysNoOther(t *testing.T) {
 	costly.arrive("a", tokens(10))
 	s.until(6 * time.Second)
 	mail.arrive("b", tokens(4))
-	s.until(11 * time.Second) // from 10.05s on, others wait for the job of cost ten
+	s.until(11 * time.Second)
 	second.limit.p.Quiesce()
 	for range 3 {
 		mail.arrive("b", tokens(1))
@@ -351,8 +349,6 @@ func TestTheRemainderOfASharedLimitIsReportedByItsOwner(t *testing.T) {
 	}
 }
 
-// Policies whose workers share slots take turns by weight while slots are scarce; one alone has
-// all.
 func TestPoliciesTakeTurnsForScarceSlots(t *testing.T) {
 	weighed := func(name string, weight int64) *valveBench {
 		p := leaky(name, "1000/s")

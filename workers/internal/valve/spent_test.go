@@ -15,7 +15,6 @@ func (b *valveBench) comesBack(r Run) {
 	b.end(r, record.Outcome{Kind: record.OutcomeReturned})
 }
 
-// A returned job gives back exactly its slots, to the rates of its bucket and of all.
 func TestAReturnedJobFreesItsSlots(t *testing.T) {
 	p := total("10/s")
 	p.Outflow = p.OutflowTotal
@@ -44,7 +43,7 @@ func (r *Run) decideAt(at pace.Instant) (passed bool) {
 }
 
 // A job takes its slot when it starts, after any delay of its hand-over. When two decided an
-// interval apart would begin together, the second is returned; in one bucket and over all.
+// interval apart would begin together, the second is returned, in one bucket and over all.
 func TestAStartTakesItsSlotWhenItBegins(t *testing.T) {
 	for name, p := range map[string]policy.Policy{"a bucket": leaky("api", "10/s"),
 		"all buckets": total("10/s")} {
@@ -82,8 +81,8 @@ func TestAStartTakesItsSlotWhenItBegins(t *testing.T) {
 	}
 }
 
-// Jobs behind a returned one are returned, except for one of a higher priority; no job starts
-// before all are decided.
+// Jobs behind a returned one are returned, except one of a higher priority; no job starts before
+// all are decided.
 func TestJobsBehindAReturnedOneReturnToo(t *testing.T) {
 	b := unhurried(t)
 	for range 3 {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Start limits apply in addition to a bucket's pace. A start is charged when it is decided, and
-// refunded if it is returned; the guard covers the delay in between.
+// Start limits apply in addition to a bucket's pace. A start is charged when decided, and refunded
+// if returned; the guard covers the delay in between.
 //
 // To keep unknown starts few after a crash, no job starts under limits before an owner's first
 // checkpoint; while a start older than mostUnnoted is in no checkpoint; if the job costs more than
@@ -38,12 +38,12 @@ type startLimits struct {
 
 // unnoted tracks starts that no stored checkpoint has.
 type unnoted struct {
-	since   pace.Instant // first in no checkpoint, or 0
-	writing pace.Instant // first in the one being written, or 0
-	costs   quota.Units  // most of any job
+	since   pace.Instant // first start in no checkpoint, or 0
+	writing pace.Instant // first start in the one being written, or 0
+	costs   quota.Units
 	noted   quota.Noted
 	told    bounds // stored; budgets as they may be stored
-	telling bounds // being written
+	telling bounds
 }
 
 type bounds struct{ costs, each, all quota.Units }
@@ -141,7 +141,7 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	}
 	head := b.ready[0].heldJob
 	switch turns := len(v.common) > 0; {
-	case turns && now < v.untold: // all ask together, or the first would go ahead
+	case turns && now < v.untold:
 		return hold{by: byStorage, until: v.untold}
 	case b.Part.covers(head.takes(), now):
 	case turns && !b.Part.covers(oneSlot, now):
@@ -165,7 +165,7 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 	return hold{by: byLimit, limit: by, until: now.Add(wait)}
 }
 
-// stillWithin checks a due bucket again: some permissions end.
+// stillWithin checks a due bucket again, because some permissions end.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	head := b.ready[0]
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
@@ -220,7 +220,7 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 		b.own().used = take(nil, v.quota, b.used, b.Part)
 	}
 	for _, all := range v.common {
-		all.first = nil // it could start, except for another gate
+		all.first = nil
 		all.used = take(all, all.Limits, all.used, all.here())
 	}
 }
@@ -352,7 +352,7 @@ func mostPaced(p *pace.Pace, peak float64, within time.Duration) int64 {
 	return int64(min(slots, 1e15))
 }
 
-// inheritCrash bounds former owners' unrecorded starts. For named costs only budgets do.
+// inheritCrash bounds former owners' unrecorded starts. Named costs are bounded by budgets alone.
 func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	for cost, b := range in.Handover.ByCost {
 		p.unnoted.costing(cost, b.Cost)
@@ -364,7 +364,7 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 		sizes: in.Handover.Sizes}
 	if in.Crashed {
 		c.listed = quota.Units{}
-	} else { // the crash was before the handover
+	} else {
 		c.from = c.to.Add(-p.v.quota.Longest())
 	}
 	some := false

@@ -59,7 +59,6 @@ func TestALimitHoldsItsBucketAndNoOther(t *testing.T) {
 	}
 }
 
-// Keys come from clients, so buckets must not stay longer.
 func TestABucketIsForgottenOnceItsLimitsCountNothing(t *testing.T) {
 	b := newValveBench(t, limited())
 	for _, at := range []time.Duration{0, 50 * second} {
@@ -194,7 +193,7 @@ func TestAJobThatHasWaitedForAWorkerAsksItsLimitsAgain(t *testing.T) {
 		Algorithm: policy.LeakingBucket, Capacity: 10}, Limits: policy.Limits{{Name: "jobs",
 		Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 3,
 			Window: policy.Duration(time.Minute)}}}}
-	for _, came := range []time.Duration{50 * second, 120 * ms} { // before the window ends
+	for _, came := range []time.Duration{50 * second, 120 * ms} {
 		b := newValveBench(t, p)
 		ends := b.wall().Truncate(time.Minute).Add(time.Minute).Sub(b.wall())
 		if came > ends {
@@ -290,7 +289,6 @@ func TestDebtIsInTheBudget(t *testing.T) {
 	}
 }
 
-// A job that costs more than the rest of a budget starts, and counts after a crash.
 func TestAJobMayCostMoreThanABudget(t *testing.T) {
 	for _, named := range []string{"", "tokens"} {
 		p, of := daily(160, ""), cost(30)
@@ -316,7 +314,7 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 	}
 }
 
-// Limits change while a record has a smaller budget, or none; and records are lost. The unknown
+// Limits change while a record has a smaller budget, or none, and records are lost. The unknown
 // units never exceed the record that a successor may find.
 func TestABudgetIsAlsoTheRecords(t *testing.T) {
 	large := daily(1600, "")

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Advance starts what may start at now in the valve's line, until fence.
+// Advance starts the jobs that may start at now in the valve's line, until fence.
 //
 // Timeouts come first, because ended jobs make room; local workers precede remote ones, which cost
 // two more messages; bodies are read last, when it is known which buckets lack a worker.
@@ -31,7 +31,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 			v.total.awake = false
 		}
 		if !v.contested(now) {
-			v.turns = v.mostTurns // all restart equal
+			v.turns = v.mostTurns
 		}
 		v.offer(now)
 		v.hail(now)
@@ -72,7 +72,7 @@ func (v *Valve) next(now pace.Instant) *bucket {
 			return b
 		}
 		if !v.takesTurns() {
-			return nil // the others run more
+			return nil
 		}
 		v.unplace(b)
 		v.overlooked = append(v.overlooked, b)
@@ -165,7 +165,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	switch {
 	case j.call != nil:
 		v.timeoutCall(j, now)
-	case j.stage == stageRunning: // in a process that did not report in time
+	case j.stage == stageRunning:
 		holder := j.holder
 		v.settle(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeReturned}, now)
 		j.holder = holder // a late report counts until the job restarts

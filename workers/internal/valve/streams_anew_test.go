@@ -29,7 +29,6 @@ func TestAPauseThatATargetAsksForHoldsInTheNextStream(t *testing.T) {
 	}
 }
 
-// It hands the second job 1 over while both run.
 func TestAnOutcomeOfAFormerStreamIsIgnored(t *testing.T) {
 	b, former := restarted(t)
 	b.at(100 * ms)

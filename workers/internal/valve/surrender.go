@@ -18,7 +18,7 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 	for _, j := range p.jobs {
 		switch {
 		case j.stage == stageRunning && j.holder == "":
-			p.Unreported++ // Finished reports it
+			p.Unreported++
 		case j.stage == stageSaving && j.snoozed:
 			p.v.report(j,
 				record.Outcome{Seq: j.Seq, Kind: record.OutcomeUncounted, Again: j.backoff})
@@ -32,7 +32,6 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 	}
 	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
 		if in := p.inherited[seq]; in.outcome != nil {
-			// reported to us before the job arrived
 			o := *in.outcome
 			o.Holder, o.Stream = p.v.Self, p.Stream()
 			p.passOn(o)

@@ -7,19 +7,19 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// This file has all state that the core shares with its workers, which run concurrently.
+// All state that the core shares with its concurrent workers is in this file.
 
 // Ticket is a place in the order of starts. Final checks are made in that order, and a job that
 // would overtake a returned one is returned too (law 4).
 type Ticket struct {
-	rank     rank // without failures
+	rank     rank
 	cost     int64
 	own      *pace.Clock
 	total    *pace.Clock  // may be nil
 	latest   pace.Instant // of the final check
 	previous *Ticket      // nil once decided
-	bucket   *undecided   // of the bucket …
-	part     *undecided   // … and of the partition
+	bucket   *undecided   // of the bucket
+	part     *undecided   // of the partition
 	decided  sync.WaitGroup
 
 	// Once decided.
@@ -45,7 +45,6 @@ func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 	return t
 }
 
-// cameBack handles a returned job, which counted as undecided.
 func (b *bucket) cameBack() {
 	b.undecided.jobs.Add(-1)
 	b.Part.undecided.jobs.Add(-1)
@@ -76,8 +75,8 @@ func (t *Ticket) Returned() Return { return t.why }
 
 // Decide makes the final check of a start, after those of all earlier starts of its bucket. It runs
 // where the job runs, because fence and rate bound starts, not decisions. gate returns the fence
-// and then the clock: a freeze in between is detected. begin, if not nil, starts the job before any
-// later one is decided.
+// and then the clock, which detects a freeze in between. begin, if not nil, starts the job before
+// any later one is decided.
 func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	begin func()) (now pace.Instant, passed bool) {
 	if t.previous != nil {

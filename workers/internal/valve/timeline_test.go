@@ -16,7 +16,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// scene is arrivals at a valve, and the duration of jobs.
 type scene struct {
 	name     string
 	policy   policy.Policy

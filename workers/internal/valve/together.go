@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// together is the limits over all buckets of a policy, or a shared one. Buckets take turns.
+// together is the limits over all buckets of a policy, or a shared limit. Buckets take turns.
 //
 // A job that costs more than the balance lets cheaper ones pass until it could have started without
 // them, and at most mostPassed buckets do so at a time. Then the others wait for it.
@@ -30,7 +30,7 @@ type order struct {
 	// turns is the virtual time of start-time fair queueing (Goyal, Vin and Cheng, 1996), in starts
 	// by weight. A bucket that becomes active starts from here.
 	turns     float64
-	mostTurns float64 // of all buckets
+	mostTurns float64
 	line      *line
 	taken     float64 // turns of this valve in its line
 }
@@ -39,7 +39,7 @@ type order struct {
 type totalRate struct {
 	*pace.Pace
 	clock pace.Clock
-	awake bool // work waits for its turn
+	awake bool
 }
 
 func totalOf(p policy.Policy) *pace.Pace {
@@ -94,8 +94,8 @@ func (v *Valve) turnEvery() (every time.Duration) {
 	return every
 }
 
-// fits reports whether limits over all buckets let a head start. Otherwise it lets others pass, or
-// they wait for it.
+// fits reports whether limits over all buckets allow a head to start. Otherwise it lets others
+// pass, or they wait for it.
 func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	if len(v.common) == 0 {
 		return true
@@ -214,8 +214,8 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 }
 
 // A shared limit has a separate valve, without jobs, which moves with its only partition. The
-// policies' valves charge it while this process owns that partition; otherwise they start no jobs.
-// They form a line and take turns by weight, as do policies whose workers share slots.
+// policies' valves charge it while this process owns that partition, and otherwise start no jobs.
+// They take turns by weight, as do policies whose workers share slots.
 
 type line struct {
 	valves []*Valve

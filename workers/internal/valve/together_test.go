@@ -54,7 +54,7 @@ func TestALimitForAllKeysIsTakenInTurns(t *testing.T) {
 // others pass, but turns do not restart.
 func TestABucketThatLetsOthersPassKeepsItsTurn(t *testing.T) {
 	p := account()
-	p.Limits = p.Limits[1:] // over all keys: two jobs of 4 tokens, and 2 are left
+	p.Limits = p.Limits[1:]
 	b := newValveBench(t, p)
 	weight := int64(3)
 	b.v.SetOverride("a", policy.Override{Weight: &weight}, b.now)
@@ -79,7 +79,7 @@ func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 		b.arrive("b", tokens(5))
 	}
 	counts := map[job.Key]int{}
-	for n := range 8 { // a checkpoint has a window's starts before the next window
+	for n := range 8 {
 		b.until(time.Duration(n+1)*11*second, func(r Run) {
 			counts[r.Key]++
 			b.done(r)
@@ -102,13 +102,13 @@ func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// A job that costs more than the balance lets others pass, until it could have started without
-// them. Then they wait.
+// A job that costs more than the balance lets others pass until it could have started without them.
+// Then they wait.
 func TestACostlyJobDelaysNoOtherAndDoesNotStarve(t *testing.T) {
 	b := newValveBench(t, account())
 	b.arrive("small", tokens(2))
 	got := b.startedKeys(ms)
-	b.arrive("large", tokens(10)) // until 10.05 s
+	b.arrive("large", tokens(10))
 	got += " " + b.startedKeys(5*second)
 	for range 30 {
 		b.arrive("small", tokens(2))
@@ -123,7 +123,7 @@ func TestACostlyJobDelaysNoOtherAndDoesNotStarve(t *testing.T) {
 
 func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 	policy := account()
-	policy.Limits = policy.Limits[1:] // over all keys
+	policy.Limits = policy.Limits[1:]
 	for _, crashed := range []bool{false, true} {
 		b := newValveBench(t, policy)
 		b.arrive("a", tokens(4))
@@ -140,7 +140,7 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 		next.arrive("b", tokens(6))
 		next.arrive("b", tokens(1))
 		want := "b@0s b@9.05s"
-		if crashed { // another cost name: the whole balance counts as used
+		if crashed {
 			want = "b@10.05s b@10.05s"
 		}
 		if got := next.startedKeys(12 * second); got != want {

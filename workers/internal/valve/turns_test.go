@@ -85,7 +85,7 @@ func TestANewBucketTakesNoTurnBeforeWaitingOnes(t *testing.T) {
 // each.
 func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
 	b := newValveBench(t, total("10/s"))
-	for i := range mostRates { // no bucket is kept only for its rate
+	for i := range mostRates {
 		b.arrive(fmt.Sprint("later-", i), func(a *job.Arrived) {
 			a.NotBefore = a.Stored.Add(time.Hour)
 		})

@@ -44,7 +44,7 @@ func TestAtMostOneJobOfANameWaits(t *testing.T) {
 				}
 				b.arrive("b", unique("x"))
 				var seqs []uint64
-				for range 10 { // deep jobs are read before they start
+				for range 10 {
 					b.text()
 					b.until(b.now.Since(origin)+time.Hour, func(r Run) {
 						seqs = append(seqs, r.Seq)

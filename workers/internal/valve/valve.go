@@ -51,26 +51,25 @@ type Valve struct {
 	open  bool         // starts were allowed on the last Advance
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
-	all   hold         // held all buckets when last asked
+	all   hold
 }
 
 type agenda struct {
 	sched   heap.Heap[scheduledBucket]
 	due     heap.Heap[dueBucket]
-	callers heap.Heap[dueBucket] // whose next job is a call
+	callers heap.Heap[dueBucket]
 	hailAt  pace.Instant         // next offer to one of them
 	unread  heap.Heap[dueBucket] // due soon, without room for a body
 	timers  heap.Heap[timedJob]
-	lapsed  pace.Instant // lapse rests until
+	lapsed  pace.Instant
 }
 
 type crew struct {
-	Local    bool
-	Busy     int // local workers with jobs of this valve
-	Reserved int // … of other drainers
-	slots    *Slots
-	claims   claims
-	// too many of their jobs run
+	Local      bool
+	Busy       int // local workers with this valve's jobs
+	Reserved   int // local workers with other drainers' jobs
+	slots      *Slots
+	claims     claims
 	overlooked []*bucket
 	runs       map[uint64]run // by number, here and elsewhere
 	given      uint64         // last run number
@@ -152,7 +151,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 			}
 			return
 		}
-		p.v.lose(j, now) // the stream was restored without it
+		p.v.lose(j, now)
 		p.v.place(j.Bucket, now)
 	}
 	if p.seen(a, now) {

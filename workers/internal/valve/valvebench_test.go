@@ -14,7 +14,6 @@ import (
 
 const ms, second, aLease = time.Millisecond, time.Second, 3 * time.Second
 
-// origin is when the valves and cores of tests begin.
 const origin = pace.Instant(time.Hour)
 
 var originWall = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -86,7 +85,6 @@ func cost(n int64) func(*job.Arrived)    { return func(a *job.Arrived) { a.Cost 
 func priority(n int) func(*job.Arrived)  { return func(a *job.Arrived) { a.Priority = n } }
 func large(bytes int) func(*job.Arrived) { return func(a *job.Arrived) { a.Size = bytes } }
 
-// atOnce is an open gate, when a run could start.
 func atOnce(r Run) func() (fence, now pace.Instant) {
 	return func() (fence, now pace.Instant) { return pace.Never, r.Due }
 }
@@ -111,7 +109,7 @@ func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Dur
 			each(r)
 		}
 		if len(runs) > 0 {
-			continue // their outcomes may let others start at once
+			continue
 		}
 		next := b.v.Wake(true)
 		if next > origin.Add(end) {

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A run of the old stream ends while jobs of the new one wait.
 func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Concurrency = 2
