@@ -86,7 +86,7 @@ type actions struct {
 	opens     []Opening
 	closes    []handle.Partition
 	takeovers []handle.Partition // from crashed owners
-	lost      int                // times that this process was declared dead
+	lost      int
 }
 
 func (a *actions) reset() {
@@ -110,12 +110,12 @@ type Put struct {
 	nonce    uint64
 	sent     pace.Instant
 	Why      reason
-	// Unreadable bytes to be saved elsewhere first.
+	// Unreadable bytes to save elsewhere first.
 	Aside []byte
 
 	// For a checkpoint, in place of value: encoding takes long.
 	compose   func() []byte
-	gathering *valve.Gathering // of compose
+	gathering *valve.Gathering
 }
 
 func (p *Put) Bytes() []byte {
@@ -140,7 +140,7 @@ type putResult uint8
 const (
 	PutOK putResult = iota
 	PutConflict
-	PutUnknown // it may be applied, now or later
+	PutUnknown
 )
 
 // Opening requests a backlog, and with Inherit the predecessor's state.

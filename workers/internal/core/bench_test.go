@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// stalls measures work in pieces: its cost and its longest piece, both the best of all rounds,
-// because other processes interfere.
+// stalls measures work in pieces: its cost and its longest piece, each the best of all rounds.
 type stalls struct{ all, longest, bestAll, bestLongest time.Duration }
 
 func (s *stalls) measure(piece func() (done bool)) {

@@ -37,7 +37,6 @@ func TestNothingStartsAfterAJumpBeforeARenewalIsAnswered(t *testing.T) {
 	}
 }
 
-// The host's clock is a year off, without effect.
 func TestDeadlinesGoByJetStreamsClock(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{Last: 100})
@@ -56,7 +55,7 @@ func TestDeadlinesGoByJetStreamsClock(t *testing.T) {
 }
 
 // The host stopped this process and its clocks for a minute. Only JetStream's clock shows that, and
-// nothing starts before.
+// no job starts before.
 func TestDatesHoldAfterTheClocksStoodStill(t *testing.T) {
 	c := coreBench(t, slowly())
 	part, now := takeOver(c, Opened{Last: 100})
@@ -126,14 +125,14 @@ func TestTheServersClockIsKnownToAFewMilliseconds(t *testing.T) {
 		t.Helper()
 		c.Lease.sends = []send{{nonce: 1, at: sent}}
 		c.stamped(1, stored, sent.Add(seen))
-		return c.Wall(sent.Add(by)).Sub(stored) // 0: exact
+		return c.Wall(sent.Add(by)).Sub(stored)
 	}
 	at := originWall
 	for _, x := range []struct {
 		name     string
 		seen     time.Duration
 		ahead    time.Duration
-		from, to time.Duration // by how much the answer may be wrong
+		from, to time.Duration
 	}{
 		{"prompt", 2 * ms, 0, -ms, ms},
 		{"seen after a break", 20 * second, 0, -3 * ms, 3 * ms},
@@ -149,7 +148,7 @@ func TestTheServersClockIsKnownToAFewMilliseconds(t *testing.T) {
 	}
 }
 
-// A contradiction by drift alone counts for no more than the drift.
+// A contradiction by drift alone changes the result by no more than the drift.
 func TestAClockThatDriftsStaysKnown(t *testing.T) {
 	for slow := range 40 {
 		c := coreBench(t)

@@ -21,7 +21,7 @@ type checkpointState struct {
 	revision  uint64
 	pending   bool
 	last      pace.Instant
-	gathering *valve.Gathering // nil while none is gathered
+	gathering *valve.Gathering
 }
 
 // checkpointDue returns when the next checkpoint may be written: never before the predecessor's

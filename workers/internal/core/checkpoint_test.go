@@ -30,8 +30,6 @@ func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 
 func slowKey(i int) job.Key { return job.Key(fmt.Sprintf("tenant.%06d", i)) }
 
-// A checkpoint of many buckets is gathered over several iterations; jobs that start meanwhile are
-// in the next one.
 func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 	const buckets = 5*mostGathered + 7
 	const before, after = buckets - mostGathered + 100, buckets / 2

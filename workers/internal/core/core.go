@@ -31,15 +31,14 @@ type Core struct {
 	identities int
 	nonces     uint64
 	cluster
-	valves map[string]*livePolicy
-	memory *valve.Memory
-	// by policy, also of unknown ones
+	valves    map[string]*livePolicy
+	memory    *valve.Memory
 	overrides map[string]map[job.Key]policy.Override
-	policies  map[string]*QueuePolicy // existing ones, and one for each shared limit
-	// by policy that shares limits, named after its first one
+	policies  map[string]*QueuePolicy
+	// by policy with shared limits; named after the line's first one
 	lines     map[string]string
 	slots     valve.Slots
-	sorted    []*livePolicy // by name
+	sorted    []*livePolicy
 	awake     []*livePolicy // to be visited in each iteration, by name
 	out       actions
 	spare     actions
@@ -49,12 +48,12 @@ type Core struct {
 	synced    bool // the records' first state has arrived
 	Connected bool
 	Leaving   bool
-	wasOpen   bool         // when last checked
+	wasOpen   bool
 	acted     pace.Instant // when starts were last allowed
-	told      pace.Instant // of Tell
+	told      pace.Instant
 	TickAt    pace.Instant
-	most      int    // bytes of a record
-	tenures   uint64 // partitions and valves so far
+	most      int // bytes of a record
+	tenures   uint64
 }
 
 type cluster struct {
@@ -62,9 +61,9 @@ type cluster struct {
 	shares map[string]*share
 	// records by key, also of unknown policies
 	owners   map[string]Record
-	order    []*share     // by name
-	changed  bool         // favourites must be recomputed
-	calm     bool         // all shares are: see isCalm
+	order    []*share
+	changed  bool // favourites must be recomputed
+	calm     bool
 	allAt    pace.Instant // next visit to all
 	steadyAt pace.Instant
 	// undelivered outcomes of handed-over partitions, by share
@@ -72,7 +71,7 @@ type cluster struct {
 }
 
 type Options struct {
-	Name   string // unique
+	Name   string
 	Lease  time.Duration
 	Host   string
 	Pid    int
@@ -82,8 +81,6 @@ type Options struct {
 	gather int   // overrides mostGathered if not 0
 	// OwnersMade is when the table of ownership records was created: again, if policies are older.
 	OwnersMade time.Time
-
-	// Shown with leases.
 
 	Version string
 	Started time.Time
@@ -122,7 +119,6 @@ func (c *Core) share(name handle.Partition) *share {
 	return s
 }
 
-// valve is part for a policy's valve.
 func (c *Core) valve(name string) *livePolicy {
 	v := c.valves[name]
 	if v != nil {
@@ -178,7 +174,7 @@ func (c *Core) Fence() pace.Instant {
 	return c.Lease.Fence
 }
 
-// Sorted: a seed must reproduce a run.
+// Sorted, because a seed must reproduce a run.
 
 func byName(a, b *share) int {
 	return cmp.Or(cmp.Compare(a.policy, b.policy), cmp.Compare(a.number, b.number))
@@ -238,13 +234,13 @@ type Record struct {
 	Value    []byte
 	Revision uint64
 	Stored   time.Time
-	// when a watch delivered it live; 0: perhaps older
+	// time of its live delivery by a watch; 0: perhaps older
 	seen pace.Instant
 }
 
 // vanished reports whether even a deletion marker is missing, because the table was recreated. A
-// lost record's owner writes it again, within its fence. Until a lease later the last contents
-// remain in effect.
+// lost record's owner writes it again, within its fence. The last contents remain in effect for a
+// lease.
 func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
 
 func (e Found) apply(c *Core, now pace.Instant) {
@@ -268,7 +264,7 @@ func (e Found) apply(c *Core, now pace.Instant) {
 }
 
 // Watches deliver in any order, so records of unknown policies are kept. A watch's first deliveries
-// may be old, so only later ones count as live.
+// may be old; only later ones count as live.
 func (e Watched) apply(c *Core, now pace.Instant) {
 	key, found := e.Key, e.Record
 	if c.synced {

@@ -27,10 +27,10 @@ func TestAnOwnerWritesADamagedRecordAgain(t *testing.T) {
 }
 
 // Other drainers give the owner a lease to write the record again, and longer while it lives; then
-// they take the partition as after a crash, with the checkpoint's state. The bytes are kept.
+// they take the partition as after a crash, with the checkpoint's state, and keep the bytes.
 func TestADamagedRecordIsReplacedAfterALease(t *testing.T) {
 	for name, c := range map[string]struct {
-		owner string // as in the record's former version; empty: it was never readable
+		owner string // of the former version; empty: never readable
 		renew bool
 	}{"unknown": {}, "dead": {owner: "another"}, "alive": {owner: "another", renew: true}} {
 		t.Run(name, func(t *testing.T) {

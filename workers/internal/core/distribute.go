@@ -10,8 +10,8 @@ import (
 )
 
 // prefer assigns each partition a preferred drainer by rendezvous hashing (Thaler and Ravishankar,
-// 1996), with a quota of ⌈partitions / drainers⌉, because hashing alone is uneven. Only balance
-// depends on agreement.
+// 1996), with a quota of ⌈partitions / drainers⌉, because hashing alone is uneven. Drainers that
+// disagree only lose balance.
 //
 // Policies that share a limit go to one drainer, of those eligible for most of them.
 func (c *Core) prefer() {
@@ -78,7 +78,7 @@ func weight(id, key string) uint64 {
 	h.Write([]byte(id))
 	h.Write([]byte{0})
 	h.Write([]byte(key))
-	x := h.Sum64() // FNV's high bits are weak for short inputs: mix (the finalizer of MurmurHash3)
+	x := h.Sum64() // MurmurHash3's finalizer: FNV's high bits are weak for short inputs
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
@@ -130,7 +130,7 @@ func (c *Core) settle(s *share, now pace.Instant) {
 	}
 	switch {
 	case s.state == shareIdle && s.exists && s.record.Owner == c.Lease.Id && !s.record.Released:
-		// A taking was applied after it was given up.
+		// A late taking was applied.
 		if v == nil || s.ending {
 			c.giveBack(s, now)
 		} else {
@@ -169,7 +169,7 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 	}
 	switch {
 	case c.Leaving:
-		// Outcomes of our runs find no successor: take the partition back to acknowledge.
+		// Outcomes of our runs have no successor: take the partition back to acknowledge.
 		to := s.favourite
 		heir := to != "" && c.peers[to].alive(now, c.options.Lease)
 		if c.unsettled[s.key()] > 0 && now.Since(s.freeSince) > steadyFor && !heir {
@@ -184,7 +184,7 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 // favourite, after a stable set of drainers, and not within half a lease of its taking.
 func (c *Core) considerRelease(s *share, now pace.Instant) {
 	switch {
-	case s.part.unopened: // this epoch has no results yet, and can be reused
+	case s.part.unopened:
 		s.part.unopened = false
 		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, s.part.fresh})
 		return
@@ -193,7 +193,7 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 		c.take(s, now)
 		return
 	case s.part.fresh:
-		return // its inherited state must be known first
+		return
 	case c.givesUp(s):
 		if c.canGo(s, now) {
 			c.release(s, now)
@@ -202,7 +202,7 @@ func (c *Core) considerRelease(s *share, now pace.Instant) {
 	}
 	to := s.favourite
 	if s.part.Quiesced {
-		c.release(s, now) // once begun, it is completed
+		c.release(s, now)
 		return
 	}
 	if to == "" || to == c.Lease.Id || now < c.steadyAt ||
@@ -249,8 +249,8 @@ func (c *Core) letGo(s *share, now pace.Instant) bool {
 
 func (c *Core) givesUp(s *share) bool { return c.Leaving || s.ending }
 
-// canGo reports whether a given-up partition has an heir for its runs' outcomes, or none to report
-// (law 6).
+// canGo reports whether a given-up partition has an heir for its runs' outcomes, or no outcomes to
+// report (law 6).
 func (c *Core) canGo(s *share, now pace.Instant) bool {
 	to := s.favourite
 	return to != "" && c.peers[to].alive(now, c.options.Lease) || c.quiet(s)

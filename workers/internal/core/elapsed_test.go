@@ -47,7 +47,7 @@ func TestNoLeadersClockShortensAWait(t *testing.T) {
 	for _, x := range []struct {
 		name            string
 		crashed, live   bool
-		stored, claimed time.Duration // by how much the leaders' clocks are ahead
+		stored, claimed time.Duration
 		silent          bool
 	}{
 		{name: "released, the new leader is ahead", live: true, claimed: wrong},
@@ -131,7 +131,6 @@ func TestALateCheckpointDoesNotCoverLaterStarts(t *testing.T) {
 	former, then := takeOver(old, Opened{})
 	began := starts(old, former, then, 3, 4*second)
 	then = then.Add(4 * second)
-	// due 6 s from now, beyond the lease
 	h := former.Handover(then, simulatedLease)
 	if len(h.Clocks) != 1 {
 		t.Fatalf("%d clocks are noted, want one", len(h.Clocks))
@@ -187,7 +186,7 @@ func TestAttemptsOfAnotherStreamAreToldApartByItsId(t *testing.T) {
 	c := coreBench(t, slowly())
 	for _, x := range []struct {
 		stream int64
-		stored time.Duration // after the stream was made
+		stored time.Duration
 		want   bool
 	}{
 		{originWall.UnixNano(), second, true},

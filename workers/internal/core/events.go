@@ -20,9 +20,8 @@ func (c *Core) Handle(e Event, now pace.Instant) { e.apply(c, now) }
 type (
 	// Connected reports a new or lost connection to NATS.
 	Connected struct {
-		Up   bool
-		Most int // bytes of a record; 0: unchanged
-		// resting backlogs, which cannot have lost deliveries
+		Up      bool
+		Most    int // bytes of a record; 0: unchanged
 		Resting map[handle.Partition]bool
 	}
 	// Synced reports that all initial records and policies were delivered.
@@ -42,7 +41,7 @@ type (
 	}
 	// Found is the result of a read.
 	Found struct {
-		Put    Put // that required it
+		Put    Put
 		Record Record
 	}
 	Watched struct {
@@ -61,7 +60,6 @@ type (
 	}
 )
 
-// Events of backlogs; takeover.go has Opened.
 type (
 	Unopened struct {
 		Opening
@@ -77,8 +75,8 @@ type (
 		Part  handle.Partition
 		Epoch uint64
 		Jobs  []job.Arrived
-		Stray bool // from outside of the partitions, in any order
-		Swept bool // all jobs of the backlog's opening have arrived
+		Stray bool
+		Swept bool
 	}
 	// Confirmed are confirmed acknowledgements.
 	Confirmed struct {
@@ -88,7 +86,7 @@ type (
 )
 
 type (
-	// Finished is a run's outcome: see [Finish].
+	// Finished is a run's outcome; see [Finish].
 	Finished struct {
 		Policy  string
 		Run     uint64
@@ -100,16 +98,15 @@ type (
 		handle.Ref
 		Body      []byte
 		Header    map[string][]string
-		Gone      bool  // removed by another client
-		Malformed error // not a job, as it turned out
+		Gone      bool // removed by another client
+		Malformed error
 	}
 	// Saved reports the end of an attempt record's write.
 	Saved struct{ valve.Save }
 	// Buried reports a stored dead letter.
 	Buried struct{ handle.Ref }
-	// Noted reports that a job's end was recorded.
-	Noted struct{ valve.Ending }
-	// Delivered reports that an outcome reached the new owner, or matters no more.
+	Noted  struct{ valve.Ending }
+	// Delivered reports that an outcome reached the new owner, or is no longer needed.
 	Delivered struct{ Report record.Report }
 )
 

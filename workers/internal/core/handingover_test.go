@@ -80,7 +80,6 @@ func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
 			r := delivers(t, c, part, 1, now)
 			r.Decide(atOnce(r), nil)
 			heir(c, now)
-			// does not renew its lease, and is not dead yet
 			now = c.run(now, simulatedLease*3/4, nil)
 			if lives {
 				heir(c, now)

@@ -23,8 +23,7 @@ func TestAChangeOfWorkersReachesAPolicyThatIsNotOwnedAnyMore(t *testing.T) {
 	}
 }
 
-// The claim is applied when this drainer may no longer own the policy: it must release the
-// partition.
+// The claim is applied when this drainer may no longer own the policy.
 func TestAClaimAnsweredWhenItsPolicyMayNotBeOwnedAnyMoreIsGivenBack(t *testing.T) {
 	p := leaky("api", "1/s").WithDefaults()
 	c := coreBench(t, p)

@@ -28,8 +28,8 @@ func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 	}
 }
 
-// A record's age counts from its storage. This process gets that time for its own records only from
-// the watch, perhaps late: it reads the record before the claim.
+// A record's age counts from its storage. For its own records this process learns that from the
+// watch, perhaps late, so it reads the record before the claim.
 func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)

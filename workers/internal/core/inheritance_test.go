@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// After a crash a successor takes over when the lease expires, which may be less than a lease after
+// A successor of a crashed owner takes over when the lease expires, perhaps less than a lease after
 // the checkpoint.
 func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 	p := leaky("api", "3/s")
@@ -42,8 +42,8 @@ func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 	}
 }
 
-// afterASecondCrash is a core with three peers: the first one, with the given record, is dead; so
-// is the second, which only claimed the partition; the third lives.
+// afterASecondCrash is a core with three peers: the first, with the given record, is dead; so is
+// the second, which only claimed the partition; the third lives.
 func afterASecondCrash(t *testing.T, p policy.Policy, first record.Owner) *Core {
 	t.Helper()
 	gone := record.Encode(record.Lease{V: record.Version, Tombstone: true})
@@ -52,7 +52,6 @@ func afterASecondCrash(t *testing.T, p policy.Policy, first record.Owner) *Core 
 		origin)
 	ownedBefore(c, first, 8)
 
-	// The second drainer's claim equals this process's.
 	var second record.Owner
 	c.run(origin, 2*favouriteFirst, func(_ pace.Instant, written []Put) {
 		if i := slices.IndexFunc(written, func(p Put) bool { return p.Why == whyTake }); i >= 0 {

@@ -68,7 +68,6 @@ func (e Buried) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// The job is acknowledged, now or when it arrives in a new backlog.
 func (e Noted) apply(c *Core, _ pace.Instant) {
 	c.out.Acks = append(c.out.Acks, e.Ref)
 	c.questions.Noted(e.Ending)
@@ -95,7 +94,7 @@ func (e Delivered) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// reported handles the outcome of a former owner's run. False: the partition is not ours.
+// reported handles the outcome of a former owner's run; false: the partition is not ours.
 func (c *Core) reported(policy string, number int, o record.Outcome, now pace.Instant) bool {
 	s := c.shares[record.ShareKey(policy, number)]
 	if !c.Open(now) || s == nil || s.part == nil || !s.part.Owned() || s.part.fresh {

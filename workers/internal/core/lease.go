@@ -10,19 +10,19 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// lease proves that this process is alive, and bounds its starts by a fence. Law 2 rests here on
-// clocks that are never compared: the owner counts from when a renewal was sent, others from when
-// they saw it. The owner counts a margin less, so it stops before others may declare it dead.
+// lease proves that this process is alive, and bounds its starts by a fence. Law 2 rests on clocks
+// that are never compared: the owner counts from when a renewal was sent, others from when they saw
+// it. The owner counts a margin less, and stops before others may declare it dead.
 type lease struct {
 	Id       string
 	revision uint64
 	Held     bool
 	// sending of the last applied renewal, + duration − margin
 	Fence    pace.Instant
-	inFlight bool   // a renewal or a read
+	inFlight bool
 	damaged  []byte // unreadable bytes that the next renewal replaces
 	renewAt  pace.Instant
-	told     []string // policies of the last renewal
+	told     []string
 	// the last sixteen renewals, most of a lease
 	sends []send
 }
@@ -36,18 +36,18 @@ type send struct {
 // other clocks.
 type peer struct {
 	revision uint64
-	seen     pace.Instant // a new revision, by our clock
+	seen     pace.Instant
 	record   record.Lease
 	gone     bool // deleted or a tombstone
 	strange  bool // of a newer format, and not judged
 	// unreadable: it expires
 	damaged  []byte
-	vanished bool // gone without a release
+	vanished bool
 	goneAt   pace.Instant
-	inFlight bool // its tombstone is being written
+	inFlight bool
 }
 
-// renew sends a renewal over this process's last revision. So it fails over a tombstone: a dead
+// renew sends a renewal over this process's last revision, which fails over a tombstone: a dead
 // process must not return under its name.
 func (c *Core) renew(now pace.Instant) {
 	l := &c.Lease
@@ -75,18 +75,18 @@ func (c *Core) renew(now pace.Instant) {
 
 func (c *Core) renewed(p Put, revision uint64, now pace.Instant) {
 	if p.Key != c.Lease.Id {
-		return // of a former identity
+		return
 	}
 	c.extend(revision, p.sent)
 	c.Lease.inFlight = false
-	// It is no evidence for the time since the jump.
 	if p.sent < c.server.since {
 		c.Lease.renewAt = now
 	}
 }
 
-// extend extends the lease from a renewal's sending. A fence never goes back, as answers, reads and
-// the watch come in any order. After a third of the lease there is room for two lost renewals.
+// extend extends the lease from a renewal's sending. A fence never goes back, because answers,
+// reads and the watch come in any order. After a third of the lease there is room for two lost
+// renewals.
 func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l := &c.Lease
 	if !l.Held {
@@ -116,12 +116,12 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	}
 	l := &c.Lease
 	l.inFlight = false
-	// otherwise a server that refuses would be asked at once
+	// a server that refuses must not be asked at once
 	again := max(now, p.sent.Add(c.margin()))
 	l.renewAt = again
 	if !found.Exists {
 		if l.Held && (!c.Open(now) || c.Leaving && !found.vanished()) {
-			c.loseLease(now) // it cannot have expired or been released otherwise
+			c.loseLease(now)
 		}
 		l.revision = 0
 		return
@@ -145,8 +145,8 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// loseLease handles being declared dead. This process continues under a new name: it could not
-// distinguish its records from its former ones.
+// loseLease handles being declared dead. This process continues under a new name, because it could
+// not distinguish its records from its former ones.
 func (c *Core) loseLease(now pace.Instant) {
 	c.out.lost++
 	for _, s := range c.order {
@@ -169,7 +169,7 @@ func (c *Core) identify() {
 	c.changed = true
 }
 
-// leaseSeen handles a lease, delivered in any order: older revisions are no news, and an equal one
+// leaseSeen handles a lease, delivered in any order: older revisions are ignored, and an equal one
 // is no sign of life.
 func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	if id == c.Lease.Id {
@@ -184,12 +184,12 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 		return
 	}
 	p := c.peer(id, now)
-	if !p.gone && (found.vanished() || p.deleted(found)) { // it writes it again, unless dead
+	if !p.gone && (found.vanished() || p.deleted(found)) {
 		p.vanished, p.seen, p.inFlight = true, now, false
 		return
 	}
 	if found.Revision == p.revision && found.Exists {
-		p.vanished = false // a late notice of the recreated table
+		p.vanished = false
 		return
 	}
 	if found.Revision < p.revision {
@@ -247,10 +247,10 @@ func (p *peer) alive(now pace.Instant, ours time.Duration) bool {
 	return !p.gone && !p.vanished && now.Since(p.seen) < p.duration(ours)/2
 }
 
-// buryPeers writes tombstones over expired leases, and removes old ones after ten leases.
+// buryPeers writes tombstones over expired leases, and removes them after ten leases.
 //
 // A tombstone is written over the last revision seen. It fails if the peer has renewed, and
-// otherwise makes the peer's renewals fail: all observers agree on its death. Tombstones of
+// otherwise makes the peer's renewals fail, so all observers agree that it is dead. Tombstones of
 // drainers that records name must stay, or a drainer that starts later would wait for a lease.
 func (c *Core) buryPeers(now pace.Instant) {
 	var due []string
@@ -269,7 +269,7 @@ func (c *Core) buryPeers(now pace.Instant) {
 			r := record.Lease{V: record.Version, Nonce: c.nonce(), Tombstone: true,
 				Host: p.record.Host, PID: p.record.PID}
 			revision := p.revision
-			if p.vanished { // no record to overwrite
+			if p.vanished {
 				revision = 0
 			}
 			c.out.puts = append(c.out.puts, Put{
@@ -291,17 +291,17 @@ func (c *Core) buryPeers(now pace.Instant) {
 type serverClock struct {
 	least, most int64
 	known       bool
-	at          pace.Instant // last stamp
-	vague       int          // imprecise stamps in a row
+	at          pace.Instant
+	vague       int
 	since       pace.Instant // last jump: renewals sent before are ignored
 	// reading at instant 0 of the last conversion of dates
 	dated time.Time
 }
 
 const (
-	// datesOff is a change of JetStream's clock that requires all dates to be converted again.
+	// datesOff is the change of JetStream's clock that requires converting all dates again.
 	datesOff = 100 * time.Millisecond
-	// mostVague slow renewals in a row make slowness acceptable.
+	// mostVague consecutive slow renewals make slowness acceptable.
 	mostVague = 3
 	// clockDrift bounds the relative rate of two quartz clocks: 100 ppm each, seven times the PHI
 	// of NTP (RFC 5905).

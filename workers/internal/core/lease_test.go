@@ -29,8 +29,8 @@ func renewal(t *testing.T, c *Core) Put {
 	return putFor(t, c, WhyRenew)
 }
 
-// The fence counts from a renewal's sending, and ends a margin before the lease: clocks differ in
-// speed, and a start follows its last check.
+// The fence counts from a renewal's sending, and ends a margin before the lease, because clocks
+// differ in speed, and a start follows its last check.
 func TestTheFenceComesAMarginBeforeTheEndOfTheLease(t *testing.T) {
 	c := coreBench(t)
 	p := renewal(t, c)
@@ -77,7 +77,6 @@ func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 	}
 }
 
-// A server without room refuses renewals at once, and answers reads.
 func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 	c := coreBench(t)
 	first := renewal(t, c)
@@ -134,8 +133,7 @@ func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 	}
 }
 
-// A worker may make its last check so late that this process has another name, whose lease is not
-// for its job.
+// A late last check may find this process under another name, whose lease is not for the job.
 func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 	for name, elsewhere := range map[string]bool{"here": false, "elsewhere": true} {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Starts during a renewed epoch are only in the checkpoint, earlier ones perhaps only in the
-// record. A successor uses the newer of the two.
+// record.
 func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)

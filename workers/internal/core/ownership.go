@@ -21,14 +21,13 @@ type share struct {
 	policy    string
 	number    int
 	valve     *valve.Valve // nil without a valve here
-	ending    bool         // the valve is
-	favourite string       // preferred drainer, or empty
+	ending    bool
+	favourite string // preferred drainer, or empty
 
 	ownership
 	strange bool // of a newer format: read-only
-	// unreadable bytes, kept aside before they are overwritten
 	damaged []byte
-	// when the record was found missing without a delete, or 0; its last contents remain in effect
+	// when the record was found missing without a delete, or 0
 	vanished pace.Instant
 
 	state     shareState
@@ -36,12 +35,12 @@ type share struct {
 	before    ownership    // replaced by its taking, given back if no backlog can be opened
 	freeSince pace.Instant // 0: not free
 	takenAt   pace.Instant
-	actAt     pace.Instant  // earliest next attempt
-	failures  int           // openings in a row
+	actAt     pace.Instant
+	failures  int
 	unwritten *record.Owner // a release to be repeated
-	rewrites  int           // of the release
-	over      bool          // its stream seems to be gone
-	calm      bool          // at the last visit: see isCalm
+	rewrites  int
+	over      bool
+	calm      bool // at the last visit: see isCalm
 }
 
 type partition struct {
@@ -56,10 +55,9 @@ type shareState uint8
 
 const (
 	shareIdle shareState = iota
-	// a free partition, or ours for a new epoch
 	shareTaking
-	shareOwned     // part is set
-	shareReleasing // part is set
+	shareOwned
+	shareReleasing
 )
 
 // ownership is the known content of an ownership record.
@@ -72,17 +70,17 @@ type ownership struct {
 }
 
 const (
-	// favouriteFirst is how long a free partition is left to its preferred drainer.
+	// favouriteFirst is the time for which a free partition is left to its preferred drainer.
 	favouriteFirst = time.Second
-	// steadyFor is how long the set of drainers must be stable before partitions move.
+	// steadyFor is the time for which the set of drainers must be stable before partitions move.
 	steadyFor = 500 * time.Millisecond
 	// reopenAfter follows a failed opening, doubled up to reopenMost.
 	reopenAfter = 500 * time.Millisecond
 	reopenMost  = 10 * time.Second
 	// releaseAgain is the wait before a release is repeated, doubled each time.
 	releaseAgain = 100 * time.Millisecond
-	// mostFailures failed openings in a row leave a partition to others, after some 15 s: 0.5 + 1 +
-	// 2 + 4 + 8.
+	// mostFailures consecutive failed openings leave a partition to others, after some 15 s: 0.5 +
+	// 1 + 2 + 4 + 8.
 	mostFailures = 5
 	// overFor is the interval of checks for a retired policy's stream.
 	overFor = 10 * time.Minute
@@ -96,15 +94,14 @@ func (s *share) key() string { return record.ShareKey(s.policy, s.number) }
 // tombstone stops it from renewing.
 func (c *Core) free(s *share, now pace.Instant) bool {
 	if !s.exists || s.record.Released {
-		// a drainer that took it just before writes it again
 		return s.vanished == 0 || now.Since(s.vanished) >= c.options.Lease
 	}
 	if s.strange {
 		return false
 	}
-	unknown := s.record.Owner == "" // its record was damaged
+	unknown := s.record.Owner == ""
 	if (unknown || s.damaged != nil) && now.Since(s.seen) < c.options.Lease {
-		return false // a live owner writes it again
+		return false
 	}
 	if s.record.Owner == c.Lease.Id {
 		return false
@@ -112,8 +109,8 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 	return unknown || c.peer(s.record.Owner, now).gone
 }
 
-// named reports whether an ownership record names a drainer. New owners tell crashed holders from
-// live ones by tombstones.
+// named reports whether an ownership record names a drainer. New owners distinguish crashed holders
+// from live ones by tombstones.
 func (c *Core) named(id string) bool {
 	for _, s := range c.shares {
 		if s.exists && s.record.Owner == id && !s.record.Released {
@@ -129,7 +126,7 @@ func (c *Core) named(id string) bool {
 }
 
 // take takes a partition, or a new epoch of our own. It repeats the replaced record's runs and
-// finished jobs: before the first checkpoint, the next owner has no other source (law 3).
+// finished jobs, for which the next owner has no other source before the first checkpoint (law 3).
 func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {
 		// the time of its release must be known
@@ -145,9 +142,9 @@ func (c *Core) take(s *share, now pace.Instant) {
 	case s.part != nil && !s.part.fresh:
 		h := s.part.HandoverBut(now)
 		r.Running, r.Stream, r.Through, r.Edits = h.Running, h.Stream, h.Through, h.Edits
-		// checkpoints go on under the old epoch until this is answered
+		// checkpoints continue under the old epoch until this is answered
 		r.After, r.At = s.part.Epoch, c.Wall(now).UnixMicro()
-	case s.before.exists: // not taken over yet
+	case s.before.exists:
 		b := s.before.record
 		r.Running, r.Done, r.Stream, r.Last, r.Through = b.Running, b.Done, b.Stream, b.Last,
 			b.Through
@@ -162,7 +159,7 @@ func (c *Core) take(s *share, now pace.Instant) {
 
 // write writes an ownership record. Of two takings decided on one revision, one fails.
 func (c *Core) write(s *share, r record.Owner, why reason, now pace.Instant) {
-	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done) // Fit sorts them
+	r.Running, r.Done = slices.Clone(r.Running), slices.Clone(r.Done)
 	r.Fit(c.most)
 	revision := s.revision
 	if !s.exists || s.vanished != 0 {
@@ -186,32 +183,32 @@ func (c *Core) owned(p Put, revision uint64, now pace.Instant) {
 		panic(fmt.Sprintf("workers: our own record: %v", err))
 	}
 	if s.damaged != nil && s.state == shareReleasing && r.Released {
-		s.unwritten = &r // damaged since: write it again
+		s.unwritten = &r
 		return
 	}
 	if revision < s.revision || r.Owner != c.Lease.Id {
-		return // the watch was faster, or the lease was lost
+		return
 	}
 	if revision > s.revision {
-		s.stored, s.seen = time.Time{}, now // the watch will deliver it
+		s.stored, s.seen = time.Time{}, now
 	}
 	s.revision, s.exists, s.record, s.vanished, s.damaged = revision, true, r, 0, nil
 	c.takeUp(s, now)
 }
 
-// takeUp acts on a stored record of ours. It is idempotent and correct in every state, as a write
-// may be applied late.
+// takeUp acts on a stored record of ours. It is idempotent and correct in every state, because a
+// write may be applied late.
 func (c *Core) takeUp(s *share, now pace.Instant) {
 	switch {
 	case s.record.Released:
 		if s.state == shareReleasing {
 			s.part, s.state, s.freeSince = nil, shareIdle, now
 		}
-	case s.state == shareReleasing: // a late taking
+	case s.state == shareReleasing:
 	case s.part == nil:
 		v := c.valve(s.policy)
 		if v == nil || v.ending {
-			s.state = shareIdle // distribute gives it back
+			s.state = shareIdle
 			return
 		}
 		c.tenures++
@@ -251,7 +248,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 		s.actAt = now
 	case s.state == shareTaking && p.Why == whyTake:
 		if s.part != nil {
-			s.state = shareOwned // another epoch is requested again
+			s.state = shareOwned
 			s.part.broken = true
 		} else {
 			s.state = shareIdle
@@ -267,7 +264,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 		if s.vanished == 0 {
 			s.vanished = now
 		}
-		if s.state == shareOwned { // its owner writes it again, for a new epoch
+		if s.state == shareOwned {
 			s.part.broken, s.part.Changed = true, true
 			c.valve(s.policy)
 		}
@@ -277,7 +274,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 		return
 	}
 	if found.Revision == s.revision && s.exists == found.Exists {
-		s.stored, s.vanished = found.Stored, 0 // late notices of a recreated table
+		s.stored, s.vanished = found.Stored, 0
 		return
 	}
 	s.revision, s.exists, s.stored, s.seen, s.vanished = found.Revision, found.Exists, found.Stored,
@@ -362,7 +359,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 	}
 	c.closeBacklog(s.part)
 	var h record.Handover
-	if s.over { // no successor needs the outcomes
+	if s.over {
 		h = s.part.Handover(now, 0)
 		s.part.Drop()
 	} else {

@@ -14,18 +14,16 @@ import (
 
 type livePolicy struct {
 	*valve.Valve
-	of     *QueuePolicy // when this drainer last might own it
-	ending bool         // this drainer may no longer own it
-	tenure uint64       // distinguishes valves of a policy that came back
+	of     *QueuePolicy
+	ending bool   // this drainer may no longer own it
+	tenure uint64 // distinguishes valves of a policy that came back
 	shares []*share
-	awake  bool // in Core.awake
+	awake  bool
 
-	// of Core.Tell
-
-	told        bool // all of it, and the valve rests since
+	told        bool
 	toldLowered int
 	toldBroken  valve.Breakers
-	toldLeft    bool // whether there were balances
+	toldLeft    bool
 }
 
 func (c *Core) runnable() []string {
@@ -59,7 +57,6 @@ func (c *Core) prune() {
 	}
 }
 
-// gather links a policy's partitions with its valve, and drops idle ones that it no longer has.
 func (c *Core) gather(name string) (dropped bool) {
 	p, v := c.policies[name], c.valves[name]
 	from, _ := slices.BinarySearchFunc(c.order, &share{policy: name}, byName)
@@ -69,7 +66,7 @@ func (c *Core) gather(name string) (dropped bool) {
 		s := c.order[to]
 		if s.state == shareIdle && (p == nil || s.number >= p.Partitions) {
 			delete(c.shares, s.key())
-			delete(c.unsettled, s.key()) // outcomes have no receiver
+			delete(c.unsettled, s.key())
 			continue
 		}
 		kept = append(kept, s)
@@ -102,14 +99,14 @@ type QueuePolicy struct {
 func (e Configured) apply(c *Core, now pace.Instant) {
 	before, lines := c.policies, c.lines
 	c.policies, c.lines = withShared(e.Policies)
-	members := !maps.Equal(lines, c.lines) // or partitions or valves come or go
+	members := !maps.Equal(lines, c.lines)
 	var made []*share
 	for _, name := range policy.Changed(before, c.policies) {
 		p, v := c.policies[name], c.valves[name]
 		if p == nil {
 			p = &QueuePolicy{}
 		} else if v != nil {
-			v.Change(p.Policy, p.Paused, now) // even while it ends, as its workers may be lent
+			v.Change(p.Policy, p.Paused, now) // even while it ends, because its workers may be lent
 			c.rouse(v)
 		}
 		for number := range p.Partitions {
@@ -117,13 +114,13 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			if s == nil {
 				s = &share{policy: name, number: number}
 				if p.Stored.Before(c.options.OwnersMade) {
-					// an owner may live and write it again, unless a record arrives
+					// a live owner may write it again, unless a record arrives
 					s.vanished = now
 				}
 				c.shares[s.key()], c.order = s, inserted(c.order, s, byName)
 				made = append(made, s)
 			}
-			if s.over && !p.Retired { // the policy is back
+			if s.over && !p.Retired {
 				s.over, s.actAt = false, now
 				c.stir(s)
 			}

@@ -19,7 +19,6 @@ func TestAHandoverOfAnotherStreamIsIgnored(t *testing.T) {
 					Handover: record.Handover{Stream: stream, Done: []uint64{1},
 						Running: []record.Run{{Seq: 2, Holder: "old"}}}}}}
 		in := c.inheritance(s, Opened{Created: created, Taken: created.Add(time.Minute)}, origin)
-		// 0: an older version's record
 		want := stream != created.Add(-time.Hour).UnixNano()
 		if got := len(in.Handover.Done) == 1 && len(in.Handover.Running) == 1; got != want {
 			t.Errorf("stream %d: heeded %t, want %t: %+v", stream, got, want, in.Handover)

@@ -6,8 +6,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// A backlog opened for a partition that was given up in the same iteration would stay open, and the
-// process would refuse questions to the owner.
+// A backlog opened for a partition given up in the same iteration would stay open, and this process
+// would refuse questions to the owner.
 func TestAPartitionThatIsGivenUpIsNotOpenedAgain(t *testing.T) {
 	for name, loses := range map[string]func(c *Core, now pace.Instant){
 		"handed over":   func(c *Core, now pace.Instant) { c.Handle(Stopped{}, now) },

@@ -11,13 +11,13 @@ import (
 )
 
 // A shared limit is owned like a partition, and has a valve without jobs. Policies connected by
-// shared limits form a line, which one drainer should own: see prefer.
+// shared limits form a line, which one drainer should own; see prefer.
 
 // withShared adds a policy for each shared limit, and returns the lines.
 func withShared(policies map[string]*QueuePolicy) (all map[string]*QueuePolicy,
 	lines map[string]string) {
 	all, lines = maps.Clone(policies), map[string]string{}
-	newest := map[string]*QueuePolicy{} // the policy that defines each limit
+	newest := map[string]*QueuePolicy{}
 	for _, p := range policies {
 		if len(p.Limits) == 0 {
 			continue
@@ -92,7 +92,7 @@ func (c *Core) link() {
 		v.ShareLimits(shared)
 		line := c.lines[v.Policy.Name]
 		if c.slots.Most > 0 {
-			line = "all" // also of policies without shared limits
+			line = "all"
 		}
 		if line != "" && !v.of.shared {
 			lines[line] = append(lines[line], v.Valve)

@@ -13,24 +13,22 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// account is the world's record of a job's past. Drainers must have the same information, if they
-// witnessed it or it was recorded.
+// account is the world's record of a job's past, which drainers must have, too, if they witnessed
+// it or it was recorded.
 type account struct {
-	failed  span // attempts that count
-	tries   int  // failures allowed; 0: as in its policy
-	unsaved int  // of failed.low, those that no record holds yet
-	astray  int  // failures that were reported to another process than the owner
-	crashed span
-	// drainers that gave it to a worker and may still crash
-	under    map[*drainer]bool
-	hopeless bool          // its run was permanent
-	rests    time.Duration // it backs off, until when at least
-	snoozed  bool          // it snoozes, which no record holds yet
-	// its record is of the same sequence in another stream
+	failed    span // attempts that count
+	tries     int  // failures allowed; 0: as in its policy
+	unsaved   int  // of failed.low, without a record yet
+	astray    int  // failures reported to another process than the owner
+	crashed   span
+	under     map[*drainer]bool
+	hopeless  bool
+	rests     time.Duration // it backs off, until when at least
+	snoozed   bool          // it snoozes, without a record yet
 	muddled   bool
 	at        *partition
-	idle      *partition    // whose owner got its last run's outcome …
-	idleUntil time.Duration // … after which it backs off until then at most
+	idle      *partition    // whose owner got its last run's outcome
+	idleUntil time.Duration // the latest end of its backoff
 }
 
 func (a *account) mayFail(most int) int { return min(cmp.Or(a.tries, most), most) }
@@ -40,7 +38,7 @@ type span struct{ low, high int }
 func (s span) has(n int) bool { return s.low <= n && n <= s.high }
 
 const (
-	// roundOff is how much too early a fast clock may be.
+	// roundOff is the error of a fast clock.
 	roundOff = 2 * time.Millisecond
 	// wallOff is the largest error of a drainer's estimate of JetStream's clock.
 	wallOff = 300 * time.Millisecond
@@ -103,7 +101,7 @@ func (w *world) tells(s *stint) {
 		w.fail("attempts: %s is told of %d that failed, and had %v", id, failed, f.failed)
 	case failed >= most:
 		w.fail("attempts: %s goes on after %d, of at most %d", id, failed, most)
-	case w.has(damages): // records list the runs
+	case w.has(damages):
 	case !f.crashed.has(s.Crashes):
 		w.fail("crashes: %s counts %d, and had %v", id, s.Crashes, f.crashed)
 	case f.crashed.low >= 3:
@@ -186,7 +184,6 @@ func (w *world) noteAttempt(d *drainer, s valve.Save) {
 	}
 	f.muddled = false
 	if m := w.streams[f.policy].messages[f.seq]; m != nil {
-		// of the same sequence, in a recreated stream
 		if g := w.fateOf(f.policy, m); g != f {
 			g.muddled = true
 		}
@@ -201,7 +198,7 @@ func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	id := job.ID(f.policy, f.seq)
 	ended, _ := f.ended(w.wall().Add(asked - w.now))
 	switch least := f.mayFail(w.set.tries[f.policy].low); {
-	case d.lost >= asked: // others may have run it again since
+	case d.lost >= asked:
 	case u.Reason == job.ReasonAttempts && f.failed.high+f.astray < least:
 		w.fail("law 6: %s is dead after %d attempts that count, of %d", id, f.failed.high, least)
 	case u.Reason == job.ReasonAttempts && !f.muddled && f.astray == 0 && !f.failed.has(u.Attempts):

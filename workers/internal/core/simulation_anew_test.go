@@ -8,10 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Deleted and recreated streams and tables.
-
 const (
-	// a policy's stream is deleted and recreated
 	streamsAnew hazard = "streams-anew"
 	// policies retire and come back, with their stream or with another
 	retiring hazard = "retiring"

@@ -5,8 +5,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Attempt records: compare-and-set, and read back on a conflict, as in attempts.go.
-
 func (d *drainer) save(s *valve.Save) {
 	w, key, expected, conflict := d.w, s.AttemptKey(), s.Revision, false
 	if w.sabotage == crashesForgotten {

@@ -24,11 +24,10 @@ type caller struct {
 	wait   time.Duration
 	first  time.Duration
 	at     time.Duration
-	asked  int // number of questions so far
+	asked  int
 	silent bool
 	over   bool
 	begun  bool
-	// owners with a record of its start, and until when they keep its place
 	places map[*partition]time.Duration
 }
 

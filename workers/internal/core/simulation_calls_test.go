@@ -12,8 +12,7 @@ import (
 
 // A drainer's calls to the server for jobs and partitions, and the costs of its steps.
 
-// call acts on the server, then informs the owner, and repeats until it is answered or the backlog
-// is closed.
+// call acts on the server, informs the owner, and repeats until answered or the backlog is closed.
 func (d *drainer) call(on string, do func(), p handle.Partition, then func()) {
 	w := d.w
 	if d.core.part(p) == nil {
@@ -25,7 +24,7 @@ func (d *drainer) call(on string, do func(), p handle.Partition, then func()) {
 		switch {
 		case applied:
 			do()
-		case late: // it may overtake, or be overtaken by, its repetition and all that follows
+		case late: // reordered with its repetition and later calls
 			w.after(w.between(0, 3*time.Second), do)
 		}
 		if applied && !w.chance(0.01) {
@@ -55,7 +54,6 @@ func (d *drainer) fetch(r handle.Ref) {
 			}
 			d.core.Handle(Fetched{e}, d.clock())
 			if !d.consumes(r.Part) {
-				// its new owner finished it, unknown to this one
 				d.core.out.Vanished = before
 			}
 		})

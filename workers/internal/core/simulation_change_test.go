@@ -15,18 +15,18 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Operators: policies and overrides that change while jobs wait and run, pauses, cancelled and
-// changed jobs, purged buckets.
+// Operators change policies and overrides while jobs wait and run, pause, cancel and change jobs,
+// and purge buckets.
 
 type settings struct {
 	paused     map[string]time.Duration // by policy or bucket: since when
 	overrides  map[string]map[job.Key]policy.Override
-	tries      map[string]span          // by policy, the most attempts that it ever allowed
-	elsewhere  map[string]bool          // policies whose jobs run in other processes alone
-	slow       map[string]bool          // policies whose targets are
+	tries      map[string]span // most attempts ever allowed, by policy
+	elsewhere  map[string]bool // policies whose jobs run in other processes alone
+	slow       map[string]bool
 	down       map[string]time.Duration // targets, of a policy or of a bucket: until when
 	retired    map[string]*retirement
-	cheap      bool // no job costs more than a slot
+	cheap      bool
 	operations []func(w *world, p *policy.Policy)
 }
 
@@ -253,7 +253,7 @@ func (w *world) asks(name string, number int, do func(d *drainer, p *partition))
 	})
 }
 
-// cancelSome cancels a stored job. A cancelled job must not start.
+// cancelSome cancels a stored job, which must not start.
 func (w *world) cancelSome(name string) {
 	stored := slices.Sorted(maps.Keys(w.streams[name].messages))
 	if len(stored) == 0 {

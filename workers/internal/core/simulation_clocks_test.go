@@ -11,7 +11,7 @@ const (
 	stoppedClocks hazard = "stopped-clocks"
 	// the clocks of the leaders of owner and attempt records are wrong, and change with the leader
 	serverClocks hazard = "server-clocks"
-	hostClocks   hazard = "host-clocks" // the wall clocks of processes are wrong
+	hostClocks   hazard = "host-clocks"
 	// checkpoints are stored long after they were put together
 	lateCheckpoints hazard = "late-checkpoints"
 )
@@ -25,10 +25,9 @@ func (w *world) stopClocks() {
 	}
 	length := w.between(100*time.Millisecond, 12*time.Second)
 	d.frozen = w.now + length
-	// its missed messages are repeated at some time
 	d.cut = max(d.cut, d.frozen+w.between(0, 2*time.Second))
 	w.to(d, d.cut-w.now, func() {
-		if d.cut <= w.now && !d.core.Connected { // it had noticed that it was cut off
+		if d.cut <= w.now && !d.core.Connected {
 			d.core.Handle(Connected{Up: true}, d.clock())
 		}
 	})
@@ -52,8 +51,8 @@ func (d *drainer) hearJumps() {
 	d.heard = d.jumps
 }
 
-// holdCheckpoints delays writes of owner records for longer than a lease. An owner may then crash
-// before its next checkpoint.
+// holdCheckpoints delays writes of owner records for longer than a lease. An owner may crash before
+// its next checkpoint.
 func (w *world) holdCheckpoints() {
 	if w.held > w.now {
 		return

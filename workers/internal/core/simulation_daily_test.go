@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// mail is a policy with a daily limit, in Berlin, for all keys.
 func mail(daily int64) policy.Policy {
 	return policy.Policy{Name: "mail", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
 		Outflow: algorithms.Rate{Count: 1, Per: time.Second}, Capacity: 1000},
@@ -36,7 +35,7 @@ func TestACrashDoesNotForgetTheDay(t *testing.T) {
 	tokens.Limits[0].Cost = "tokens"
 	for name, c := range map[string]struct {
 		policy policy.Policy
-		keys   int // with separate daily limits
+		keys   int
 		costs  int
 	}{"tokens": {tokens, len(keys), 96 / 16},
 		"total": {total, 1, 8 * 3}, "second": {second, 1, 9 + 3*3}, "alone": {alone, 1, 96 / 16},
@@ -69,7 +68,7 @@ func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Dura
 		publish(600)
 	}
 	s.until(crash - 20*time.Millisecond)
-	if !paced { // the most that can start at once
+	if !paced {
 		publish(200)
 	}
 	s.until(crash)
@@ -88,7 +87,6 @@ func crashOnADay(t *testing.T, p policy.Policy, days, costs int, after time.Dura
 	}
 }
 
-// An owner without a stored checkpoint has made no starts, so its crash costs no units.
 func TestACrashBeforeTheFirstCheckpoint(t *testing.T) {
 	for _, cost := range []string{"", "tokens"} {
 		p := mail(96)
@@ -107,7 +105,7 @@ func TestACrashBeforeTheFirstCheckpoint(t *testing.T) {
 					}
 				}
 				s.until(time.Hour)
-				for n := range owners { // the first one makes starts, if there are two
+				for n := range owners {
 					s.join()
 					d := s.named(fmt.Sprint("d", n+1))
 					for !d.owns(p.Name, 0) {

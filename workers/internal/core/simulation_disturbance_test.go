@@ -104,7 +104,7 @@ func (d *drainer) disconnect(length time.Duration) {
 	})
 }
 
-// outage restarts the server: consumers in memory are gone afterwards.
+// outage restarts the server, which loses consumers in memory.
 func (w *world) outage(length time.Duration) {
 	w.down = true
 	w.outages++

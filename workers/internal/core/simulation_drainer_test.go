@@ -18,18 +18,18 @@ import (
 type drainer struct {
 	w        *world
 	core     *Core
-	offset   time.Duration // of its clock
-	jumps    int           // of its wall clock
-	heard    int           // of them, by its core
+	offset   time.Duration
+	jumps    int
+	heard    int
 	wrong    time.Duration // error of its wall clock
 	born     time.Duration
 	drift    float64
 	alive    bool
 	frozen   time.Duration // until when
 	busy     time.Duration // its loop, until when
-	mute     time.Duration // its renewals are lost until then
-	hindered time.Duration // a call of it failed, which delays it at most until then
-	inbox    []func()      // while it was frozen
+	mute     time.Duration
+	hindered time.Duration // latest end of the delay after a failed call
+	inbox    []func()
 	leaving  bool
 	lost     time.Duration // last crash or expiry of its lease
 	cut      time.Duration // from NATS, until when
@@ -38,12 +38,11 @@ type drainer struct {
 	// decisions before unfinished checkpoints began
 	gathered map[*valve.Gathering]int
 	latest   map[bucketAt]*valve.Ticket // given to a worker
-	wakeup   int                        // of the newest wake-up
+	wakeup   int
 
-	told map[string]*told // by policy
-	// jobs of its own valves at its workers, by policy
+	told     map[string]*told
 	local    map[string]int
-	lends    map[string]*lendingProcess // its workers for others, by policy
+	lends    map[string]*lendingProcess
 	promises map[string]*promise
 	tokens   int
 	disowned map[string]bool // policies whose valves it may not own
@@ -106,9 +105,9 @@ func (w *world) join() {
 	}
 	d.core = New(Options{Name: fmt.Sprintf("d%d", w.names), Lease: simulatedLease,
 		Random: w.rng.Float64, Memory: memory, gather: 1 + w.names%4,
-		Slots: 10000 * (w.names % 2)}) // enough for some drainers to form one line
+		Slots: 10000 * (w.names % 2)})
 	if w.has(tightRecords) {
-		d.core.most = 850 + w.rng.IntN(1000) // every job fits, which has precedence
+		d.core.most = 850 + w.rng.IntN(1000)
 	}
 	w.drainers = append(w.drainers, d)
 	d.born = w.now
@@ -145,7 +144,7 @@ func (d *drainer) opened(found Opened) {
 	w := d.w
 	if s := d.core.shares[shareOf(found.Part)]; w.sabotage == handedOverRunsAgain && s != nil {
 		s.before.record.Running = nil
-	} else if w.sabotage == noTakeoverWait && s != nil { // as without a record
+	} else if w.sabotage == noTakeoverWait && s != nil {
 		s.before.exists, s.before.record.Released = true, true
 		s.before.record.Clocks = nil
 	}
@@ -244,7 +243,7 @@ func (w *world) garble(a *job.Arrived) {
 	}
 }
 
-// perform performs actions in an order independent of maps: draws must be reproducible.
+// perform performs actions in an order independent of maps, because draws must be reproducible.
 func (d *drainer) perform() {
 	o := &d.core.out
 	order := func(a, b handle.Ref) int {
@@ -261,7 +260,7 @@ func (d *drainer) perform() {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Outcome.Seq, b.Outcome.Seq))
 	})
 	for _, c := range o.Cancelled {
-		if c.Reason != "" { // others, performed earlier, may start before it
+		if c.Reason != "" {
 			d.w.fateNamed(c.Ref).excepted = true
 		}
 	}

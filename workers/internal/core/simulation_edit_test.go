@@ -9,11 +9,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Changed jobs. A confirmed change holds for every later owner; an unconfirmed one may or may not.
+// A confirmed change holds for every later owner; an unconfirmed one may or may not.
 
 type edited struct {
 	job.Edit
-	answered bool // its owner confirmed that it is in force and stored
+	answered bool
 }
 
 func (w *world) editSome(name string) {

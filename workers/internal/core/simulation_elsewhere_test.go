@@ -13,23 +13,23 @@ import (
 
 const (
 	simulatedTries = 4 // workers that one offer asks
-	// beyond a time-out, until a worker elsewhere counts as gone
+	// from a time-out until a remote worker counts as gone
 	simulatedTravel = 500 * time.Millisecond
-	simulatedPause  = 250 * time.Millisecond // before a call is made again
+	simulatedPause  = 250 * time.Millisecond
 )
 
 const saysBusy, saysCrowded = "busy", "crowded"
 
-// Remote workers: the messages of docs/workers-protocol.md between remote.go and lender.go. The
-// cores decide which claim gets which job. Lost, late and repeated messages, and hanging and dying
-// workers, are drawn.
+// Remote workers exchange the messages of docs/workers-protocol.md between remote.go and lender.go.
+// The cores decide which claim gets which job. Lost, late and repeated messages, and hanging and
+// dying workers, are drawn.
 
 type lendingProcess struct {
 	w       *world
 	policy  string
 	d       *drainer // nil: it only lends
-	workers int      // workers of a process that only lends
-	busy    int      // promised, or running
+	workers int
+	busy    int // promised, or running
 	keys    map[job.Key]int
 	dead    bool
 }
@@ -40,14 +40,14 @@ type proposal struct {
 	policy  string
 	turn    valve.NextTurn
 	at      pace.Instant
-	asked   int // workers so far
+	asked   int
 	foreign bool
 	ended   bool
 }
 
 type promise struct {
 	from  *lendingProcess
-	turn  valve.NextTurn // that it was asked for
+	turn  valve.NextTurn
 	key   job.Key
 	at    time.Duration
 	run   *stint
@@ -234,7 +234,6 @@ func (w *world) crowded(d *drainer, name string, key job.Key) {
 	for _, c := range w.contests {
 		share, k := d.core.shares[shareOf(c.part.Partition)], c.keys[key]
 		if c.part.Policy == name && share != nil && share.part == c.part && k != nil {
-			// an offer may be for no bucket
 			k.held = true
 		}
 	}
@@ -294,7 +293,6 @@ func (s *stint) send() {
 	s.wait()
 	w.message(d, o.d, func() { s.worker.told(s) })
 	if o.gone() {
-		// no listener
 		w.message(nil, d, func() {
 			s.hear(record.Outcome{Seq: s.Seq,
 				Kind: record.OutcomeUncounted})
@@ -362,7 +360,7 @@ func (c *promise) told(s *stint) {
 	if w.chance(0.01) {
 		took = w.between(timeout, 5*timeout/2)
 	}
-	hangs := w.chance(0.01) // it is silent until stopped or timed out
+	hangs := w.chance(0.01)
 	if hangs {
 		took = 3 * timeout
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Hazards of a world, in addition to those of every world. Each seed has some of them, so the
-// tolerances that each one requires apply only where it occurs.
+// Hazards of a world, in addition to those of every world. Each seed has some, and the tolerances
+// that one requires apply only where it occurs.
 
 var onlyHazards = flag.String("hazards", "",
 	"hazards that every world of the simulation has, and no other, by comma")
@@ -28,11 +28,10 @@ const (
 	// a process's renewals are lost: it is declared dead with writes in flight
 	muteLeases hazard = "mute-leases"
 	// attempt records and letters are stored after their callers have stopped waiting
-	lateCalls hazard = "late-calls"
-	// jobs come without bodies, which are read before they start
+	lateCalls    hazard = "late-calls"
 	leanBodies   hazard = "lean-bodies"
-	removals     hazard = "removals"      // others remove jobs from a stream
-	twice        hazard = "twice"         // deliveries come twice
+	removals     hazard = "removals"
+	twice        hazard = "twice"
 	differingOwn hazard = "differing-own" // drainers may own different policies, and that changes
 	// for seconds, consumers deliver only a part of the stored jobs
 	lagging      hazard = "lagging"
@@ -47,7 +46,7 @@ const (
 	prioritySteps hazard = "steps-of-priority"
 )
 
-// hazards lists all. New ones are appended: seeds keep theirs.
+// hazards lists all. New ones are appended, so that seeds keep theirs.
 var hazards = []struct {
 	name   hazard
 	chance float64
@@ -174,7 +173,7 @@ func (w *world) estrange(key string, released Record) {
 }
 
 // damage overwrites a record of owners or leases, or a checkpoint. A live owner has its contents;
-// otherwise they are lost as in a crash: jobs may run twice.
+// otherwise they are lost as in a crash, and jobs may run twice.
 func (w *world) damage() {
 	t := TablePartitions
 	if w.chance(0.2) {

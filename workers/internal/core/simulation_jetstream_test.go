@@ -12,7 +12,7 @@ import (
 )
 
 type stream struct {
-	missing   bool // it is deleted, and not made again yet
+	missing   bool
 	created   time.Time
 	seq       uint64
 	messages  map[uint64]*job.Arrived
@@ -25,16 +25,16 @@ type consumer struct {
 	epoch   uint64
 	owner   *drainer
 	part    *partition
-	last    uint64          // sequence of the stream when it was made
-	pending map[uint64]bool // delivered to someone
-	lastAt  time.Duration   // deliveries stay in order
-	handed  uint64          // sequence of the last message handed over
-	counted uint64          // sequence up to which it counts: less than last when it lags
+	last    uint64 // stream's last sequence at its creation
+	pending map[uint64]bool
+	lastAt  time.Duration // deliveries stay in order
+	handed  uint64        // last sequence handed over
+	counted uint64        // last sequence that it counts; less than last when it lags
 	swept   bool
 	// a delivery was lost: later ones wait until the backlog is reopened
 	lost   bool
-	lean   bool // it delivers no bodies
-	open   bool // its owner has it
+	lean   bool
+	open   bool
 	closed bool
 }
 
@@ -60,7 +60,6 @@ func (w *world) deliver(c *consumer, messages []*job.Arrived, gap time.Duration)
 			return
 		}
 		messages := slices.DeleteFunc(messages, func(a *job.Arrived) bool {
-			// the backlog leaves them out
 			return c.swept && a.Seq <= c.last && c.stream.messages[a.Seq] == nil
 		})
 		if len(messages) == 0 {
@@ -101,7 +100,7 @@ func (w *world) again(c *consumer, batch []job.Arrived) {
 }
 
 // sweep asks the leader, after a delivery, whether jobs stored at the opening are still to come,
-// and repeats that after a failure.
+// and retries failures.
 func (w *world) sweep(c *consumer, through uint64) {
 	if c.swept || c.closed || c.lost || through < c.handed {
 		return
@@ -168,7 +167,7 @@ func (d *drainer) ackSeq(p handle.Partition, seq uint64) {
 				d.says("has done %s", job.ID(p.Policy, seq))
 			}
 			if w.chance(0.005) {
-				w.after(2*time.Second, try) // the confirmation was lost
+				w.after(2*time.Second, try)
 				return
 			}
 			w.to(d, w.latency(), func() { d.core.Handle(Confirmed{p, []uint64{seq}}, d.clock()) })
@@ -186,7 +185,7 @@ func (w *world) write(t Table, key string, r Record) {
 	for _, d := range w.drainers {
 		at := max(d.lastAt[key], w.now+w.latency())
 		if d.cut > w.now || w.down {
-			at = max(at, d.cut+w.latency()) // a watch reads everything again after a break
+			at = max(at, d.cut+w.latency())
 		}
 		d.lastAt[key] = at
 		w.to(d, at-w.now, func() { d.watched(t, key, r) })
@@ -240,7 +239,7 @@ func (d *drainer) put(p Put) {
 		d.hinder()
 	}
 	switch {
-	case x < 0.01, p.Why == WhyRenew && d.mute > w.now: // never arrives
+	case x < 0.01, p.Why == WhyRenew && d.mute > w.now:
 		answer(patience, PutUnknown, 0)
 	case x < 0.02: // applied, the answer is lost
 		w.after(w.latency(), func() { apply() })
@@ -248,7 +247,7 @@ func (d *drainer) put(p Put) {
 	case p.Why == whyCheckpoint && w.held > w.now:
 		d.heldUp(func() { apply() })
 		answer(patience, PutUnknown, 0)
-	case x < 0.03: // applied late
+	case x < 0.03:
 		w.after(w.between(0, 3*time.Second), func() { apply() })
 		answer(patience, PutUnknown, 0)
 	default:
@@ -354,7 +353,6 @@ func (d *drainer) open(o Opening) {
 func (w *world) consume(d *drainer, p *partition,
 	epoch uint64) (c *consumer, stored []*job.Arrived) {
 	s := w.streams[p.Policy]
-	// by a consumer that sabotage leaves: until its acknowledgement wait ends
 	held := map[uint64]bool{}
 	c = &consumer{stream: s, epoch: epoch, owner: d, part: p, last: s.seq, counted: s.seq,
 		pending: map[uint64]bool{}}

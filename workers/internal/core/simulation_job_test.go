@@ -33,23 +33,23 @@ type fate struct {
 	key       job.Key
 	partition int
 	seq       uint64
-	stream    *stream // that it was stored in
+	stream    *stream
 	cost      int64
 	priority  int
 	message   *job.Arrived
 	account
-	edit *edited // nil: no change was requested
+	edit *edited
 
 	slots     []slot
 	given     bool          // to a worker, at least once
-	excepted  bool          // from the order: retried, throttled, returned by a crash …
-	handed    bool          // over, with its partition, while it ran …
-	heard     time.Duration // … and when its new owner last got progress
+	excepted  bool          // from the order, because it was retried, throttled or returned
+	handed    bool          // over, with its partition, while it ran
+	heard     time.Duration // last progress that its new owner got
 	done      bool
 	dead      string
 	cancelled bool
-	removed   bool // from the stream, by somebody else
-	// its outcome may be lost: a process that ran or acknowledged it crashed
+	removed   bool
+	// a crash may have lost its outcome
 	forgiven bool
 }
 
@@ -138,7 +138,7 @@ func (w *world) publish(name string, key job.Key, partition int) {
 	s.depth[key]++
 	w.accepted[identityOf(name, a)] = f
 	if consumers := s.consumers[partition]; len(consumers) > 0 {
-		// Of several consumers, which only sabotage leaves, any may get it.
+		// Several consumers exist only by sabotage; any may get it.
 		w.deliver(consumers[w.rng.IntN(len(consumers))], []*job.Arrived{a}, 0)
 	}
 }

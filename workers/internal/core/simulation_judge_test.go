@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// slot is a start, with the limits that its drainer knew.
+// slot is a start, with the limits that its drainer had.
 type slot struct {
 	number int
 	at     time.Duration
@@ -22,7 +22,7 @@ type slot struct {
 	tokens int64 // that it used, where a limit counts them; 0: its cost
 }
 
-// takeover follows a crash; composed is when its checkpoint was built; −1 without one.
+// takeover follows a crash; composed is when its checkpoint was built, −1 without one.
 type takeover struct {
 	at    time.Duration
 	noted int
@@ -94,7 +94,7 @@ func (w *world) fates() []*fate {
 // pace.Clock). A job may therefore overshoot by its cost minus one, at the end of a window only.
 // Two exceptions:
 //
-// - After a crash a bucket counts as having started a job of cost one, unless a checkpoint knows
+// - After a crash a bucket counts as having started a job of cost one, unless a checkpoint shows
 // better. So the last job before a takeover, if started after the checkpoint was built, counts as
 // one.
 //
@@ -138,7 +138,7 @@ func overfull(starts []slot, paceOf func(slot) pacing, changes []change,
 			}
 			most = most.larger(paceOf(to))
 			window := max(time.Second, to.at-from.at)
-			window += time.Duration(float64(window) * mostDrift) // as its drainer counts it
+			window += time.Duration(float64(window) * mostDrift)
 			if float64(taken+1) > pacetest.Most(window, most.peak, most.burst) {
 				return fmt.Sprintf("%d slots, peak %v/s, burst %d, in %d starts within %v, "+
 					"%v to %v", taken+1, most.peak, most.burst, j+1, window, from.at, to.at)

@@ -12,8 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// Tests of the judge where the world's uncertainty requires tolerance: some of these histories must
-// fail.
+// Some of these histories must fail, although the world's uncertainty requires tolerance.
 
 // heirs are two processes: the second owns the partition of a job that the first owned before.
 type heirs struct {
@@ -134,7 +133,6 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 		"later": 21} {
 		h := newHeirs()
 		s := h.heir
-		// otherwise the earlier checkpoint must have been stored
 		h.w.hazards = []hazard{noLeader}
 		h.w.write(TablePartitions, record.CheckpointKey("api",
 			0), Record{Exists: true, Revision: 7, Value: record.Encode(record.Checkpoint{
@@ -150,7 +148,7 @@ func TestACrashCountsWhereACheckpointToldOfTheRun(t *testing.T) {
 	}
 }
 
-// For its owner the run is over when it gets the outcome, or if it acknowledged the job itself.
+// For its owner a run is over when it gets the outcome, or if it acknowledged the job itself.
 func TestARemovedJobsRunHoldsItsBucket(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		h := newHeirs()
@@ -203,8 +201,8 @@ func TestSharesOfWorkers(t *testing.T) {
 	}
 }
 
-// A former owner's run counts for its heir once it is reported, and then for its own bucket, until
-// the pause ends.
+// A former owner's run counts for its heir once reported, and then for its own bucket, until the
+// pause ends.
 func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	h := newHeirs()
 	h.w.watchStandstill()
@@ -227,7 +225,7 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 func TestAPausedBucketMissesNoTurn(t *testing.T) {
 	for _, x := range []struct {
 		outcome record.Outcome
-		arrives bool // its job comes after the report
+		arrives bool
 		held    bool
 	}{
 		{outcome: record.Outcome{Kind: record.OutcomeDone}},

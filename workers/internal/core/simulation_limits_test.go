@@ -35,7 +35,6 @@ func limitWorld(seed uint64, s sabotage) *world {
 	return w
 }
 
-// last makes a limit last for minutes, long enough for a budget.
 func last(l *policy.Limit) {
 	for _, n := range []*int64{&l.Limit, &l.Capacity, &l.Burst, &l.Refill.Count, &l.Outflow.Count} {
 		*n *= 4

@@ -68,12 +68,12 @@ func (d simulated) TellVanished(int) {
 	}
 }
 
-// Its jobs have no Idempotency-Key, and nobody asks questions.
+// Its jobs have no Idempotency-Key, and no questions are asked.
 
 func (d simulated) NoteDone(e valve.Ending) { d.w.fail("job %d is noted as done", e.Seq) }
 func (d simulated) NoteEnd(e valve.Ending)  { d.w.fail("it is noted how job %d ended", e.Seq) }
 
-// What only people are told changes nothing.
+// Actions that only inform people are ignored.
 
 func (d simulated) TellAccepted(valve.Seen)       {}
 func (d simulated) TellCancelled(c valve.Seen)    { d.repeated(c) }
@@ -81,8 +81,8 @@ func (d simulated) TellBreaker(valve.Turned)      {}
 func (d simulated) TellAdapted(valve.Adapted)     {}
 func (d simulated) TellTakeover(handle.Partition) {}
 
-// repeated is called when an owner dropped a job for another one of its name, which must be there
-// unless somebody removed it. Replaced owners drop jobs without effect, and crashed ones may not
+// repeated is called when an owner dropped a job for another one of its name, which must exist
+// unless a client removed it. Replaced owners drop jobs without effect, and crashed ones may not
 // have.
 func (d *drainer) repeated(c valve.Seen) {
 	if c.Reason == "" {

@@ -44,7 +44,7 @@ func TestSimulationKeepsTheRate(t *testing.T) {
 				}
 				stalled := time.Duration(0)
 				for _, s := range w.stalls {
-					if s.at >= from-stretch && s.at < to { // lateness is made up slowly
+					if s.at >= from-stretch && s.at < to {
 						stalled += s.length
 					}
 				}

@@ -15,16 +15,15 @@ type stint struct {
 	part  *partition
 	d     *drainer
 	fate  *fate
-	given time.Duration // to a worker, when
+	given time.Duration
 	// concurrency of the bucket, as the drainer knew it; 0: unlimited
-	most   int
-	slot   slot
-	worker *promise // elsewhere; nil: a local one
-	// when it was decided, by the drainer's clock
+	most     int
+	slot     slot
+	worker   *promise // elsewhere; nil: a local one
 	planned  pace.Instant
-	previous *valve.Ticket // of the bucket, here
+	previous *valve.Ticket
 
-	patience int // number of the newest time-out of a remote run
+	patience int
 	over     bool
 }
 
@@ -57,7 +56,7 @@ func (d *drainer) start(r valve.Run, worker *promise) {
 		d.countWorkers(f.policy)
 	}
 	delay := w.between(0, 200*time.Microsecond)
-	if w.chance(0.005) { // it waits for a processor
+	if w.chance(0.005) {
 		delay = w.between(0, 50*time.Millisecond)
 	}
 	if w.sabotage == lossyAcks && w.chance(0.1) {
@@ -66,7 +65,6 @@ func (d *drainer) start(r valve.Run, worker *promise) {
 	w.after(delay, func() { d.decide(s) })
 }
 
-// countWorkers is called when a worker was taken: there must have been one.
 func (d *drainer) countWorkers(name string) {
 	busy, most := d.local[name], d.told[name].Workers
 	if o := d.lends[name]; o != nil {
@@ -126,13 +124,13 @@ func (d *drainer) ran(s *stint) {
 	}
 	for other := range w.active[f.bucket] {
 		if other.fate.overdue(w.now, s.timeout()) {
-			delete(w.active[f.bucket], other) // its new owner has given it up
+			delete(w.active[f.bucket], other)
 		} else if other.fate == f {
 			w.fail("law 3: %s started again although it runs, in a process that lives",
 				job.ID(f.policy, f.seq))
 		}
 	}
-	if !f.removed { // otherwise it may start, unknown to other owners
+	if !f.removed {
 		w.active[f.bucket][s] = true
 	}
 	w.checkConcurrency(s.part, f.key, f.bucket, s.most)
@@ -148,7 +146,6 @@ func (d *drainer) ran(s *stint) {
 	d.started(s)
 	f.handed = false
 	s.slot.at, s.slot.tokens = w.now, f.message.Costs["tokens"]
-	// it obeys newer limits if its drainer has them
 	now := d.told[f.policy]
 	s.slot.own, s.slot.total = s.slot.own.larger(now.own(f.key)), s.slot.total.larger(now.total())
 	w.aimed(d, atAStart, 300*time.Millisecond)
@@ -171,7 +168,7 @@ func (w *world) run(s *stint) (took time.Duration, o record.Outcome) {
 	o = record.Outcome{Seq: s.Seq, Kind: record.OutcomeDone}
 	if w.targetIsDown(s.fate) {
 		if w.chance(0.9) {
-			took = w.between(time.Millisecond, 5*time.Millisecond) // refused, or else it hangs
+			took = w.between(time.Millisecond, 5*time.Millisecond)
 		}
 		o.Kind, o.Unavailable, o.Error = record.OutcomeFailed, true, "connection refused"
 		return took, o
@@ -186,7 +183,7 @@ func (w *world) run(s *stint) (took time.Duration, o record.Outcome) {
 		}
 	case x < 0.055:
 		o.Kind, o.Error = record.OutcomePermanent, "404"
-	case x < 0.065: // done, and the target reports an exhausted limit
+	case x < 0.065: // done, with a report of an exhausted limit
 		o.RetryAfter = w.between(time.Millisecond, 3*time.Second)
 	case x < 0.07:
 		o.Kind, o.Again = record.OutcomeUncounted, w.between(time.Millisecond, 3*time.Second)
@@ -207,7 +204,7 @@ func (s *stint) end(o record.Outcome) {
 	undisturbed := w.active[f.bucket][s]
 	delete(w.active[f.bucket], s)
 	if !d.alive {
-		f.excepted = true // it runs again elsewhere
+		f.excepted = true
 		return
 	}
 	f.forgiven = f.forgiven || !undisturbed

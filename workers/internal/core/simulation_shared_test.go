@@ -91,7 +91,7 @@ func (w *world) lookApart(p policy.Policy, d *drainer, quiet bool) {
 		with, key := w.stands.apart.with[l.Shared], p.Name+"/"+l.Shared
 		since := w.stands.apart.since[key]
 		settled := d != nil && with != nil && quiet && !w.headless(p.Name) &&
-			d.core.shares[record.ShareKey(p.Name, 0)].state == shareOwned // and waits for no answer
+			d.core.shares[record.ShareKey(p.Name, 0)].state == shareOwned
 		switch {
 		case !settled || d == with || since == 0 || w.has(differingOwn):
 			w.stands.apart.since[key] = w.now
@@ -112,7 +112,6 @@ func (w *world) sharedLimits() (names []string) {
 	return names
 }
 
-// Policies that share a limit together start no more than it allows, and no job is left.
 func TestSimulationOfSharedLimits(t *testing.T) {
 	playSeeds(t, func(seed uint64) *world {
 		w := sharedWorld(seed, noSabotage)

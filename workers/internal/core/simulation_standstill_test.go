@@ -17,7 +17,7 @@ const (
 	lookEvery = 250 * time.Millisecond
 	// answers bounds a few slow messages, with a slow step of a core before each.
 	answers = time.Second
-	// hindrance bounds the effect of a lost call: until it is read back, or arrives late.
+	// hindrance bounds the effect of a lost call, until it is read back or arrives late.
 	hindrance = 3*time.Second + answers
 )
 
@@ -50,9 +50,9 @@ type standstill struct {
 
 type idleShare struct {
 	since time.Duration
-	owner string // by its record, if that was gone or unable to act at the last look
+	owner string // by its record, if gone or unable to act at the last look
 
-	read   *Record // record as of the last check
+	read   *Record
 	record record.Owner
 	err    error
 }
@@ -63,9 +63,9 @@ type idleBucket struct {
 	part  *partition
 	// when a job last found its target, or its policy's, down; 0: a later one did not
 	down      time.Duration
-	throttles int           // in a row
-	cool      time.Duration // it cools down, until when at most
-	cost      int64         // of the job that started last
+	throttles int
+	cool      time.Duration
+	cost      int64
 }
 
 func (w *world) watchStandstill() {
@@ -160,7 +160,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 		}
 	}
 	r := &s.record
-	var owner *drainer // a live process, under the name in the record
+	var owner *drainer
 	if d := w.named(r.Owner); d != nil && d.alive && d.core.Lease.Id == r.Owner && !r.Released {
 		owner = d
 	}
@@ -186,9 +186,8 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 	switch {
 	case s.err != nil, w.down, w.headless(name), w.headless(attemptsName),
 		w.headless(tableNames[TablePartitions]),
-		// it took the partition, and then could not go on
 		!r.Released && !fit && s.owner != r.Owner,
-		givesUp && !quiet: // waits until its heir is seen
+		givesUp && !quiet:
 		s.since = w.now
 	}
 	s.since = max(s.since, longest)
@@ -203,7 +202,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 	return nil, nil
 }
 
-// lookAtBucket checks that a bucket with work starts something if its owner can.
+// lookAtBucket checks that a bucket with work starts some if its owner can.
 func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *partition) {
 	b := w.stands.buckets[bucketOf(name, key)]
 	switch {
@@ -305,7 +304,7 @@ func (w *world) rests(s *stint, o record.Outcome, ours bool) {
 	switch {
 	case o.Kind == record.OutcomeDone:
 		b.throttles, b.cool = 0, max(b.cool, w.now+o.RetryAfter+answers)
-		if s.given > b.down { // it may have begun before a breaker opened
+		if s.given > b.down {
 			b.down = 0
 		}
 	default:
@@ -328,7 +327,7 @@ func (w *world) cools(bucket string, t *told, o record.Outcome) {
 	case o.Kind == record.OutcomeDone:
 		b.cool = max(b.cool, w.now+o.RetryAfter+answers)
 	case o.Unavailable:
-		for _, key := range keys { // all of them may wait for it
+		for _, key := range keys {
 			w.stands.buckets[bucketOf(t.Name, key)].down = w.now
 		}
 	}

@@ -37,7 +37,7 @@ var (
 		"for how long the laws run seeds that are drawn, instead of those")
 )
 
-// sabotage breaks a law on purpose, to see that the simulation notices.
+// sabotage breaks a law on purpose; the simulation must notice.
 type sabotage string
 
 const (
@@ -80,7 +80,7 @@ func TestSimulationLaws(t *testing.T) {
 	end := time.Now().Add(*fresh)
 	if *fresh > 0 {
 		first, some = uint64(rand.Uint32()), math.MaxUint32
-		// printed at once, because a panic of a core would lose the log
+		// a core's panic would lose the log
 		fmt.Println("the first seed is", first)
 	}
 	var next, failed atomic.Uint64
@@ -121,7 +121,7 @@ func TestSimulationOfAnOutage(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+uint64(min(*seeds, 12)); seed++ {
 		w := newWorld(seed, noSabotage)
 		if w.has(streamsAnew) || w.has(retiring) {
-			continue // with few jobs left, a target's failures open no breaker
+			continue
 		}
 		for i := range w.policies {
 			p := &w.policies[i]
@@ -195,14 +195,13 @@ type world struct {
 	down     bool
 	outages  int
 	hazards  []hazard
-	aim      aim // target of the next aimed crash
+	aim      aim
 	flawless bool
 	stalls   []stall
-	// who runs a job that crashed its owner before often crashes too
 	poison   bool
 	orphaned map[string]time.Duration // streams and tables without a leader: until when
-	held     time.Duration            // until then no checkpoint in progress is stored
-	skews    map[string]time.Duration // by which servers' clocks are ahead, by stream or table
+	held     time.Duration
+	skews    map[string]time.Duration // lead of servers' clocks, by stream or table
 
 	policies []policy.Policy
 	set      settings
@@ -212,23 +211,22 @@ type world struct {
 	lenders  []*lendingProcess
 
 	accepted  map[identity]*fate
-	decided   map[*valve.Ticket]bool // the last checks that were made
-	decisions int                    // jobs that valves have given to workers
+	decided   map[*valve.Ticket]bool
+	decisions int
 	// running jobs by bucket, unless their process was disturbed
 	active    map[string]map[*stint]bool
 	contests  map[*partition]*contest // by what an owner of a policy with turns owns
 	takeovers map[string][]takeover   // after crashes, by partition
-	changes   map[string][]change     // of rates and bursts, by bucket and by policy
-	// buckets whose target asked for a pause: until when at least
-	cool   map[string]time.Duration
-	urgent map[string][]*fate // by bucket, jobs that may go before others: of a higher priority
-	stands standstill
-	broken []string
+	changes   map[string][]change
+	cool      map[string]time.Duration
+	urgent    map[string][]*fate // by bucket, jobs that may go before others: of a higher priority
+	stands    standstill
+	broken    []string
 
 	callSlots map[string][]slot // starts of calls, by bucket; nil: there are no callers
 	granting  *slot
 	callers   []*caller
-	// receives a story's lines; may be nil
+	// prints a test's story; may be nil
 	chronicle func(format string, args ...any)
 }
 
@@ -275,7 +273,6 @@ const simulatedLease = 3 * time.Second
 
 const busy = 40 * time.Second
 
-// collectLess suits worlds, which are small and soon garbage.
 var collectLess = sync.OnceFunc(func() { debug.SetGCPercent(1000) })
 
 func emptyWorld(seed uint64, s sabotage) *world {
@@ -317,7 +314,7 @@ func newWorldWith(seed uint64, s sabotage, change func(w *world)) *world {
 	w.disturbances(busy)
 	w.aims(busy)
 	w.hazardsStrike(busy)
-	w.after(busy+time.Second, func() { // the world ends without disturbances
+	w.after(busy+time.Second, func() {
 		for _, d := range w.drainers {
 			d.leaving = false
 			d.ownAll()

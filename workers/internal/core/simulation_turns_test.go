@@ -19,7 +19,7 @@ import (
 // two buckets can start jobs, their starts, by cost divided by weight, differ over any part of that
 // time by at most one job of each, the costliest that they started in it or last before. The bucket
 // that goes first has not taken more turns than the other, so each is ahead by at most its last
-// job. A returned job has had its turn.
+// job. A returned job used its turn.
 type contest struct {
 	part    *partition
 	stream  *stream
@@ -32,16 +32,16 @@ type contender struct {
 	jobs map[uint64]*fate // that were delivered to the owner
 	// of them, not given to a worker, and not held back
 	waiting map[uint64]bool
-	before  map[uint64]*fate // of them, given to a worker under an earlier owner
-	running int              // under this owner
-	held    bool             // something may hold the bucket back, until it starts a job again
-	last    float64          // what its last job took, by weight
+	before  map[uint64]*fate // given to a worker under an earlier owner
+	running int
+	held    bool
+	last    float64
 }
 
-// rivalry is by how much one key has been ahead of another since both could start jobs.
+// rivalry is the lead of one key over another since both could start jobs.
 type rivalry struct {
 	lead, low, high float64
-	most            [2]float64 // taken by one job of each
+	most            [2]float64
 }
 
 // opens begins a contest with n stored jobs. Undelivered ones can hold buckets back.
@@ -49,7 +49,7 @@ func (w *world) opens(p *partition, s *stream, n int) {
 	own := func(l policy.Limit) bool { return !l.Together() && l.Shared == "" }
 	of := w.policyOf(p.Policy)
 	if of.OutflowTotal.IsZero() && len(of.Limits) == 0 || slices.ContainsFunc(of.Limits, own) {
-		return // or each may be held back by its own limits
+		return
 	}
 	c := w.contests[p]
 	if c == nil {
@@ -60,7 +60,7 @@ func (w *world) opens(p *partition, s *stream, n int) {
 		}
 		w.contests[p] = c
 	}
-	if c.stream != s { // the jobs of the former one are gone
+	if c.stream != s {
 		c.stream = s
 		for _, k := range c.keys {
 			clear(k.jobs)
@@ -87,7 +87,7 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 		case k.jobs[f.seq] != nil:
 		case f.given:
 			k.before[f.seq] = f
-			k.held = true // earlier reports count from here
+			k.held = true
 		case !f.excepted && !f.final():
 			k.waiting[f.seq] = true
 		}
@@ -97,12 +97,12 @@ func (w *world) delivered(p *partition, jobs []job.Arrived) {
 
 func (w *world) takeTurn(s *stint) {
 	c := w.contests[s.part]
-	if c == nil || w.callSlots != nil { // calls take turns as well
+	if c == nil || w.callSlots != nil {
 		return
 	}
 	f, k := s.fate, c.keys[s.fate.key]
 	if s.d.core.valves[f.policy].Breakers().All {
-		clear(c.pairs) // every bucket is probed in turn, regardless of its weight
+		clear(c.pairs)
 	}
 	taken := float64(f.cost) / float64(s.d.told[f.policy].weight(f.key))
 	for i, a := range keys {
@@ -110,7 +110,6 @@ func (w *world) takeTurn(s *stint) {
 			winner := a == f.key || b == f.key
 			switch {
 			case winner && s.worker != nil && s.worker.notFor(c, a, b),
-				// the worker may be for another bucket only
 				winner && s.worker != nil && s.worker.turn.Key == f.key &&
 					s.worker.notFor(c, keys...):
 				delete(c.pairs, [2]job.Key{a, b})
@@ -124,11 +123,11 @@ func (w *world) takeTurn(s *stint) {
 	delete(k.waiting, f.seq)
 	delete(k.before, f.seq)
 	k.running++
-	k.held, _ = s.breaks() // then it is a probe, and runs alone
+	k.held, _ = s.breaks()
 	k.last = taken
 }
 
-// notFor reports whether one of some keys has no right to a worker: it was requested for another
+// notFor reports whether one of some keys has no right to a worker, which was requested for another
 // key alone, or for one that ran fewer jobs then (see [valve.NextTurn]).
 func (o *promise) notFor(c *contest, some ...job.Key) bool {
 	return slices.ContainsFunc(some, func(key job.Key) bool {
@@ -136,7 +135,7 @@ func (o *promise) notFor(c *contest, some ...job.Key) bool {
 	})
 }
 
-// compete counts a turn for one of two keys that both could have had it.
+// compete counts a turn for one of two keys that could have it.
 func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float64) {
 	r := c.pairs[pair]
 	if r == nil {
@@ -159,8 +158,8 @@ func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float
 	}
 }
 
-// rivals reports whether a bucket certainly had the right to a start that another got: it and its
-// next job may start by all limits.
+// rivals reports whether a bucket certainly had the right to another's start: it and its next job
+// may start by all limits.
 //
 // Its jobs take one unit of these each. A costlier one that does not fit lets others pass for a
 // time that depends on the limit, so their order is undefined. It must not wait for a checkpoint
@@ -175,7 +174,7 @@ func (w *world) rivals(s *stint, c *contest, key job.Key) bool {
 		return false
 	}
 	for _, g := range c.keys[key].jobs {
-		for _, l := range limits { // its owner may have missed the removal of a job
+		for _, l := range limits {
 			if (!g.final() || g.removed) && max(g.cost, g.takes(l)) > 1 {
 				return false
 			}
@@ -194,12 +193,11 @@ func (f *fate) takes(l policy.Limit) int64 {
 func (w *world) able(d *drainer, c *contest, key job.Key) bool {
 	t, k := d.told[c.part.Policy], c.keys[key]
 	for seq, f := range k.before {
-		// the run of a job that somebody removed may continue, and hold concurrency
 		if f.stream.messages[seq] == nil && !f.removed {
 			delete(k.before, seq)
 		}
 	}
-	if w.has(leanBodies) || w.has(shortMemory) { // its head's body may not be there yet
+	if w.has(leanBodies) || w.has(shortMemory) {
 		return false
 	}
 	if c.arrives > 0 || len(k.waiting) == 0 || k.held || len(k.before) > 0 || t.paused ||
@@ -244,7 +242,7 @@ func (w *world) cancelled(f *fate, p *partition) {
 
 func (w *world) hold(d *drainer) {
 	for _, f := range w.accepted {
-		f.rests = 0 // its next owner may have shorter ones
+		f.rests = 0
 	}
 	for _, c := range w.contests {
 		if share := d.core.shares[shareOf(c.part.Partition)]; share != nil && share.part == c.part {
@@ -276,7 +274,7 @@ func turnsWorld(seed uint64, s sabotage) *world {
 		w.set.cheap = true
 		*p = p.WithDefaults()
 		w.valid(*p)
-		w.publishers(busy) // more than others have, for the limits are narrow
+		w.publishers(busy)
 	})
 }
 

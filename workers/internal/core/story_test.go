@@ -135,10 +135,10 @@ func (s *story) does(words []string) bool {
 	case "freeze": // d1 20s
 		s.says("%s freezes", word(1))
 		s.drainer(word(1)).frozen = s.now + length(2)
-	case "cut": // d1 2s: off from the server
+	case "cut": // d1 2s
 		s.says("%s loses its connection", word(1))
 		s.drainer(word(1)).disconnect(length(2))
-	case "mute": // d1 5s: its renewals do not arrive, all else does
+	case "mute": // d1 5s: loses its renewals only
 		s.drainer(word(1)).mute = s.now + length(2)
 	case "leave": // d1
 		d := s.drainer(word(1))
@@ -146,10 +146,10 @@ func (s *story) does(words []string) bool {
 			d.leaving = true
 			d.core.Handle(Stopped{}, d.clock())
 		})
-	case "delete": // lease d1-1, owner api.0: with a marker, as people do
+	case "delete": // lease d1-1, owner api.0: with a marker
 		s.revision++
 		s.write(tablesByName[word(1)], word(2), Record{Revision: s.revision})
-	case "lose": // lease d1-1, owner api.0: its table was deleted, and made again
+	case "lose": // lease d1-1, owner api.0: with its table
 		delete(s.records[tablesByName[word(1)]], word(2))
 		for _, d := range s.drainers {
 			s.to(d, s.latency(), func() { d.watched(tablesByName[word(1)], word(2), Record{}) })
@@ -260,8 +260,6 @@ func (s *story) restore(name string) {
 	}
 }
 
-// The world's observations in a story.
-
 func (w *world) says(format string, args ...any) {
 	if w.chronicle != nil {
 		w.chronicle(format, args...)
@@ -311,7 +309,6 @@ func (w *world) wrote(d *drainer, p Put, value []byte, before *Record, result pu
 	}
 }
 
-// renewalWritten notes a lease's first renewal, and those with news.
 func (w *world) renewalWritten(name, id string, value []byte, before *Record) {
 	var was, is record.Lease
 	w.decode(value, &is)

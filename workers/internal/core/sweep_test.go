@@ -9,8 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// heldElsewhere is a core that took over api.0, with job 3 running in a live process, and a stream
-// of given length.
+// heldElsewhere is a core that took over api.0, whose job 3 runs in a live process.
 func heldElsewhere(t *testing.T, last uint64) (*Core, *partition, pace.Instant) {
 	t.Helper()
 	p := leaky("api", "10/s")
@@ -87,7 +86,6 @@ func TestRunsThatDoNotArriveAreGivenUp(t *testing.T) {
 	}
 }
 
-// The stream's last sequence may have been outdated.
 func TestASweepIgnoresLaterJobs(t *testing.T) {
 	c, part, now := heldElsewhere(t, 2)
 	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Swept: true}, now)

@@ -11,15 +11,14 @@ import (
 // Opened reports an opened backlog, and the records read before.
 type Opened struct {
 	Opening
-	// last sequence of the stream, delivered before newer ones
 	Last    uint64
-	Created time.Time // of the stream
+	Created time.Time
 	// when JetStream stored the taking
 	Taken      time.Time
 	Read       time.Time         // by this machine's wall clock
 	Checkpoint record.Checkpoint // a predecessor's
 	Noted      time.Time         // when JetStream stored the checkpoint
-	Revision   uint64            // of the checkpoint's record
+	Revision   uint64
 	// without a checkpoint: when its table was created
 	Since    time.Time
 	Attempts map[uint64]StoredAttempt
@@ -36,7 +35,6 @@ type StoredAttempt struct {
 	Revision uint64
 }
 
-// The result may be outdated.
 func (found Opened) apply(c *Core, now pace.Instant) {
 	s := c.share(found.Part)
 	if s == nil || s.part.Epoch != found.Epoch || !s.part.Owned() {
@@ -46,7 +44,7 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	s.failures, s.over = 0, false
 	c.stir(s)
 	if v.of.shared {
-		found.Created = v.of.Stored // it has no stream
+		found.Created = v.of.Stored
 	}
 	var left *valve.Inheritance
 	if found.Inherit && p.fresh {
@@ -68,8 +66,8 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 }
 
 // Behind reports whether a backlog shows an older state of the stream than was seen before: for
-// some seconds a cut-off or frozen server can answer as the former leader, and deliver removed
-// jobs.
+// some seconds a server that was cut off or frozen can answer as the former leader, and deliver
+// removed jobs.
 //
 // The fifth opening is accepted, 7.5 s after the first (0.5 + 1 + 2 + 4), because a stream restored
 // from a backup stays behind. A server was seen to answer so 8 s after its return.
@@ -91,8 +89,8 @@ func (c *Core) Behind(found Opened) bool {
 
 // inheritance combines the replaced record and the last checkpoint.
 //
-// Without both, the partition had no owner, unless the stream is older than the table: then records
-// were lost, and an owner may start jobs for another lease. A released record is complete. After a
+// Without both, the partition had no owner, unless the stream is older than the table, when records
+// were lost and an owner may start jobs for another lease. A released record is complete. After a
 // crash the checkpoint has the clocks, and the newer of the two has the runs: a checkpoint of the
 // replaced epoch, or of any since After, is newer than the record if it was built later.
 func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inheritance {
@@ -102,7 +100,6 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 	noted := b.stored
 	switch {
 	case !b.exists && found.Checkpoint.V == 0 && found.Created.Before(found.Since):
-		// the table was recreated, perhaps unnoticed by an owner
 		in.Crashed, in.Fence = true, c.options.Lease
 	case !b.exists && found.Checkpoint.V == 0:
 	case b.exists && b.record.Released:
@@ -155,10 +152,9 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 }
 
 // elapsed returns the least and most time since a record's state was stored, or if at is set,
-// built. Stamps may come from two leaders, or from a clock that was set in between. Waits therefore
-// use the least of any clock: this process's own if it saw the record live, otherwise also the
-// estimate of JetStream's clock, and this machine's wall clock. Checks for possible starts use the
-// most.
+// built. Stamps may come from two leaders, or from a clock that was set in between. Waits use the
+// least of any clock: this process's own if it saw the record live, otherwise also the estimate of
+// JetStream's clock, and this machine's wall clock. Checks for possible starts use the most.
 func (c *Core) elapsed(found Opened, stored time.Time, at int64, seen,
 	now pace.Instant) (least, most time.Duration) {
 	if stored.IsZero() || found.Taken.IsZero() {

@@ -40,8 +40,8 @@ func givenBack(t *testing.T, c *Core, before record.Owner, revision uint64) {
 	}
 }
 
-// A drainer that cannot open a backlog, as of a stream in a newer format, leaves it to others, with
-// its inherited state.
+// A drainer that cannot open a backlog, for example in a newer format, leaves it and its inherited
+// state to others.
 func TestAnUnopenablePartitionIsLeftToOthers(t *testing.T) {
 	for name, before := range map[string]record.Owner{
 		"released": released,
@@ -161,8 +161,8 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	}
 }
 
-// A partition that it cannot open may hold unacknowledged jobs: it looks again, or it would never
-// end.
+// A partition that it cannot open may hold unacknowledged jobs, so it looks again, or it would
+// never end.
 func TestAReleasedPartitionIsReopenedForPendingAcknowledgements(t *testing.T) {
 	for name, c := range map[string]struct{ leaves, streamless bool }{
 		"it leaves, and the stream is back": {true, false},
@@ -172,7 +172,6 @@ func TestAReleasedPartitionIsReopenedForPendingAcknowledgements(t *testing.T) {
 			core, part, now := ownerBench(t)
 			r := delivers(t, core, part, 1, now)
 			r.Decide(atOnce(r), nil)
-			// its acknowledgement is lost
 			core.Handle(Finish(r, record.Outcome{Seq: 1, Kind: record.OutcomeDone}), now)
 			core.Handle(Broken{part.Partition, part.Epoch}, now)
 			tries := 0
@@ -205,8 +204,8 @@ func TestAReleasedPartitionIsReopenedForPendingAcknowledgements(t *testing.T) {
 	}
 }
 
-// A claim applied after this drainer dropped the policy names a live process, so other drainers
-// cannot take the partition.
+// A late claim for a dropped policy names a live process, so other drainers cannot take the
+// partition.
 func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 	for name, returns := range map[string]bool{"another drainer takes it": false,
 		"this one may own it again": true} {
@@ -216,7 +215,7 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 			ownedBefore(c, released, 8)
 			now := origin
 			var late Put
-			for ; late.Key == ""; now = now.Add(20 * ms) { // the claim times out …
+			for ; late.Key == ""; now = now.Add(20 * ms) { // the claim times out
 				c.advance(now)
 				for _, w := range c.out.puts {
 					if w.Why == whyTake {
@@ -229,7 +228,7 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 				c.out = actions{}
 			}
 			c.Handle(Written{late, PutUnknown, 0}, now)
-			// … and is not there yet
+			// it is not stored yet
 			c.Handle(Found{late,
 				Record{Exists: true, Value: record.Encode(released), Revision: 8,
 					Stored: originWall}},
@@ -258,7 +257,6 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 	}
 }
 
-// The stream of a retired policy is deleted when empty: it needs no owner.
 func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("owned before: %t", live), func(t *testing.T) {

@@ -15,12 +15,10 @@ import (
 
 const ms, second, aLease = time.Millisecond, time.Second, 3 * time.Second
 
-// origin is when the valves and cores of tests begin.
 const origin = pace.Instant(time.Hour)
 
 var originWall = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// atOnce is an open gate, when a run could start.
 func atOnce(r valve.Run) func() (fence, now pace.Instant) {
 	return func() (fence, now pace.Instant) { return pace.Never, r.Due }
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// A KV bucket may be deleted and recreated under running drainers. Its records vanish without
+// A KV bucket may be deleted and recreated under running drainers. Its records are gone without
 // deletion markers, and revisions continue.
 
 type anew struct {
@@ -18,7 +18,7 @@ type anew struct {
 	now     pace.Instant
 	records map[string]Record
 	renews  bool
-	asides  func(Put) // gets writes that keep bytes aside
+	asides  func(Put)
 }
 
 func newAnew(t *testing.T) *anew {
@@ -100,7 +100,6 @@ func (a *anew) run(length time.Duration, each func()) {
 	}
 }
 
-// owns reports whether the core owns the partition, in its own view and by the record.
 func (a *anew) owns() bool {
 	var r record.Owner
 	stands := a.records["api.0"].Exists && record.Decode(a.records["api.0"].Value, &r) == nil &&
@@ -111,7 +110,7 @@ func (a *anew) owns() bool {
 }
 
 func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
-	for _, told := range []bool{true, false} { // otherwise its next write shows it
+	for _, told := range []bool{true, false} {
 		a := newAnew(t)
 		a.run(2*time.Second, nil)
 		part := a.c.shares["api.0"].part
@@ -186,7 +185,7 @@ func TestTheOwnerOfAVanishedRecordIsLeftInPeaceWhileItLives(t *testing.T) {
 	}
 }
 
-// A new process finds no record, as in a new installation, where policies are newer than the table.
+// In a new installation, policies are newer than the table; here a new process finds no record.
 func TestANewDrainerLetsOwnersRewriteLostRecords(t *testing.T) {
 	for name, older := range map[string]time.Duration{"made anew": second, "new": -second} {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +247,6 @@ func TestADeletedLeaseIsRewrittenUnlessItsDrainerLeaves(t *testing.T) {
 	}
 }
 
-// Its drainer may be dead.
 func TestNothingIsHandedToADrainerWithoutALease(t *testing.T) {
 	c := coreBench(t)
 	heardOf(c, "peer", 10, record.Lease{Lease: simulatedLease.Milliseconds()}, origin)
@@ -312,7 +310,6 @@ func TestAStreamThatIsOlderThanTheRecordsMayHaveAnOwner(t *testing.T) {
 	}
 }
 
-// A late report of the old table follows the new one.
 func TestAnOldReportOfAVanishedRecord(t *testing.T) {
 	a := newAnew(t)
 	a.run(2*time.Second, nil)

@@ -365,7 +365,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 		case !o.Unavailable:
 		case j.call.leased:
 			v.unavailable(j, now)
-		case b.target == nil: // successes without leases are not reported, so later calls get leases
+		case b.target == nil: // successes without leases go unreported, so later calls get leases
 			b.own().target = &suspicion{}
 		}
 	}
