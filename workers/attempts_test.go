@@ -59,7 +59,7 @@ func TestAnAttemptRecordIsFenced(t *testing.T) {
 	}
 }
 
-// It wrote after its successor had read, but before its successor wrote.
+// It wrote after its successor had read, but before that wrote.
 func TestALateAttemptOfAFormerOwnerCounts(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
 	j := &journal{attempts: b.broker.Tables().Attempts}

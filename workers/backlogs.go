@@ -30,7 +30,7 @@ type backlogs struct {
 	memory    int64
 	*unreadable
 	all    map[handle.Partition]*backlog
-	owned  map[string]int // partitions by policy
+	owned  map[string]int
 	places chan struct{}
 }
 
@@ -57,12 +57,12 @@ func (bs *backlogs) enter(ctx context.Context) (leave func()) {
 }
 
 type backlog struct {
-	ctx      context.Context // until the partition is given up
+	ctx      context.Context
 	cancel   func()
 	epoch    uint64
-	open     *queue.Backlog                   // nil: being opened
-	born     func(stored time.Time) time.Time // see queue.Backlog.Born
-	answers  func()                           // ends the answers to questions
+	open     *queue.Backlog // nil: being opened
+	born     func(stored time.Time) time.Time
+	answers  func()
 	unopened context.CancelFunc
 	newer    string // of a newer format, which prevents opening
 }
@@ -208,7 +208,7 @@ func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 		}
 	}
 	if _, shared := record.Shared(o.Part.Policy); shared {
-		return found, nil, nil // it has no jobs
+		return found, nil, nil
 	}
 	open, err := bs.broker.OpenBacklog(ctx, queue.BacklogOptions{
 		Policy: o.Part.Policy, Partition: o.Part.Number, Partitions: partitions, Epoch: o.Epoch,
@@ -331,7 +331,6 @@ func (bs *backlogs) count(policy string, change int) {
 	bs.tell(queue.EventOwned, policy, int64(bs.owned[policy]))
 }
 
-// born is [queue.Backlog.Born].
 func (bs *backlogs) born(p handle.Partition, stored time.Time) time.Time {
 	return bs.all[p].born(stored)
 }
@@ -342,7 +341,6 @@ func (bs *backlogs) Ack(r handle.Ref) {
 	}
 }
 
-// mostTexts bounds the jobs of one read.
 const mostTexts = 256
 
 // Fetch reads omitted bodies and headers.
@@ -394,7 +392,6 @@ func (bs *backlogs) fetch(refs []handle.Ref, seqs []uint64) {
 	})
 }
 
-// read reads a job; a removed one is empty.
 func (bs *backlogs) read(b *backlog, seq uint64) (found job.Arrived, err error) {
 	open, err := bs.current(b)
 	if err != nil {

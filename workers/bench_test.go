@@ -16,12 +16,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// BenchmarkDrain measures unpaced throughput, from a full queue to the last acknowledgement: one
-// process with its server, a no-op handler, payloads of 128 bytes.
+// BenchmarkDrain measures unpaced throughput, from a full queue to the last acknowledgement, in one
+// process with its server, a no-op handler, and payloads of 128 bytes.
 func BenchmarkDrain(b *testing.B) { benchDrain(b, 128, Options{}) }
 
-// BenchmarkDrainDeep uses jobs of 1 KiB. Nearly all are dropped from memory and read again before
-// they start.
+// BenchmarkDrainDeep drops nearly all of its jobs, of 1 KiB, from memory and reads them again.
 func BenchmarkDrainDeep(b *testing.B) { benchDrain(b, 1<<10, Options{Memory: 16 << 20}) }
 
 func benchDrain(b *testing.B, size int, o Options) {

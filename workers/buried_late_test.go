@@ -50,7 +50,6 @@ func TestAProcessThatStoodStillBuriesNoJobOfAnother(t *testing.T) {
 		d.core.Handle(ended, now)
 		d.core.Decide(now)
 		d.gate.set(d.core.Fence(), d.gate.heard.Load())
-		// the loop's next action, before it takes another event
 		d.core.Perform(d.performer)
 		close(performed)
 		<-looked
@@ -68,7 +67,7 @@ func TestAProcessThatStoodStillBuriesNoJobOfAnother(t *testing.T) {
 	letter := func() *nats.RawStreamMsg {
 		m, err := js.GetLastMsg("PENSTOCK_DEAD_api", "penstock.dead.api.a")
 		if err != nil {
-			return nil // most likely there is no such stream
+			return nil
 		}
 		return m
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// letters stores dead letters.
 type letters struct {
 	*calls
 	broker    *queue.Broker
@@ -37,7 +36,7 @@ func (l *letters) Bury(u valve.Burial) {
 	through := l.catalog.policies[letter.Policy].Callbacks
 	end := job.Result{Job: job.ID(letter.Policy, u.Seq), End: job.EndDead, Reason: u.Reason,
 		Error: u.Detail, Attempts: u.Attempts}
-	// then the process that ran it has queued the callback
+	// then the process that ran it queued the callback
 	called := u.Reason == job.ReasonPermanent
 	var discarded uint64
 	l.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
@@ -76,7 +75,7 @@ func (l *letters) Bury(u valve.Burial) {
 				"the oldest dead letters are discarded: they take what the policy's may", "policy",
 				letter.Policy, "letters", discarded)
 		}
-		if u.Reason != job.ReasonPermanent { // then waiters got the reply when the run ended
+		if u.Reason != job.ReasonPermanent { // then waiters have the reply
 			l.broker.PublishResult(letter.Header, end)
 		}
 		l.sink.Take(queue.Event{Type: queue.EventDead, Policy: letter.Policy, Job: end.Job,

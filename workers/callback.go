@@ -30,14 +30,14 @@ type callback struct {
 	to      string // the URL, or empty
 	policy  string
 	key     job.Key
-	id      string // unique, even where sequences repeat
+	id      string
 	tags    []string
 }
 
 func (c *callbacks) of(through, policy string, key job.Key, header map[string][]string,
 	created time.Time, seq uint64) callback {
 	to := job.HeaderValue(header, job.HeaderCallback)
-	if to == "" { // the usual case, on each start in the loop
+	if to == "" {
 		return callback{}
 	}
 	// Invalid tags would make the outcome malformed.
@@ -47,14 +47,14 @@ func (c *callbacks) of(through, policy string, key job.Key, header map[string][]
 		job.IdempotencyKey(nil, policy, created, seq), tags[:min(len(tags), job.MaxTags)]}
 }
 
-// settle queues an outcome without a time limit. It returns false if the context has ended, so the
-// run must not count.
+// settle queues an outcome without a time limit. It returns false if the context has ended, because
+// then the run must not count.
 func (c callback) settle(ctx context.Context, t job.Result) bool {
 	return c.to == "" || c.retry(ctx, "queue a callback", func() error { return c.queue(ctx, t) })
 }
 
-// queue tries once, and returns an error if the result is unknown. An impossible callback is
-// reported.
+// queue tries once, and returns an error if the result is unknown. It reports an impossible
+// callback.
 func (c callback) queue(ctx context.Context, t job.Result) error {
 	if c.to == "" {
 		return nil

@@ -27,7 +27,6 @@ func TestAReceiverHasOneBucket(t *testing.T) {
 	}
 }
 
-// The loop makes callbacks at each start.
 func TestAJobWithoutACallbackCostsItsStartNothing(t *testing.T) {
 	header := map[string][]string{job.HeaderTag: {"campaign-7"}, "Content-Type": {"text/plain"}}
 	if n := testing.AllocsPerRun(100, func() {

@@ -23,8 +23,8 @@ func (b *bench) callers() *permits.Client {
 	return c
 }
 
-// TestCallersFindTheNextOwner after a crash and after a handover, in every partition: no call
-// fails, and jobs continue.
+// TestCallersFindTheNextOwner crashes and hands over owners of every partition: no call fails, and
+// jobs continue.
 func TestCallersFindTheNextOwner(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "100/s")

@@ -21,7 +21,7 @@ type catalog struct {
 	gone     map[string]time.Time     // when policies were first missed
 	running  map[string]Handler       // registered or of a target
 	attempt  func(context.Context, Job) (context.Context, Job, func(error))
-	keep     func(policy string, keep time.Duration) // of the history of ended jobs
+	keep     func(policy string, keep time.Duration)
 }
 
 // observed adds [Options.Attempt] to a handler.
@@ -37,7 +37,7 @@ func observed(handle Handler,
 	}
 }
 
-// rememberGone, plus its timeout, is how long a deleted policy is kept.
+// rememberGone, plus its timeout, is the time for which a deleted policy is kept.
 const rememberGone = 10 * time.Minute
 
 func (c *catalog) learn(changed []string, set policy.Entries, now time.Time) {
@@ -86,7 +86,7 @@ func (c *catalog) registered(policy string) Handler {
 	}
 	best := ""
 	for pattern := range c.handlers {
-		matches, _ := path.Match(pattern, policy) // never fails: Handle has tried the pattern
+		matches, _ := path.Match(pattern, policy)
 		if matches && cmp.Or(len(pattern)-len(best), cmp.Compare(pattern, best)) > 0 {
 			best = pattern
 		}
@@ -98,8 +98,7 @@ func (c *catalog) timeout(name string, header map[string][]string) time.Duration
 	return job.DurationAtMost(time.Duration(c.policies[name].Timeout), header, job.HeaderTimeout)
 }
 
-// workSubject returns the subject of a policy's offers. Only drainers have its target, if there is
-// one.
+// workSubject returns the subject of a policy's offers. Only drainers have its target, if any.
 func (c *catalog) workSubject(name string) string {
 	if c.policies[name].Target != nil {
 		return c.names.WorkOfTarget(name)

@@ -64,8 +64,8 @@ func (c *crew) join(n int) {
 	}
 }
 
-// cutOwner closes the connection of the drainer that started the last job: it cannot hand over or
-// acknowledge.
+// cutOwner closes the connection of the drainer that started the last job, which then cannot hand
+// over or acknowledge.
 func (c *crew) cutOwner() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,6 @@ func (c *crew) allRan(jobs int) {
 	}
 }
 
-// newRestartableBench has a server that keeps its directory and its port.
 func newRestartableBench(t *testing.T, policies ...policy.Policy) *bench {
 	t.Helper()
 	b := &bench{t: t, restartable: &embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"}}

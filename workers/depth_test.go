@@ -13,8 +13,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestJobsThatDoNotFitTheMemoryAreReadAgain publishes three times what the drainer may hold. Every
-// job runs in order, with its body and headers.
+// TestJobsThatDoNotFitTheMemoryAreReadAgain publishes three times what fits into memory. Every job
+// runs in order, with its body and headers.
 func TestJobsThatDoNotFitTheMemoryAreReadAgain(t *testing.T) {
 	b := newBench(t, with(leaky("api", "5000/s"), func(p *policy.Policy) { p.Partitions = 1 }))
 	const jobs = 750
@@ -52,8 +52,6 @@ func TestJobsThatDoNotFitTheMemoryAreReadAgain(t *testing.T) {
 	}
 }
 
-// A job that is cancelled or expires while dropped from memory leaves the same records as any
-// other.
 func TestDeadLettersAndRepeatsOfDeepJobs(t *testing.T) {
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen

@@ -2,7 +2,7 @@
 //
 // A [Drainer] owns partitions of policies. It pulls their jobs into memory, keeps a clock per
 // bucket, starts the head of a bucket when its clock permits, and acknowledges finished jobs. Any
-// number of drainers share the work: a lease ensures a single writer per partition.
+// number of drainers share the work; a lease ensures a single writer per partition.
 //
 //	d, err := workers.New(nc, workers.Options{})
 //	d.Handle("stripe", func(ctx context.Context, job workers.Job) error { … })

@@ -46,17 +46,16 @@ type Drainer struct {
 	proof     *proof
 	*unreadable
 
-	// Used by the loop only.
 	bell      *alarm.Alarm
 	rings     <-chan struct{}
 	set       policy.Entries // nil: unknown
 	queues    map[string]*core.QueuePolicy
 	ready     bool
-	closed    bool             // permanently
-	leave     <-chan struct{}  // stop; nil once stopping
-	grace     <-chan time.Time // … then interrupt running jobs
-	late      <-chan time.Time // … then stop waiting for them
-	interrupt func()           // ends all handlers' contexts
+	closed    bool
+	leave     <-chan struct{}  // begins to stop; nil once stopping
+	grace     <-chan time.Time // then interrupts running jobs
+	late      <-chan time.Time // then ends the wait for them
+	interrupt func()
 }
 
 type performer struct {
@@ -155,8 +154,8 @@ func patience(lease time.Duration) time.Duration {
 // Handle registers the handler of a policy's jobs, or of all policies whose names match a pattern
 // such as "mail-*"; names precede patterns, and longer patterns shorter ones. Call it before Run.
 // It panics if a pattern is malformed (see [path.Match]). The policy must have a queue and no
-// target, which would run its jobs; otherwise an error is logged. A handler waits, with a warning,
-// for a policy that does not exist yet.
+// target; otherwise an error is logged. A handler waits, with a warning, for a policy that does not
+// exist yet.
 func (d *Drainer) Handle(policy string, handle Handler) {
 	if _, err := path.Match(policy, ""); err != nil {
 		panic(fmt.Sprintf("workers: handler of %q: %v", policy, err))
@@ -164,7 +163,8 @@ func (d *Drainer) Handle(policy string, handle Handler) {
 	d.catalog.handlers[policy] = coded(d.options.Codec, handle)
 }
 
-// Health returns why this drainer starts no jobs, or nil: it has no lease yet, or renewal fails.
+// Health returns why this drainer starts no jobs, because it has no lease yet, or renewal fails; or
+// nil.
 func (d *Drainer) Health() error {
 	if err := d.proof.health.Load(); err != nil {
 		return *err
@@ -242,7 +242,6 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return d.drain()
 }
 
-// tellLimits reports what delays starts.
 func (d *Drainer) tellLimits(now pace.Instant) {
 	take := func(event string) func(policy, name string, took time.Duration) {
 		return func(policy, name string, took time.Duration) {
@@ -306,7 +305,7 @@ func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 //
 // Its priorities, highest first:
 //
-//  1. Due jobs start, and the lease is renewed. So a turn begins with the decisions for its
+//  1. Due jobs start, and the lease is renewed. A turn begins with the decisions for its
 //     instant, and anything before them takes at most receiveFor.
 //  2. Outcomes go before other events: they make room for the next start.
 //  3. Checkpoints and questions follow the starts of the turn; questions are answered in small
@@ -337,7 +336,7 @@ func (d *Drainer) drain() (err error) {
 			d.log.Info("everything is handed over, and no job runs")
 			return nil
 		}
-		if err := d.bell.Set(d.core.Wake(now), d.now); err != nil { // rearm
+		if err := d.bell.Set(d.core.Wake(now), d.now); err != nil {
 			return err
 		}
 	}
@@ -393,7 +392,7 @@ func (d *Drainer) takeNext(now pace.Instant) bool {
 
 func (d *Drainer) turn(now pace.Instant) {
 	if now >= d.core.TickAt && d.broker.Conn().IsConnected() != d.core.Connected {
-		d.core.Handle(d.connected(!d.core.Connected), now) // status events can be dropped
+		d.core.Handle(d.connected(!d.core.Connected), now)
 	}
 	jumps := d.clock.Jumps()
 	if jumps != d.gate.heard.Load() {

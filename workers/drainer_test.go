@@ -33,11 +33,10 @@ type bench struct {
 	nc     *nats.Conn
 	broker *queue.Broker
 
-	// If the server can be restarted.
 	restartable *embedded.Options
 	url         string
 
-	onError nats.ErrHandler // of connections; nil: nats.go prints errors
+	onError nats.ErrHandler // nil: nats.go prints errors
 }
 
 func newBench(t *testing.T, policies ...policy.Policy) *bench {
@@ -79,7 +78,7 @@ func (b *bench) put(p policy.Policy) {
 	b.answered(func() error { return b.broker.Apply(b.t.Context(), p) })
 }
 
-// answered repeats a call until NATS answers: a busy machine may need longer than one call.
+// answered repeats a call until NATS answers; a busy machine may need several.
 func (b *bench) answered(call func() error) {
 	b.t.Helper()
 	var err error
@@ -296,8 +295,8 @@ func (b *bench) letter(policy, key string) nats.Header {
 	return m.Header
 }
 
-// TestPlannedHandoverLosesAndRepeatsNothing restarts drainers one after the other while jobs run:
-// nothing is lost or repeated, and no attempt counts.
+// TestPlannedHandoverLosesAndRepeatsNothing restarts drainers one after the other while jobs run,
+// which loses and repeats no job, and counts no attempt.
 func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 	b := newBench(t, leaky("api", "200/s"))
 	b.publish("api", "a", 0, 600)

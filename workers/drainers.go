@@ -24,7 +24,7 @@ type DrainerState struct {
 	StartedAt time.Time `json:"started_at,omitzero"`
 	// Alive reports whether the lease is current.
 	Alive    bool  `json:"alive"`
-	LeaseMS  int64 `json:"lease_ms"`     // duration
+	LeaseMS  int64 `json:"lease_ms"`
 	AgeMS    int64 `json:"lease_age_ms"` // since renewal, by JetStream's clock
 	Draining bool  `json:"draining"`     // hands its partitions over
 	// Policies are those that it may own or has workers for.
@@ -58,13 +58,13 @@ func Drainers(ctx context.Context, b *queue.Broker,
 	if err != nil {
 		return nil, fmt.Errorf("drainers: %w", err)
 	}
-	owned := map[string]map[string][]int{} // by drainer and policy
+	owned := map[string]map[string][]int{}
 	for _, found := range owners {
 		var r record.Owner
 		name, digits, _ := strings.Cut(found.Key, ".")
 		number, err := strconv.Atoi(digits)
 		if err != nil || record.Decode(found.Value, &r) != nil || r.Released {
-			continue // not owned, or unreadable
+			continue
 		}
 		if owned[r.Owner] == nil {
 			owned[r.Owner] = map[string][]int{}
@@ -85,7 +85,7 @@ func Drainers(ctx context.Context, b *queue.Broker,
 		for name, entry := range set {
 			if p := entry.Policy; p.HasQueue() && r.Runs(name) {
 				d.Policies[name] = DrainerPolicy{Owned: []int{}}
-				if p.Target != nil { // unless the lease says otherwise
+				if p.Target != nil {
 					d.Policies[name] = DrainerPolicy{[]int{}, p.Workers, 0, p.Workers}
 				}
 			}

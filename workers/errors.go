@@ -8,7 +8,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Reason is why a job became a dead letter.
 type Reason = job.Reason
 
 // Reasons of dead letters.
@@ -46,7 +45,7 @@ func (e retryAfterError) Error() string {
 
 // RetryAfter returns an error for a throttling target: the whole bucket starts no jobs for d, the
 // job returns to its head, and no attempt is counted. If d is 0 or less, the pause is the policy's
-// backoff, doubled for each time in a row. It never exceeds max_cooldown.
+// backoff, doubled for each consecutive one. It never exceeds max_cooldown.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("the target is throttling")
@@ -84,9 +83,9 @@ func ReadAgain(h map[string][]string, now time.Time) error {
 type unavailableError struct{ wrapped }
 
 // Unavailable marks a failure of the target, not of the job. The attempt counts. But after five
-// different jobs of a bucket in a row, or jobs of three buckets, the breaker opens: the bucket, or
-// this drainer's share of the policy, starts one job per backoff (at most a minute) until one ends
-// otherwise, and no attempt counts. Unavailable(nil) is nil.
+// different consecutive jobs of a bucket, or jobs of three buckets, the breaker opens: the bucket,
+// or this drainer's share of the policy, starts one job per backoff (at most a minute) until one
+// ends otherwise, and no attempt counts. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil

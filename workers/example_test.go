@@ -33,9 +33,9 @@ func ExampleDrainer_Handle() {
 		if string(job.Body) == "third" {
 			stop()
 		}
-		return nil // acknowledges the job
+		return nil
 	})
-	if err := drainer.Run(ctx); err != nil { // until ctx ends and running jobs are done
+	if err := drainer.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 	// Output:
@@ -80,7 +80,7 @@ func ExampleOptions_lendOnly() {
 	defer end()
 	ctx, stop := context.WithCancel(ctx)
 
-	owner, err := workers.New(nc, workers.Options{OwnAll: true}) // has no handler
+	owner, err := workers.New(nc, workers.Options{OwnAll: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -104,7 +104,6 @@ func ExampleOptions_lendOnly() {
 	// Output: the worker runs the letter
 }
 
-// mail starts a server with a policy of ten jobs a second per key, and connects to it.
 func mail() (ctx context.Context, nc *nats.Conn, end func()) {
 	return serve(policy.Policy{
 		Name: "mail",
@@ -114,7 +113,6 @@ func mail() (ctx context.Context, nc *nats.Conn, end func()) {
 	})
 }
 
-// serve starts a server with a policy, and connects to it.
 func serve(p policy.Policy) (ctx context.Context, nc *nats.Conn, end func()) {
 	server, err := embedded.Start(embedded.Options{})
 	if err != nil {

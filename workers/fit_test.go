@@ -23,7 +23,7 @@ func TestADrainerOfAServerWithSmallMessagesHandsOver(t *testing.T) {
 		StoreDir:   t.TempDir(),
 		NoSigs:     true,
 		MaxPayload: 68 << 10,
-	}) // so streams accept messages of 4 KiB
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,6 @@ func TestADrainerOfAServerWithSmallMessagesHandsOver(t *testing.T) {
 		Partitions: 1, Workers: 2000, Timeout: policy.Duration(time.Hour)})
 	b.publishTo("api", func(i int) string { return fmt.Sprintf("tenant.%04d", i) }, 0, 1500)
 	running, finish := make(chan struct{}, 1500), make(chan struct{})
-	// A lease that survives 1500 handlers on a busy machine.
 	stop := b.drain(Options{Lease: time.Minute,
 		Grace: 4 * deadline}, map[string]Handler{"api": func(ctx context.Context, _ Job) error {
 		running <- struct{}{}

@@ -49,7 +49,7 @@ func TestAProcessFrozenBeforeTheFinalCheck(t *testing.T) {
 		policy  policy.Policy
 		subject string
 		lease   time.Duration
-		passes  bool // or another process takes over meanwhile
+		passes  bool
 	}{
 		"for longer than its lease": {unpaced, "penstock.admitted.api.a", time.Second,
 			false},
@@ -104,17 +104,16 @@ func freezer(t *testing.T, how string) {
 	d.Handle("api", func(context.Context, Job) error { return nil })
 	var goOn func(now pace.Instant)
 	goOn = func(now pace.Instant) {
-		if !d.core.Open(now) { // the lease may expire on a busy machine, and be renewed soon
+		if !d.core.Open(now) { // expired on a busy machine, and soon renewed
 			go d.post(goOn)
 			return
 		}
 		resumed := maps.Clone(d.set)
-		entry := *resumed["api"] // an entry with the same pointer has not changed
+		entry := *resumed["api"]
 		entry.Paused, entry.Revision = false, entry.Revision+1
 		resumed["api"] = &entry
 		d.setPolicies(resumed, now)
 		d.core.Decide(now)
-		// the loop's next action, before it takes another event
 		d.core.Perform(freezing{d.performer, bufio.NewReader(os.Stdin)})
 	}
 	end := make(chan error)
@@ -130,7 +129,6 @@ func freezer(t *testing.T, how string) {
 	}
 }
 
-// freezing waits for a line of input before each start.
 type freezing struct {
 	performer
 	input *bufio.Reader

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/timepiece"
 )
 
-// A worker may make its last check before the loop sees a jump of the clock, so the core may have
-// counted fewer jumps, or more, than have happened.
+// A worker may make its last check before the loop sees a jump of the clock, so the core's count of
+// jumps may differ.
 func TestTheLastCheckNoticesAJump(t *testing.T) {
 	g := gate{clock: timepiece.New()}
 	g.set(pace.Never, g.clock.Jumps())

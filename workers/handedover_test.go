@@ -12,8 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// A job may outlast its policy: its outcome is then no longer wanted, and the process that ran it
-// can end.
+// The outcome of a job that outlasts its policy is not needed, and the process that ran it can end.
 func TestOutcomesOfADeletedPolicyAreGivenUp(t *testing.T) {
 	t.Parallel()
 	p := policy.Policy{Name: "api",

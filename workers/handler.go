@@ -58,7 +58,7 @@ func (j Job) Settle(cost string, used int64) {
 	j.settled.with(func(s *settled) {
 		name := strings.ToLower(cost)
 		if _, known := s.costs[name]; !known && len(s.costs) == policy.MaxLimits {
-			return // no policy counts more
+			return
 		}
 		if s.costs == nil {
 			s.costs = map[string]int64{}
@@ -67,7 +67,7 @@ func (j Job) Settle(cost string, used int64) {
 	})
 }
 
-// Progress reports how far the job is, such as "40 %" or JSON, to be shown while it runs. The last
+// Progress reports the job's progress, such as "40 %" or JSON, to be shown while it runs. The last
 // call counts, up to [job.MaxProgress] bytes.
 func (j Job) Progress(text string) { j.settled.advance(text) }
 
@@ -104,9 +104,9 @@ func (j Job) Awaited() bool {
 // [Job.Reply].
 func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
 
-// Reply sets the result for waiting submitters and the policy's history, if there is either. The
-// last call counts, if the job then is done or dead. A body of more than [job.MaxReply] bytes is
-// dropped for submitters. Status and header are for targets that have them.
+// Reply sets the result for waiting submitters and the policy's history, if any. The last call
+// counts, if the job then is done or dead. A body of more than [job.MaxReply] bytes is dropped for
+// submitters. Status and header are for targets that have them.
 func (j Job) Reply(status int, header http.Header, body []byte) {
 	j.setReply(&job.Reply{Status: status, Header: header, Body: body})
 }
@@ -139,7 +139,7 @@ func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Hand
 }
 
 // coded wraps a handler of plain payloads. Without a codec a job counts no attempts once the
-// breaker is open, so it waits for a worker that has one.
+// breaker is open, and waits for a worker that has one.
 func coded(c job.Codec, handle Handler) Handler {
 	return func(ctx context.Context, j Job) error {
 		body, err := c.Open(j.Header, j.Body)
@@ -223,14 +223,14 @@ type settled struct {
 	costs map[string]int64
 	pause time.Duration
 	reply *job.Reply
-	kept  bool // the policy keeps a history
+	kept  bool
 
 	progress string
-	pass     func(progress string) // nil: nothing shows it, or the run is over
+	pass     func(progress string) // nil: not shown, or the run is over
 	passing  bool
 }
 
-// with calls do under the lock; not for a job that a test made.
+// with calls do under the lock, unless a test made the job.
 func (s *settled) with(do func(s *settled)) {
 	if s != nil {
 		s.mu.Lock()

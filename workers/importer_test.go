@@ -127,7 +127,6 @@ func TestDrainerOutcomes(t *testing.T) {
 	}
 }
 
-// NATS may be unavailable when a drainer starts.
 func TestRunWaitsForNATS(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// An observer sees by how much starts became late, and the cause: here the only worker is busy for
-// a fifth of a second while twenty jobs are due.
+// An observer sees how late starts are, and why: here the only worker is busy for a fifth of a
+// second while twenty jobs are due.
 func TestAnObserverGetsTheCausesOfLateStarts(t *testing.T) {
 	const busy = 200 * time.Millisecond
 	b := newBench(t, policy.Policy{Name: "api", Workers: 1,

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// The seven laws of DESIGN.md on a real server, one test each. TestSimulationLaws checks them under
-// crashes and clock changes, over many more histories.
+// TestSimulationLaws checks the seven laws under crashes and clock changes, over many more
+// histories.
 
 func TestLaw1BoundHoldsForPlainClients(t *testing.T) {
 	p := leaky("api", "1000/s")
@@ -67,7 +67,7 @@ func TestLaw1BoundHoldsForPlainClients(t *testing.T) {
 
 func (b *bench) running(policy string, key job.Key) int { return b.bucket(policy, key).Running }
 
-// bucket asks the valve for the state of a bucket; Running is -1 if it does not answer.
+// bucket returns the valve's state of a bucket; Running is -1 without an answer.
 func (b *bench) bucket(policy string, key job.Key) job.BucketState {
 	p := 0
 	for p < 2 && job.Partition("penstock.jobs."+policy+"."+string(key), 2) != p {
@@ -175,7 +175,7 @@ func TestLaw4OrderOfAcceptance(t *testing.T) {
 // One target hangs, one throttles, one fails and one is paused; the fifth never waits for them.
 func TestLaw5IsolationOfBuckets(t *testing.T) {
 	p := leaky("api", "100/s")
-	p.Workers, p.Timeout = 8, policy.Duration(time.Hour) // for a target to hang
+	p.Workers, p.Timeout = 8, policy.Duration(time.Hour)
 	b := newBench(t, p, with(leaky("other", "100/s"), func(p *policy.Policy) { p.Workers = 2 }))
 	paused := policy.Override{Paused: true}
 	if _, err := store.New(b.broker, nil).PutOverride(t.Context(), "api", "paused", paused); err !=
@@ -215,8 +215,6 @@ func TestLaw5IsolationOfBuckets(t *testing.T) {
 	}
 }
 
-// A job that is throttled repeatedly, then handed over while running, is still at its first
-// attempt.
 func TestLaw6WaitingIsNotFailing(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 1}

@@ -29,18 +29,18 @@ type lender struct {
 	*calls
 	broker  *queue.Broker
 	catalog *catalog
-	jobs    context.Context // of all handlers
-	own     *remote         // this drainer's own offers return here too
+	jobs    context.Context
+	own     *remote // this drainer's own offers return here too
 
-	inbox        string // of replies to claims
+	inbox        string
 	sub          *nats.Subscription
 	crews        map[string]*workforce   // by policy
 	apart        map[string]bool         // policies for count even if they rest
 	reservations map[string]*reservation // by token
 	tokens       uint64
 	closing      bool
-	pending      int           // outcomes not confirmed by a valve
-	ownersAt     pace.Instant  // next look for owners
+	pending      int // outcomes not confirmed by a valve
+	ownersAt     pace.Instant
 	unconfirmed  chan struct{} // limits the goroutines that wait for confirmation
 }
 
@@ -48,7 +48,7 @@ type workforce struct {
 	handle Handler
 	all    int
 	busy   int             // for other drainers' valves
-	keys   map[job.Key]int // … by bucket
+	keys   map[job.Key]int // the same by bucket
 
 	subject string
 	stop    func()
@@ -57,7 +57,7 @@ type workforce struct {
 type reservation struct {
 	token  string
 	policy string
-	key    job.Key // of the offer, then of the job
+	key    job.Key
 	at     pace.Instant
 	jumps  uint64
 	crew   *workforce
@@ -67,9 +67,9 @@ type reservation struct {
 }
 
 const (
-	// mostUnconfirmed bounds unconfirmed outcomes whose workers go on.
+	// mostUnconfirmed bounds unconfirmed outcomes whose workers continue.
 	mostUnconfirmed = 256
-	// ownerEvery is how often policies with lent workers are checked for a drainer.
+	// ownerEvery is the interval of checks whether policies with lent workers have a drainer.
 	ownerEvery = 3 * time.Second
 )
 
@@ -104,7 +104,7 @@ func (l *lender) serve(changed iter.Seq[string]) {
 				crew = &workforce{keys: map[job.Key]int{}}
 				l.crews[name] = crew
 			} else {
-				crew.stop() // a target was added or removed
+				crew.stop()
 			}
 			crew.subject, crew.stop = subject, stop
 		}
@@ -119,8 +119,8 @@ func (l *lender) close() {
 
 func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
 
-// count counts workers by policy, except what a reader assumes: idle ones of a policy with a target
-// that this drainer may own.
+// count counts workers by policy, except idle ones of a policy with a target that this drainer may
+// own, which readers assume.
 func (l *lender) count() map[string]record.Crew {
 	crews := map[string]record.Crew{}
 	for name := range l.core.Awake(maps.Keys(l.apart)) {
@@ -183,7 +183,7 @@ func (l *lender) claim(name string, key job.Key, reply string) {
 	})
 }
 
-// reserve takes a worker for another drainer's bucket, or returns why not: see mayTakeWorker of the
+// reserve takes a worker for another drainer's bucket, or returns why not; see mayTakeWorker of the
 // valve.
 func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal string) {
 	crew := l.crews[name]
@@ -191,7 +191,7 @@ func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal stri
 		return nil, statusBusy
 	}
 	r = &reservation{policy: name, key: key, crew: crew}
-	_, free, shared := l.core.Workers(name) // with this drainer's own valve
+	_, free, shared := l.core.Workers(name)
 	if !shared {
 		free = min(free, crew.all-crew.busy)
 	}
@@ -250,7 +250,7 @@ func (l *lender) told(m *nats.Msg) {
 	case r == nil:
 	case status == statusStop && r.stop != nil:
 		r.stop()
-	case r.stop == nil: // refused, or no valve waits
+	case r.stop == nil:
 		r.timer.Stop()
 		l.release(r)
 	}
@@ -309,7 +309,7 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 	o := call(ctx, timeout, handle, 0, job)
 	close(returned)
 	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
-		o.Kind = record.OutcomeUncounted // a process stops: no attempt
+		o.Kind = record.OutcomeUncounted
 	}
 	attempts{l.log}.Take(job.ended(o, l.now().Since(began)))
 	return o

@@ -18,13 +18,13 @@ import (
 // work runs in goroutines (spawn) and results in events (send) or functions (post).
 type loop struct {
 	log     *slog.Logger
-	seldom  *seldom.Log // for what others can repeat
+	seldom  *seldom.Log // for lines that others can repeat
 	notices *notice.Log
 	sink    queue.Sink
 	core    *core.Core // nil until Run
 	clock   *timepiece.Timepiece
 	events  chan event
-	life    context.Context // until the loop has ended
+	life    context.Context
 	end     func()
 	stopped chan struct{} // when events are no longer taken
 	wait    sync.WaitGroup

@@ -80,7 +80,6 @@ func TestOneWorkerRunsManyPolicies(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	// Four of urgent for one of bulk, and the rest of bulk at the end.
 	want := "o" + strings.Repeat("buuuu", jobs/4) + strings.Repeat("b", jobs-jobs/4)
 	if order.String() != want {
 		t.Errorf("the order is\n%s, want\n%s", order.String(), want)

@@ -15,7 +15,6 @@ import (
 // noticeEvery is the interval of checks of conditions that cause no event.
 const noticeEvery = time.Second
 
-// Conditions that silently prevent progress.
 var (
 	handlerUnknown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 		Begin: "a handler waits: there is no policy of its name",
@@ -68,7 +67,7 @@ type workerless struct {
 
 type missing struct{ since, last pace.Instant } // offers without response
 
-// missingFor is how long workers are missing before that is logged.
+// missingFor is the time after which missing workers are logged.
 const missingFor = 3 * time.Second
 
 // offered handles an offer's result. local: there are workers here, all busy.
@@ -103,7 +102,7 @@ func (w *workerless) over(policy string) {
 
 func (w *workerless) look(now pace.Instant) {
 	for name, m := range w.policies {
-		if now.Since(m.last) > 2*noticeEvery { // no more offers
+		if now.Since(m.last) > 2*noticeEvery {
 			w.over(name)
 		}
 	}

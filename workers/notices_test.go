@@ -57,7 +57,6 @@ func (l *logged) lines(words ...string) (n int) {
 	return n
 }
 
-// targetPolicy has a target, so run applies.
 func targetPolicy(name string) policy.Policy {
 	p := leaky(name, "1000/s")
 	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://127.0.0.1:1"}}

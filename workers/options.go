@@ -38,7 +38,7 @@ type Options struct {
 	// OwnAll permits owning valves of policies without local workers, whose jobs run in remote
 	// workers.
 	OwnAll bool
-	// WorkerOnly makes a process that owns no valves and only runs jobs of other drainers: see
+	// WorkerOnly makes a process that owns no valves and only runs jobs of other drainers; see
 	// docs/workers-protocol.md.
 	WorkerOnly bool
 	// Codec decodes the jobs of registered handlers, and encodes the replies to encoded jobs.
@@ -60,5 +60,5 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// LimitLeft is the number of units of a limit on starts that may start now, and its maximum.
+// LimitLeft is the number of units of a limit on starts available now, and its maximum.
 type LimitLeft = job.LimitLeft

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// fillLean makes a policy's stream deliver without bodies: over 16 MiB, in large messages. They
-// wait in a separate bucket until the far future.
+// fillLean makes a policy's stream deliver without bodies: over 16 MiB, in large messages that wait
+// in a separate bucket until the far future.
 func (b *bench) fillLean(policy string) {
 	b.t.Helper()
 	body := bytes.Repeat([]byte("x"), 1<<20)
@@ -103,7 +103,6 @@ func TestNoHeaderOfAPublisherBlocksABucket(t *testing.T) {
 	}
 }
 
-// Such a job used to keep its place even past its deadline.
 func TestADeadlineFreesThePlaceOfPoison(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "1/h")
@@ -142,8 +141,8 @@ func TestADeadlineFreesThePlaceOfPoison(t *testing.T) {
 	})
 }
 
-// exceptGarbledHeaders prints a connection's errors as nats.go would, except for those caused by
-// the test's messages.
+// exceptGarbledHeaders prints a connection's errors as nats.go would, except those of the test's
+// messages.
 func exceptGarbledHeaders(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrBadHeaderMsg) {
 		fmt.Fprintln(os.Stderr, "nats:", err)
@@ -203,7 +202,6 @@ func TestHeadersThatCannotBeReadMakeADeadLetter(t *testing.T) {
 	}
 }
 
-// A target that stores the key detects the repetition.
 func TestAReplayedJobRunsWithTheKeyOfItsFirstRun(t *testing.T) {
 	b := newBench(t, leaky("api", "1000/s"))
 	var mu sync.Mutex

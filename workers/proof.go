@@ -16,10 +16,10 @@ import (
 
 type proof struct {
 	*loop
-	patient time.Duration // for the first lease
-	born    pace.Instant  // its first request
-	held    bool          // as last told
-	err     error         // of the last renewal
+	patient time.Duration
+	born    pace.Instant
+	held    bool // as last told
+	err     error
 	health  atomic.Pointer[error]
 }
 
@@ -33,7 +33,6 @@ var leaseLost = notice.Kind{Level: slog.LevelWarn,
 	Begin: "the lease cannot be renewed: nothing starts until it is",
 	End:   "the lease is held again"}
 
-// look reports a lost or regained lease.
 func (p *proof) look(c *core.Core, now pace.Instant) {
 	held := now < c.Lease.Fence
 	if held != p.held || p.health.Load() == nil {

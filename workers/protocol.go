@@ -43,7 +43,7 @@ const (
 	// from a worker, to an offer
 	statusClaim   = "claim"
 	statusBusy    = "busy"
-	statusCrowded = "crowded" // no room for this bucket
+	statusCrowded = "crowded"
 	// from the valve, to a claim or a running worker
 	statusGo   = "go"
 	statusNo   = "no"
@@ -188,11 +188,10 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 	return m
 }
 
-// addReply adds a reply to its outcome, if there is room.
 func (c *calls) addReply(m *nats.Msg, r *job.Reply) *nats.Msg {
 	if r != nil {
 		reply := r.Within(c.nc.MaxPayload())
-		text, _ := json.Marshal(reply) // cannot fail
+		text, _ := json.Marshal(reply)
 		m.Data, m.Header[headerReply] = reply.Body, []string{string(text)}
 	}
 	return m

@@ -17,7 +17,7 @@ import (
 type questions struct {
 	*calls
 	broker *queue.Broker
-	served sync.Map // handle.Partition by itself without tenure
+	served sync.Map // by handle.Partition without tenure
 }
 
 func (q *questions) serve(p handle.Partition) (stop func()) {
@@ -44,7 +44,7 @@ func (q *questions) valve(ctx context.Context, policy string, partition int,
 	if !mine {
 		return q.broker.AskValve(ctx, policy, partition, question)
 	}
-	answers := make(chan job.Answer, 1) // exactly one arrives
+	answers := make(chan job.Answer, 1)
 	q.send(core.Asked{Part: p.(handle.Partition), Question: question,
 		Reply: func(a job.Answer) { answers <- a }})
 	select {
@@ -60,7 +60,7 @@ func (q *questions) valve(ctx context.Context, policy string, partition int,
 	}
 }
 
-// Report sends an outcome to a new owner until it is received or matters no more.
+// Report sends an outcome to a new owner until it is received or no longer needed.
 func (q *questions) Report(r record.Report) {
 	outcome := encodeOutcome(r.Outcome)
 	q.spawn(func() {
@@ -82,6 +82,6 @@ func (q *questions) matters(r record.Report) bool {
 }
 
 func encodeOutcome(o record.Outcome) job.Question {
-	data, _ := json.Marshal(o) // strings and numbers only: cannot fail
+	data, _ := json.Marshal(o)
 	return job.Question{Op: job.OpOutcome, Outcome: data}
 }

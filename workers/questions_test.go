@@ -86,7 +86,7 @@ func TestAValveInTheSameProcessIsAskedDirectly(t *testing.T) {
 		}
 	}
 	b.until("the start of a job is told", told(owner))
-	for len(overNATS) > 0 { // from before it owned the partition
+	for len(overNATS) > 0 {
 		<-overNATS
 	}
 	if !told(owner)() {

@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// Its new stream counts from 1 again, and the drainers' state for old sequences must not affect new
-// jobs.
+// The new stream counts from 1 again; state of old sequences must not affect new jobs.
 func TestAPolicyThatComesBackAtOnceRunsAllItsJobs(t *testing.T) {
 	t.Parallel()
 	p := policy.Policy{Name: "api",

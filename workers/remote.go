@@ -19,25 +19,24 @@ import (
 )
 
 // remote is the valves' side of work in other processes: it offers work (Offer), and gives jobs to
-// claims (start). Offers belong to the loop; a remote run has a goroutine, and reports as
-// a local one does.
+// claims (start). Offers belong to the loop; a remote run has a goroutine, and reports like a local
+// one.
 type remote struct {
 	*calls
 	pool       *pool
 	catalog    *catalog
 	workerless workerless
 	linger     time.Duration // for interrupted runs when the drainer stops
-	id         string        // part of all reply subjects
+	id         string
 	sub        *nats.Subscription
 
-	// Used by the loop only.
 	tokens uint64
 	offers map[string]*offer       // by reply subject
 	others map[string]pace.Instant // last answer of another process's worker, by policy
 
 	mu       sync.Mutex
 	followed uint64
-	runs     map[string]chan *nats.Msg // by subject
+	runs     map[string]chan *nats.Msg
 }
 
 // offer goes to one worker after another until one claims.
@@ -52,13 +51,12 @@ type offer struct {
 }
 
 const (
-	// mostTries is how many workers are asked for an offer.
+	// mostTries bounds the workers that get an offer.
 	mostTries = 4
-	// remembered is how long after its last reply a remote worker counts as present.
+	// remembered is the time after its last reply for which a remote worker counts as present.
 	remembered = 10 * time.Second
 	// travel is added to the attempt's timeout.
-	travel = 500 * time.Millisecond
-	// mostUnread bounds a worker's pending messages.
+	travel     = 500 * time.Millisecond
 	mostUnread = 8
 )
 
@@ -73,7 +71,7 @@ func (r *remote) listen() (err error) {
 
 func (r *remote) hear(m *nats.Msg) {
 	if m.Reply != "" && !r.catalog.names.IsReply(m.Reply) {
-		return // a reply there would use our permissions
+		return // a reply would use our permissions
 	}
 	_, token, _ := strings.Cut(m.Subject, "."+r.id+".")
 	if strings.HasPrefix(token, "o") {
@@ -123,7 +121,7 @@ func (r *remote) answered(m *nats.Msg, now pace.Instant) {
 	o := r.offers[m.Subject]
 	switch {
 	case o == nil:
-		if status == statusClaim { // too late
+		if status == statusClaim {
 			r.say(m.Reply, statusNo)
 		}
 	case noResponders(m):
@@ -219,7 +217,6 @@ func (r *remote) await(run valve.Run, j Job, answers <-chan *nats.Msg,
 		case m := <-answers:
 			switch {
 			case noResponders(m):
-				// the worker left before the job
 				return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 			case job.HeaderValue(m.Header, headerStatus) == statusProgress:
 				if interrupted == nil {
@@ -246,10 +243,10 @@ func (r *remote) await(run valve.Run, j Job, answers <-chan *nats.Msg,
 			}
 		case <-timer.C:
 			if interrupted != nil {
-				r.say(run.Worker, statusStop) // the valve no longer waits
+				r.say(run.Worker, statusStop)
 			}
 			return overdue
-		case <-interrupted: // this drainer stops: no attempt
+		case <-interrupted:
 			interrupted = nil
 			overdue = record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 			r.say(run.Worker, statusStop)

@@ -140,7 +140,7 @@ func (s *starts) all() (all []time.Duration) {
 	return all
 }
 
-// ids returns the jobs in the order of their first starts; a worker on a busy machine may be late.
+// ids returns the jobs in the order of their first starts.
 func (s *starts) ids() (ids []string) {
 	s.all()
 	s.mu.Lock()

@@ -104,7 +104,6 @@ func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "50/s")
-	// a busy machine may need a second to deliver a message
 	p.Timeout = policy.Duration(2 * time.Second)
 	p.Retry.MaxAttempts = 1
 	b := newBench(t, p)
@@ -117,7 +116,6 @@ func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
 			return
 		}
 		jobs.Add(1)
-		// later than the time limit and the valve's allowance
 		end := time.Now().Add(time.Duration(p.Timeout) + 2*travel)
 		for time.Now().Before(end) {
 			m := nats.NewMsg(job.Reply)
@@ -215,7 +213,6 @@ func TestRemoteHandoverRepeatsNothing(t *testing.T) {
 		stop()
 	}()
 	b.until("the successor starts the others", func() bool { return len(ran.all()) == 20 })
-	// meanwhile the job must not be abandoned
 	wait(t.Context(), time.Duration(p.Timeout)+travel+time.Second)
 	select {
 	case <-stopped:
@@ -235,8 +232,6 @@ func TestRemoteHandoverRepeatsNothing(t *testing.T) {
 	}
 }
 
-// A drainer stops while its remote job does not end in time: the worker gets a stop, and no attempt
-// counts.
 func TestRemoteGraceEndsWithStop(t *testing.T) {
 	for _, ends := range []string{"valve", "lender"} {
 		t.Run(ends, func(t *testing.T) {

@@ -167,7 +167,6 @@ func TestRemoteKeepsRateAndOrder(t *testing.T) {
 	}
 }
 
-// One key's target hangs.
 func TestRemoteOneBucketDoesNotTakeAllWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers = 8
@@ -215,7 +214,7 @@ func TestRemoteAWorkerRefusesABucketAndNotItsPolicy(t *testing.T) {
 		return nil
 	}})
 	b.valve(Options{})
-	t.Cleanup(release) // registered first: the test must be able to stop
+	t.Cleanup(release)
 	b.publish("mail", "hangs", 0, 20)
 	b.until("a job hangs", func() bool { return hanging.Load() == 1 })
 	b.publish("mail", "fine", 0, 20)

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// And a backup of these onto three others with empty directories: each stream has the configured
-// replicas, all jobs run in order, and a failed one is at its second attempt.
+// Each stream has the configured replicas, all jobs run in order, and a failed one is at its second
+// attempt.
 func TestABackupOfOneServerIsRestoredOntoThree(t *testing.T) {
 	const jobs = 100
 	p := leaky("api", "1000/s")

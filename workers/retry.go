@@ -20,7 +20,7 @@ import (
 type calls struct {
 	*loop
 	nc        *nats.Conn
-	patience  time.Duration // of a call
+	patience  time.Duration
 	struggles struggles
 
 	mu    sync.Mutex
@@ -37,7 +37,7 @@ type purpose struct{ policy, what string }
 type line struct {
 	waiting []func() error
 	running int
-	failing bool // by its last call
+	failing bool
 }
 
 const (
@@ -46,7 +46,7 @@ const (
 	retryPause             = 250 * time.Millisecond
 	// triesUntold is the number of failures before a log line.
 	triesUntold = 4
-	// wellFor is how long a permanent task must run for its end not to count as another failure.
+	// wellFor is the least run of a permanent task whose end is not another failure.
 	wellFor = 10 * time.Second
 )
 

@@ -114,7 +114,7 @@ func TestAnAbandonedCallDoesNotCountAsFailing(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	p := purpose{"api", "record attempt"}
 	c.try(ctx, p, triesUntold, func() error { return errors.New("no leader") }, nil)
-	again := <-c.events // after a pause
+	again := <-c.events
 	if c.wait.Wait(); c.struggles.open != 1 {
 		t.Fatalf("%d calls struggle, want 1", c.struggles.open)
 	}

@@ -66,7 +66,7 @@ func TestARollingRestartRunsNoJobTwice(t *testing.T) {
 	body := make([]byte, 512)
 	for i := range jobs {
 		subject := b.broker.Names().Jobs("api", job.Key(keys[i%len(keys)]))
-		if i%1000 == 999 { // not faster than they are stored
+		if i%1000 == 999 {
 			s := queue.Submission{Policy: "api", Key: "a", Body: body}
 			if _, err := producer.Publish(t.Context(), s); err != nil {
 				t.Fatal(err)

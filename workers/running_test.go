@@ -23,7 +23,7 @@ import (
 )
 
 // cutDrainer runs a drainer; cut closes its connection and waits for its end. The lease is long
-// enough for a busy machine, because a lost one counts as a crash too.
+// enough for a busy machine, because losing it counts as a crash, too.
 func (b *bench) cutDrainer(handle Handler) (cut func()) {
 	b.t.Helper()
 	nc := b.connect()
@@ -140,7 +140,7 @@ func TestAttemptsSurviveACrash(t *testing.T) {
 }
 
 // TestAttemptsTimeOut times out a handler that returns its context's error, locally and remotely.
-// The dead letter names the timeout, which is the policy's or the job's own.
+// The dead letter names the timeout, the policy's or the job's own.
 func TestAttemptsTimeOut(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Timeout = policy.Duration(50 * ms)
@@ -185,8 +185,6 @@ func TestAttemptsTimeOut(t *testing.T) {
 	}
 }
 
-// When the grace period ends, handlers are interrupted, and another drainer repeats their jobs: no
-// attempt counts.
 func TestGraceEndsWithoutAnAttempt(t *testing.T) {
 	b := newBench(t, leaky("api", "1000/s"))
 	b.publish("api", "a", 0, 1)
@@ -290,7 +288,6 @@ func TestDeadLettersOfLargeBodies(t *testing.T) {
 	}
 }
 
-// A drainer leaves no goroutines, whether it ended in order or its connection was closed.
 func TestRunLeavesNothingBehind(t *testing.T) {
 	b := newBench(t, leaky("api", "1000/s"))
 	var ran seen

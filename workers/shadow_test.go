@@ -12,7 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/workerstest"
 )
 
-// A shadow limit of ten starts and then one a minute delays no job of a hundred.
 func TestALimitInShadowHoldsNothingBack(t *testing.T) {
 	p := workerstest.Policy("mail", "200/s")
 	p.Limits = policy.Limits{{Name: "slow", Shadow: true, Rule: policy.Rule{

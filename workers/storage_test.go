@@ -19,7 +19,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/core"
 )
 
-// hog fills the store with a foreign stream; release removes it.
 func (b *bench) hog() (release func()) {
 	b.t.Helper()
 	js, err := jetstream.New(b.nc)
@@ -43,8 +42,7 @@ func (b *bench) hog() (release func()) {
 	}
 }
 
-// If the store has no room for a lease, the drainer's log, observer and health report it, and the
-// recovery.
+// Without room for a lease, the drainer's log, observer and health report it, and the recovery.
 func TestALostLeaseIsReported(t *testing.T) {
 	t.Parallel()
 	s, err := embedded.Start(embedded.Options{Dir: t.TempDir(), MaxStore: 16 << 20})
@@ -86,7 +84,6 @@ func TestALostLeaseIsReported(t *testing.T) {
 	}
 }
 
-// No renewal is answered, or this process stood still.
 func TestALeaseIsLostWithoutAnError(t *testing.T) {
 	var log waittest.Log
 	l := newLoop(slog.New(slog.NewTextHandler(&log, nil)), queue.Sinks{})
@@ -104,7 +101,7 @@ func TestALeaseIsLostWithoutAnError(t *testing.T) {
 // and for other jobs.
 func TestThreeNodesKeepRoomForLeases(t *testing.T) {
 	servers, urls := threeNodes(t)
-	const most = 96 << 20 // 32 MiB on each of the three
+	const most = 96 << 20
 	for _, s := range servers {
 		account, err := s.LookupAccount(server.DEFAULT_GLOBAL_ACCOUNT)
 		if err != nil {

@@ -12,8 +12,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
-// Repeated publishes with wildcards as tokens become dead letters, and do not make the owner of
-// partition 0 reopen its backlog.
 func TestWildcardPublishesDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	p := leaky("api", "50/s")

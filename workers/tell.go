@@ -28,7 +28,7 @@ func (t *teller) TellAccepted(j valve.Seen) { t.tellJob(queue.EventAccepted, j) 
 
 func (t *teller) TellCancelled(j valve.Seen) {
 	t.tellJob(queue.EventCancelled, j)
-	if j.Reason != "" { // otherwise the canceller publishes it
+	if j.Reason != "" {
 		t.broker.PublishResult(j.Header, job.Result{Job: job.ID(j.Part.Policy, j.Seq),
 			End: job.EndCancelled, Error: j.Reason})
 	}
@@ -76,7 +76,7 @@ func (t *teller) TellLost() {
 // outages reports targets that go down and recover, with a log line per policy and outagesEvery.
 type outages struct {
 	*loop
-	policies map[string]*outage // with an open breaker, or reported recently
+	policies map[string]*outage
 }
 
 const outagesEvery = 5 * time.Second
@@ -87,9 +87,9 @@ var targetDown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 
 type outage struct {
 	valve.Breakers
-	since  pace.Instant // of the first one
+	since  pace.Instant
 	key    job.Key
-	err    string // of the last one
+	err    string
 	toldAt pace.Instant
 }
 
@@ -135,20 +135,20 @@ func (o *outages) forget(policy string) {
 }
 
 // unreadable reports unreadable records. Damaged ones are set aside and replaced. Newer ones block
-// their partitions, as only the version that wrote them can read them.
+// their partitions, because only the version that wrote them can read them.
 type unreadable struct {
 	in    *loop
-	table *kv.Table // for damaged ones
+	table *kv.Table
 
 	mu      sync.Mutex
 	newer   []string
-	damaged []string // the last ones
+	damaged []string
 }
 
 const (
 	// asidePrefix begins the keys of damaged records, and of no partition's.
 	asidePrefix = "damaged."
-	// asideFor is how long they are kept, mostAside their number.
+	// asideFor and mostAside bound the age and number of damaged records.
 	asideFor    = 14 * 24 * time.Hour
 	mostAside   = 1000
 	damagedTold = 10

@@ -9,8 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 )
 
-// With two drainers on a real server, no drainer keeps partitions of a retired policy, and when the
-// policy returns its jobs run.
+// No drainer keeps partitions of a retired policy, and when the policy returns its jobs run.
 func TestPartitionsOfARetiredPolicyAreLetGoUntilItComesBack(t *testing.T) {
 	p := policy.Policy{Name: "api",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100,

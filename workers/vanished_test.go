@@ -16,8 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// After their tables are deleted, drainers on a real server lose no running or waiting job, run no
-// job twice, and keep the rate.
+// After their tables are deleted, drainers lose no job, run none twice, and keep the rate.
 func TestDrainersOutliveTheirTables(t *testing.T) {
 	t.Parallel()
 	for name, buckets := range map[string][]string{
@@ -40,7 +39,6 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 			drain := func() {
 				drainers++
 				drainer := drainers
-				// longer than a loaded server takes to recreate the tables
 				b.drain(Options{Lease: 15 * time.Second}, map[string]Handler{
 					"api": func(ctx context.Context, job Job) error {
 						by.Store(job.Started, drainer)
@@ -70,7 +68,6 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// recreates them
 			drain()
 			b.until("the tables are there", func() bool {
 				_, owners := b.broker.Tables().Partitions.Created(t.Context())

@@ -57,7 +57,7 @@ func (d *Drainer) watch() {
 		},
 		"policies": func(synced func()) error {
 			return store.New(d.broker, d.log).Watch(d.life, func(set policy.Entries) {
-				// Wait: concurrent changes are merged.
+				// Waiting merges concurrent changes.
 				ask(d.loop, func() bool { d.setPolicies(set, d.now()); return true })
 				synced()
 			})

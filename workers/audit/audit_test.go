@@ -28,7 +28,6 @@ func TestAnAuditorSeesStarts(t *testing.T) {
 	}
 }
 
-// The process that starts too many jobs is independent of the auditor.
 func TestABrokenLimitIsReported(t *testing.T) {
 	kit := workerstest.New(t, workerstest.Policy("stripe", "50/s"))
 	auditor := audit.New(kit.Broker(), audit.Options{})

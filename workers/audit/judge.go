@@ -16,24 +16,23 @@ import (
 const (
 	// mostNamed bounds the starts listed for a window.
 	mostNamed = 20
-	// settling is how long after a change of limits starts are not judged.
+	// settling is the time after a change of limits in which starts are not judged.
 	settling = 5 * time.Second
 	// The worst window is kept for one to two periods.
 	period = time.Hour
-	// apart is the difference of drainers' clocks, by the delay of messages, that is tolerated.
-	apart = 10 * time.Millisecond
-	// mostRunning bounds a bucket's starts that can be settled.
+	// apart is the tolerated difference of drainers' clocks, and of delays.
+	apart       = 10 * time.Millisecond
 	mostRunning = 10_000
 )
 
 // Judge keeps the fullest windows of active buckets. It drops the longest idle ones first.
 type Judge struct {
-	most     int // approximately
+	most     int
 	policies map[string]*audited
 	special  map[string]map[job.Key]policy.Override // by policy
-	shared   map[string]*bucket                     // limits shared by policies, by name
+	shared   map[string]*bucket
 	held     int
-	recent   *list.List // of *bucket, most recent first
+	recent   *list.List
 }
 
 type audited struct {
@@ -55,7 +54,7 @@ type shared struct {
 
 type source struct {
 	number uint64
-	ahead  time.Duration // least delay from a start to its event
+	ahead  time.Duration
 }
 
 type figure struct {
@@ -71,11 +70,11 @@ type bucket struct {
 	specs   []spec
 	laws    []law
 	worst   []twice[Window]
-	broken  []int64 // until when a law is known to be broken
+	broken  []int64 // until when a law is broken
 	breaks  uint64
 	since   time.Time
 	lostAt  time.Time
-	ignore  time.Time // starts before
+	ignore  time.Time
 	source  string
 	running map[uint64]running
 	held    int
@@ -129,7 +128,6 @@ func NewJudge(most int) *Judge {
 		recent: list.New()}
 }
 
-// Follow sets the policies.
 func (j *Judge) Follow(set policy.Entries, now time.Time) {
 	for name, a := range j.policies {
 		if _, found := set[name]; !found {
@@ -172,7 +170,6 @@ func (j *Judge) share(now time.Time) {
 	}
 }
 
-// Override sets the limits of one key.
 func (j *Judge) Override(name string, key job.Key, o policy.Override, now time.Time) {
 	if j.special[name] == nil {
 		j.special[name] = map[job.Key]policy.Override{}
@@ -271,7 +268,7 @@ func (a *audited) lost(e queue.Event, now time.Time) bool {
 	}
 	s := a.sources[e.From]
 	if s == nil {
-		if len(a.sources) > 100 { // of ended processes
+		if len(a.sources) > 100 {
 			clear(a.sources)
 		}
 		s = &source{number: e.N - 1, ahead: time.Duration(1<<63 - 1)}
@@ -297,7 +294,7 @@ func (a *audited) bucket(j *Judge, e queue.Event) *bucket {
 	for last := j.recent.Back(); j.held > j.most && last.Value != b; last = j.recent.Back() {
 		old := last.Value.(*bucket)
 		if old.of.lostAt.Before(old.lastAt()) {
-			old.of.lostAt = old.lastAt() // its starts would still count
+			old.of.lostAt = old.lastAt()
 		}
 		j.forget(old)
 	}
@@ -318,7 +315,6 @@ func (b *bucket) id(number uint64) string {
 	return job.ID(b.names[number>>inStream], number&(1<<inStream-1))
 }
 
-// bucketSize is the memory of a bucket, in starts.
 const bucketSize = 32
 
 func (b *bucket) lastAt() time.Time {
@@ -372,7 +368,7 @@ func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue
 		}
 		b.broken[i] = v.to
 		if b.breaks++; len(broken) > 0 && broken[len(broken)-1].Window.Limit == s.limit {
-			continue // already reported
+			continue
 		}
 		f.broken++
 		breach := Breach{Policy: a.policy.Name, Key: e.Key, Window: w}

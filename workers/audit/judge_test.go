@@ -105,7 +105,7 @@ func TestStartsAfterAChangeAreNotJudgedUntilAllFollowIt(t *testing.T) {
 	slower := s.policy
 	slower.Outflow.Count = 1
 	s.Follow(policy.Entries{"api": {Policy: slower}}, began.Add(time.Second))
-	for i := range 20 { // by a drainer that has not read it yet
+	for i := range 20 {
 		if b := s.start("d", "k", time.Second+time.Duration(i)*100*time.Millisecond); len(b) > 0 {
 			t.Fatalf("too early: %v", b)
 		}

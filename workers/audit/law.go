@@ -28,7 +28,7 @@ type view struct {
 	most     float64
 	length   time.Duration
 	from, to int64
-	starts   []start // last known ones in the window, and the first
+	starts   []start // the window's first start, and its last ones
 }
 
 type spec struct {
@@ -38,7 +38,7 @@ type spec struct {
 	window time.Duration
 	zone   string  // of clock windows
 	most   float64 // units per window, or at once for a rate
-	rate   float64 // per second
+	rate   float64
 	// slots counts a window's last start as one unit: it may take slots in advance.
 	slots bool
 }
@@ -52,10 +52,10 @@ const (
 	byCounter             // a sliding counter
 )
 
-// reorder is how late a start may be reported.
+// reorder is the tolerated delay of a report.
 const reorder = 250 * time.Millisecond
 
-// law2 returns the law of rate for windows of a second or more, and windows for people to read.
+// law2 returns the law of rate for windows of a second or more, and windows to show.
 func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []spec {
 	if outflow.IsZero() {
 		return nil
@@ -103,7 +103,7 @@ func (s spec) law() law {
 	case byWindow:
 		return &windowLaw{spec: s}
 	}
-	// a zone differs each time it is read, and must not be compared
+	// zones are read anew, and cannot be compared
 	rule := policy.Rule{Limit: 1, Window: policy.Duration(s.window), Zone: s.zone}
 	return &clockLaw{spec: s, clock: rule.Fixed()}
 }
@@ -125,16 +125,16 @@ func (s spec) taken(last start) int64 {
 type rateLaw struct {
 	spec
 	origin int64
-	sum    int64     // of dropped starts
-	recent []counted // in order
-	near   int       // those at least a window before the last
-	far    lowest    // of dropped starts
-	low    lowest    // also of near ones
+	sum    int64
+	recent []counted
+	near   int // number at least a window before the last
+	far    lowest
+	low    lowest
 }
 
 type counted struct {
 	start
-	before int64 // of earlier starts
+	before int64
 }
 
 type lowest struct {
@@ -208,7 +208,7 @@ func (l *rateLaw) insert(s start) (p int) {
 func (l *rateLaw) judge(j int) view {
 	last := l.recent[j]
 	low, first := l.low, l.near
-	if j < len(l.recent)-1 { // reported late
+	if j < len(l.recent)-1 {
 		low, first = l.far, 0
 		for first <= j && l.recent[first].at <= last.at-int64(l.window) {
 			l.take(&low, l.recent[first])
@@ -261,7 +261,7 @@ func (l *windowLaw) add(s start) view {
 	l.recent = l.recent[n:]
 	last := len(l.recent) - 1
 	v := l.view(0, last, l.sum)
-	for j := max(p-n, 0); j < last; j++ { // reported late
+	for j := max(p-n, 0); j < last; j++ {
 		i, units := j, int64(0)
 		for ; i >= 0 && l.recent[i].at > l.recent[j].at-int64(l.window); i-- {
 			units += l.recent[i].units
@@ -294,7 +294,7 @@ type clockLaw struct {
 	spec
 	clock        algorithms.FixedWindow
 	begin, end   int64
-	before, here int64 // units in the last window and in this one
+	before, here int64
 	first        int64
 	last         []start
 }

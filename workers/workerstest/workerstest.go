@@ -43,7 +43,7 @@ type Kit struct {
 	drainer  sync.Once
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced with each record
+	changed chan struct{}
 	starts  map[string][]workers.Job
 	ends    map[string][]queue.Event
 }
@@ -109,7 +109,6 @@ func (k *Kit) Connect() *nats.Conn {
 // Broker gives access to queues, policies and dead letters.
 func (k *Kit) Broker() *queue.Broker { return k.broker }
 
-// SetPolicy stores a policy with defaults, even while jobs run.
 func (k *Kit) SetPolicy(p policy.Policy) {
 	k.t.Helper()
 	p = p.WithDefaults()
@@ -208,7 +207,6 @@ func (k *Kit) heard(policy string, e queue.Event) {
 	}
 }
 
-// note wakes waiters; mu is held.
 func (k *Kit) note() {
 	close(k.changed)
 	k.changed = make(chan struct{})
