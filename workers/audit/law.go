@@ -302,7 +302,7 @@ type clockLaw struct {
 func (l *clockLaw) size() int { return len(l.last) }
 
 func (l *clockLaw) add(s start) view {
-	if l.turn(s.at); s.at < l.begin { // reported late
+	if l.turn(s.at); s.at < l.begin {
 		l.before += s.units
 		return view{most: l.most}
 	}

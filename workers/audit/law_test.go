@@ -39,7 +39,7 @@ func TestAllWindowsAreJudgedFromAFewMarks(t *testing.T) {
 			starts = append(starts, start{at, seq, 1 + draw.Int64N(2)*draw.Int64N(4)})
 		}
 		told = slices.Clone(starts)
-		for range draw.IntN(60) { // swap neighbours that are close enough to be late
+		for range draw.IntN(60) {
 			i := draw.IntN(len(told) - 1)
 			if told[i+1].at-told[i].at < int64(reorder)/2 {
 				told[i], told[i+1] = told[i+1], told[i]

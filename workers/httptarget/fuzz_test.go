@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A job's path stays on the target's host and below its base, whichever way the server parses it.
+// A job's path stays on the target's host and below its base, however the server parses it.
 func FuzzResolve(f *testing.F) {
 	for _, seed := range []string{"", "/", "/a//b?c=/..", "/%2e%2E/x", "//host", "///a", `/..\x`,
 		"/..%5cx", "/a/..;/b", "/%00", "/a#b", "/?x", "/:80"} {

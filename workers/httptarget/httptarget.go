@@ -49,7 +49,6 @@ type Options struct {
 // New returns a function for [workers.Options.Target]: the handlers of policies with an HTTP
 // target.
 func New(o Options) func(policy.Entry) (workers.Handler, error) {
-	// Two clients, because a kept connection serves any request to its address.
 	file, others := o.Client, o.Client
 	if o.Client == nil {
 		file = guarded(reach.Rules{Operator: true, Allow: o.Allow}, http.ProxyFromEnvironment)
@@ -124,8 +123,8 @@ type target struct {
 	base    *url.URL
 	policy  *policy.Target
 	secrets []*secret
-	key     *secret // may be nil
-	tokens  *tokens // may be nil
+	key     *secret
+	tokens  *tokens
 }
 
 func (t *target) handle(ctx context.Context, j workers.Job) error {
@@ -163,7 +162,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		return t.down(fmt.Errorf("call target: %w", withoutURL(err)))
 	}
 	defer response.Body.Close()
-	// The status decides: a request is served even if the rest of the response is lost.
+	// The status decides: a request was served even if the rest of the response is lost.
 	most := int64(mostAnswer)
 	from := t.policy.HTTP.CostFromResponse
 	for _, at := range from {
@@ -198,8 +197,8 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	return err
 }
 
-// down returns the error of an unreachable target. Each callback has its own target, so it opens no
-// breaker.
+// down returns the error of an unreachable target. A callback opens no breaker, because each has
+// its own target.
 func (t *target) down(err error) error {
 	if t.policy.Calls() {
 		return errors.New(err.Error())
@@ -248,11 +247,11 @@ func (t *target) request(ctx context.Context, j workers.Job) (*http.Request, err
 	if kind := job.ContentType(header.Get("Content-Type"), j.Body, false); kind != "" {
 		header.Set("Content-Type", kind)
 	}
-	for name, values := range job.Forwarded(j.Header) { // override the fields above
+	for name, values := range job.Forwarded(j.Header) {
 		header[http.CanonicalHeaderKey(name)] = values
 	}
 	to, err := t.resolve(path)
-	if t.policy.Calls() { // the job's header has the URL
+	if t.policy.Calls() {
 		to = job.HeaderValue(j.Header, job.HeaderCallbackTo)
 		_, err = job.ParseCallback(to)
 	}
@@ -323,7 +322,7 @@ func (t *target) resolve(path string) (string, error) {
 	return to.String(), nil
 }
 
-// judge returns an attempt's result: see docs/guide.md, "Targets".
+// judge returns an attempt's result; see docs/guide.md, "Targets".
 func judge(response *http.Response, body []byte, left time.Duration, now time.Time,
 	renews bool) error {
 

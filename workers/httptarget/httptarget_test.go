@@ -166,7 +166,7 @@ func TestRequest(t *testing.T) {
 			"X-Private":         {"stays"},
 		},
 	}
-	for range 20 { // the order of a map must not matter
+	for range 20 {
 		if err := handlerFor(t, base)(within(t), job); err != nil {
 			t.Fatal(err)
 		}
@@ -280,8 +280,7 @@ func TestClosedPortIsAFailedAttempt(t *testing.T) {
 	}
 }
 
-// The target's status counts even if the rest of its response is lost: a retry would be a second
-// request.
+// A retry would be a second request.
 func TestAnswerThatBreaksOffAfterItsStatus(t *testing.T) {
 	for status, want := range map[int]string{200: "done", 404: "permanent", 500: "unavailable"} {
 		base := serve(t, func(w http.ResponseWriter, _ *http.Request) {

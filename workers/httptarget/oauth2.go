@@ -28,9 +28,9 @@ const (
 type tokens struct {
 	client *http.Client
 	secret *secret
-	config clientcredentials.Config // of the job in turn
+	config clientcredentials.Config
 
-	turn chan struct{} // of the job that requests a token
+	turn chan struct{}
 
 	mu      sync.Mutex
 	current token
@@ -38,7 +38,7 @@ type tokens struct {
 
 // token is usable until end, and renewed by one job from renewal on.
 type token struct {
-	value               string // of the header, or empty
+	value               string
 	since, renewal, end time.Time
 }
 
@@ -85,7 +85,7 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	case err == nil:
 		t.current = next
 		return next.value, nil
-	case usable: // and perhaps refused meanwhile
+	case usable:
 		t.current.renewal = time.Now().Add(leastTokenLife)
 		return now.value, nil
 	}
@@ -99,7 +99,6 @@ func (t *tokens) look() (now token, usable, due bool) {
 	return now, now.value != "" && at.Before(now.end), !at.Before(now.renewal)
 }
 
-// refused drops a token that the target refuses.
 func (t *tokens) refused(value string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -252,7 +252,6 @@ func TestClientCertificates(t *testing.T) {
 	install(second, "penstock-3")
 	succeeds("penstock-3 2")
 
-	// policies of the API read no files
 	handle = of(t, New(Options{}), policy.SourceAPI, target)
 	if err := handle(within(t), workers.Job{}); err == nil {
 		t.Error("a policy of the API shows the drainer's certificate")

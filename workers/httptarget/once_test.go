@@ -18,7 +18,7 @@ import (
 )
 
 // fickle answers the first request on each connection once all kept connections have one, and
-// resets the connection on the next. It counts the requests that it has read.
+// resets the connection on the next. It counts the requests read.
 type fickle struct {
 	listener net.Listener
 	kept     int64
@@ -169,7 +169,6 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// They end a job at once, because a retry would not differ.
 func TestInvalidHTTPFields(t *testing.T) {
 	var served atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { served.Add(1) })

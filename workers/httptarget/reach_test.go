@@ -32,7 +32,8 @@ func of(t *testing.T, choose func(policy.Entry) (workers.Handler, error), source
 	return handle
 }
 
-// A policy from the API must not make its drainer access what only the drainer's machine can reach.
+// A policy from the API must not make its drainer access addresses that only the drainer's machine
+// can reach.
 func TestForbiddenTargets(t *testing.T) {
 	var asked atomic.Int64
 	base := serve(t, func(http.ResponseWriter, *http.Request) { asked.Add(1) })

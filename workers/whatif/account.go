@@ -32,7 +32,7 @@ type Report struct {
 	// Buckets is the number of keys; Keys are those with most requests.
 	Buckets int           `json:"buckets"`
 	Keys    []KeyFigures  `json:"keys,omitempty"`
-	Width   time.Duration `json:"-"` // of a bin
+	Width   time.Duration `json:"-"`
 	Bins    []Bin         `json:"-"` // from the first request to the last event
 }
 
@@ -51,7 +51,7 @@ type Figures struct {
 	Stale   int64 `json:"stale"`
 	// Wait is from request to start, of those that started.
 	Wait Waits `json:"wait"`
-	// Depth is the most waiting and running jobs in a bucket.
+	// Depth is the maximum of waiting and running jobs in a bucket.
 	Depth int64 `json:"depth"`
 	// Worst is the most units that a bucket started in any window, which ended at WorstAt.
 	Worst   int64     `json:"worst"`
@@ -85,7 +85,7 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 type Bin struct {
 	Requests, Refused int64
 	Started           int64         // units
-	Depth             int64         // maximum over time of the jobs in all buckets
+	Depth             int64         // maximum number of jobs in all buckets
 	Wait              time.Duration // the longest of started jobs
 }
 
@@ -94,8 +94,8 @@ type account struct {
 	policy  string
 	keys    map[job.Key]*keyAccount
 	reasons map[Reason]int64
-	held    int64 // accepted and not ended
-	first   int64 // Unix ns of the first request
+	held    int64
+	first   int64
 	width   time.Duration
 	bins    []Bin
 }
@@ -106,7 +106,7 @@ type keyAccount struct {
 	held  int64
 	waits []time.Duration
 	last  []slot // starts in the window that ends now
-	in    int64  // their units
+	in    int64
 }
 
 type slot struct{ at, cost int64 }

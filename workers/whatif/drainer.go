@@ -22,7 +22,7 @@ type drainer struct {
 	questions valve.Questions
 	began     int64 // Unix ns when the valve's clock showed origin
 	wakes     pace.Instant
-	turned    pace.Instant // last turn
+	turned    pace.Instant
 	seq       uint64
 	ends      heap.Heap[ending]
 	one       [1]job.Arrived
@@ -43,8 +43,7 @@ const (
 	origin = pace.Instant(time.Hour)
 	// memory bounds jobs in memory as in production.
 	memory = 512 << 20
-	// soon is when a valve gets another turn that it requests at once.
-	soon = pace.Instant(time.Microsecond)
+	soon   = pace.Instant(time.Microsecond)
 )
 
 // body is the body of all jobs, because traces omit bodies.
@@ -60,7 +59,7 @@ func newDrainer(w *world, began int64) *drainer {
 	d.part.Opened(time.Unix(0, began), 0, nil, origin)
 	d.part.GoLive(origin)
 	d.part.Swept(origin)
-	d.part.Changed = true // for the first job's checkpoint
+	d.part.Changed = true
 	d.note()
 	return d
 }
@@ -71,7 +70,6 @@ func (d *drainer) unix(at pace.Instant) (unixNS int64) { return int64(at-origin)
 
 func (d *drainer) clock(now pace.Instant) (time.Time, time.Duration) { return d.date(now), 0 }
 
-// next returns when something next happens without requests.
 func (d *drainer) next() int64 {
 	at := max(d.wakes, d.turned+soon)
 	if len(d.ends) > 0 {
@@ -152,7 +150,7 @@ func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 		d.account.left(d.account.keys[a.Key], d.now)
 		d.part.Confirmed(a.Seq, now)
 	}
-	for i := 0; i < len(out.Fetches); i++ { // loading one may request another
+	for i := 0; i < len(out.Fetches); i++ {
 		if j := d.part.Held(out.Fetches[i]); j != nil {
 			d.valve.Loaded(j, body, false, now)
 		}

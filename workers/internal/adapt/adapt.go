@@ -2,8 +2,8 @@
 // Its state is a value, and it reads no clock.
 //
 // It uses TCP's additive increase and multiplicative decrease (RFC 5681), in the form of CUBIC (RFC
-// 9438). A throttle lowers the rate and leaves a ceiling; the rate rises to it fast at first, and
-// then more slowly. It stays near the ceiling for long, and then exceeds it with growing steps
+// 9438). A throttle lowers the rate and leaves a ceiling, to which the rate rises fast at first,
+// and then more slowly. It stays near the ceiling for long, and then exceeds it with growing steps
 // until the next throttle. Halving alone, as in Reno, uses three quarters of a limit; this uses 95
 // % and more.
 //
@@ -34,7 +34,7 @@ const (
 	// halving, and exceeds the ceiling by a half after as much again.
 	Recovery = 75 * time.Second
 	// atOnce is the time after a pause, or at least three starts, within which a throttle counts as
-	// another one in a row.
+	// consecutive.
 	atOnce  = 5 * time.Second
 	mostRow = 16
 )
@@ -44,7 +44,7 @@ type State struct {
 	ceiling float64       // starts per second near which the target throttles; 0: unknown
 	low     float64       // rate after the last throttle
 	since   time.Duration // by the caller's clock: when the rate began to rise from low
-	row     int           // throttles in a row after the first
+	row     int           // consecutive throttles after the first
 }
 
 // Known reports whether anything is known.
@@ -63,7 +63,7 @@ func (s State) back() time.Duration {
 	return time.Duration(math.Cbrt((1-s.low/s.ceiling)/MostStep) * float64(Recovery))
 }
 
-// Until returns when the rate is most again and the state no longer matters.
+// Until returns when the rate is most again, where the state ends.
 func (s State) Until(most float64) time.Duration {
 	if !s.Known() || s.ceiling >= most && s.low >= most {
 		return s.since
@@ -91,7 +91,6 @@ func (s State) Throttled(began, until time.Duration, least, most float64) (State
 	return State{ceiling: at * (1 - Step/2), low: at * (1 - step), since: until, row: row}, true
 }
 
-// Text encodes the state relative to now: see [Parse].
 func (s State) Text(now time.Duration, most float64) string {
 	return fmt.Sprintf("%.6g %.6g %.6g %d %d", most, s.ceiling, s.low,
 		(now - s.since).Milliseconds(), s.row)

@@ -2,9 +2,9 @@ package deep
 
 import "slices"
 
-// Costs by name are kept separately from a page's records, since most jobs have none.
+// Named costs are separate from a page's records, because most jobs have none.
 
-// mostNames bounds a store's cost names, as publishers may send any.
+// mostNames bounds a store's cost names, because publishers may send any.
 const mostNames = 1 << 10
 
 type cost struct {

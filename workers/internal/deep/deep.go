@@ -1,9 +1,9 @@
 // Package deep stores jobs that wait far from their turn, up to some ten million, in 64 bytes each
 // and eight per named cost, without pointers for the garbage collector to follow.
 //
-// Pages hold jobs in order of sequence, which is their order of arrival, so the pages of a draining
-// queue empty one after the other. Nearly empty ones are merged. Lines are heaps, by sequence or by
-// due time; another heap orders all jobs by when they become due or expire.
+// Pages hold jobs in order of sequence, the order of arrival, so the pages of a draining queue
+// empty one after the other. Nearly empty ones are merged. Lines are heaps, by sequence or by due
+// time; another heap orders all jobs by when they become due or expire.
 package deep
 
 import (
@@ -21,14 +21,13 @@ type Job struct {
 	Mark       int64 // for its line's owner
 	Due        int64 // rounded up to ms; 0: it may start
 	Cost       int64 // 1 to MostCost
-	Size       int32 // of its body
-	Keyed      bool  // it has an Idempotency-Key
+	Size       int32
+	Keyed      bool // it has an Idempotency-Key
 	Generation uint8
 }
 
 const (
-	JobBytes = 64
-	// MostDelay is the longest time from storage until due.
+	JobBytes  = 64
 	MostDelay = math.MaxUint32 * time.Millisecond
 	MostCost  = 1 << 23
 
@@ -54,7 +53,7 @@ type record struct {
 	expires int64
 	mark    int64
 	size    int32
-	rest    uint32 // cost, keyed, generation
+	rest    uint32
 	line    Line
 	due     uint32 // ms after it was stored; 0: it may start
 	places  [heaps]int32
@@ -79,13 +78,13 @@ type line[O any] struct {
 
 // Store holds a partition's jobs.
 type Store[O any] struct {
-	pages  []*page // by number
+	pages  []*page
 	free   []ref   // numbers without a page
 	order  []*page // by sequence
 	lines  []*line[O]
 	unused []Line
 	times  heap
-	names  []string // of costs
+	names  []string
 }
 
 func New[O any]() *Store[O] { return &Store[O]{lines: []*line[O]{{}}} }
@@ -122,8 +121,6 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
-// Add adds a job that Takes and TakesCosts accept to a line, which holds either due jobs or delayed
-// ones.
 func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	p := s.lastPage()
 	for name, units := range costs {

@@ -28,7 +28,7 @@ type model struct {
 	costs map[uint64]map[string]int64
 }
 
-// TestAStoreIsAListOfJobs performs random operations on a store and on a list: pages are filled,
+// TestAStoreIsAListOfJobs performs random operations on a store and on a list; pages are filled,
 // emptied and merged.
 func TestAStoreIsAListOfJobs(t *testing.T) {
 	for seed := range uint64(3) {
@@ -36,7 +36,7 @@ func TestAStoreIsAListOfJobs(t *testing.T) {
 	}
 }
 
-// An addition that copied all jobs would delay a valve with millions of jobs, and all starts.
+// Copying all jobs would delay a valve with millions of jobs, and all starts.
 func TestAnAdditionCopiesLittle(t *testing.T) {
 	s := New[int]()
 	to := s.Open(1)
@@ -49,7 +49,6 @@ func TestAnAdditionCopiesLittle(t *testing.T) {
 			most, before = max(most, now-before), now
 		}
 	}
-	// pages, a piece of each heap, and allocations that are counted late
 	if most > 1<<20 {
 		t.Errorf("%d jobs took %d bytes at once", some, most)
 	}

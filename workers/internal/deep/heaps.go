@@ -2,7 +2,7 @@ package deep
 
 import "time"
 
-// These heaps hold refs, at four bytes per job; package heap would hold interfaces.
+// The heaps hold refs, at four bytes per job; package heap would hold interfaces.
 type kind uint8
 
 const (
@@ -41,13 +41,12 @@ func (s *Store[O]) before(k kind, a, b ref) bool {
 	return m < n || m == n && x.seq < y.seq
 }
 
-// heap is in pieces, as growing a slice copies it: for ten million jobs that would take tens of ms.
+// heap is in pieces, because growing a slice of ten million jobs copies for tens of ms.
 type heap struct {
 	first []ref
 	more  [][]ref
 }
 
-// piece is the number of refs in a piece.
 const piece = 1 << 14
 
 func (h *heap) len() int {

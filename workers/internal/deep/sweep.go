@@ -36,7 +36,7 @@ func (s *Store[O]) Unseen(generation uint8, last uint64) (missing []uint64) {
 	return missing
 }
 
-// Line iterates over a line's jobs, in no order, as long as the line does not change.
+// Line iterates over a line's jobs, unordered, as long as the line does not change.
 func (s *Store[O]) Line(l Line) iter.Seq[Job] {
 	return func(yield func(Job) bool) {
 		jobs := &s.lines[l].jobs

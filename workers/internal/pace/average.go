@@ -7,9 +7,9 @@ import (
 
 // Average is an exponentially weighted average of a bucket's starts per second.
 type Average struct {
-	perSecond float32 // at last
+	perSecond float32
 	last      Instant // 0: never
-	since     Instant // before the first start
+	since     Instant
 }
 
 func Averaged(perSecond float64, at Instant) Average {

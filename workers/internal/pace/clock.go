@@ -20,7 +20,7 @@ const Never = Instant(math.MaxInt64)
 
 func (t Instant) Add(d time.Duration) Instant { return t + Instant(d) }
 
-// Later is Add for an external duration: it does not overflow.
+// Later is Add for external durations; it does not overflow.
 func (t Instant) Later(d time.Duration) Instant { return t.Add(min(d, Forever)) }
 
 func (t Instant) Since(other Instant) time.Duration { return time.Duration(t - other) }
@@ -106,11 +106,10 @@ func New(rate algorithms.Rate, peak float64, burst int64) *Pace {
 // envelope beyond their last start.
 type Clock struct {
 	Due      Instant
-	fraction int64        // of Due, in 1/Count ns
-	Tat      Instant      // as planned
+	fraction int64
+	Tat      Instant
 	started  atomic.Int64 // tat as started
-	// of the current plan; nil: unpaced
-	pace atomic.Pointer[Pace]
+	pace     atomic.Pointer[Pace]
 }
 
 // TAT returns the later of the planned and the started one.

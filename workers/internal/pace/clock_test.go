@@ -24,8 +24,8 @@ type slot struct {
 	cost int64
 }
 
-// driven runs one bucket's clock: jobs arrive in batches, have costs, are decided late, and travel
-// to their workers, often several at a time. It returns the starts.
+// driven runs one bucket's clock and returns the starts: jobs arrive in batches, have costs, are
+// decided late, and travel to their workers, often several at a time.
 func driven(rng *rand.Rand, p *Pace, jobs int, mostLate time.Duration, costs bool) (starts []slot) {
 	var c Clock
 	var flights []flight
@@ -164,7 +164,7 @@ func FuzzClockKeepsLaw2(f *testing.F) {
 	})
 }
 
-// On average a bucket keeps its rate despite delays, as far as its peak can make up for them.
+// A bucket keeps its rate on average despite delays, as far as its peak can make up for them.
 func TestClockLongRunRate(t *testing.T) {
 	type lateness func(rng *rand.Rand, now Instant) time.Duration
 	upTo := func(most time.Duration) lateness {
@@ -196,7 +196,6 @@ func TestClockLongRunRate(t *testing.T) {
 				var k Clock
 				now := began
 				p.Wake(&k, now)
-				// for a minute at least, and at most 50 years
 				n := min(max(20_000, int(time.Minute/p.Interval)), int(Forever/2/p.Interval))
 				for range n {
 					if at := p.Next(&k); at > now {
@@ -236,8 +235,8 @@ func TestAPeakEqualToTheRateMakesNothingUp(t *testing.T) {
 	}
 }
 
-// A start counts when it begins. Ten starts that were decided an interval apart and begin together
-// are one clump, of which the tolerance passes some, and the rest are returned.
+// A start counts when it begins. Of ten starts that were decided an interval apart and begin
+// together, the tolerance passes some, and the rest are returned.
 func TestStartsTakeTheirSlotsWhenTheyBegin(t *testing.T) {
 	p := New(algorithms.Rate{Count: 200, Per: time.Second}, policy.DefaultPeak, 1)
 	var c Clock
@@ -255,7 +254,7 @@ func TestStartsTakeTheirSlotsWhenTheyBegin(t *testing.T) {
 			p.Spare(&c, 1)
 		}
 	}
-	if passed != 3 { // the first, and two within 10 ms at intervals of 5 ms
+	if passed != 3 {
 		t.Errorf("%d of 10 began together, want 3", passed)
 	}
 	if next := p.Next(&c).Since(now); next < 4*time.Millisecond || next > 5*time.Millisecond {

@@ -14,8 +14,8 @@ type Ahead struct {
 // mostWindows bounds the calendar windows that are looked up.
 const mostWindows = 64
 
-// After returns how long the limits delay a job, once debts are paid and the jobs ahead, equal in
-// cost, have started as early as they may.
+// After returns the delay of a job by the limits, once debts are paid and the jobs ahead, equal in
+// cost, have started as early as possible.
 func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration) {
 	if s == nil {
 		s = l.none
@@ -41,7 +41,7 @@ func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64
 	}
 	u := upcoming{need: st.owed + units + own, each: each, whole: most / each * each,
 		quiet: l.quiet(s, now)}
-	var every time.Duration // time until u.whole units are free
+	var every time.Duration
 	switch r := of.rule.(type) {
 	case *fixed:
 		return r.after(st, at, u)
@@ -49,11 +49,11 @@ func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64
 		return r.after(st, at, u)
 	case log:
 		every = r.of.Window + l.guard
-	default: // a rate, which leaves no remainder
+	default:
 		u.whole = most
 		every = time.Duration(min(float64(of.interval)*float64(most), math.MaxInt64/4))
 		if each == most {
-			every += l.guard // it has to be full each time
+			every += l.guard // full each time
 		}
 	}
 	cycles := max(0, u.need-1) / u.whole
@@ -62,8 +62,8 @@ func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64
 
 // upcoming is the demand up to and including a job.
 type upcoming struct {
-	need  int64         // units, including the job's
-	each  int64         // of one job
+	need  int64 // units, including the job's
+	each  int64
 	whole int64         // most that such jobs use of a window
 	quiet time.Duration // end of a window, without starts
 }

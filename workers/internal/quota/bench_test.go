@@ -8,8 +8,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// BenchmarkClockSetBack asks a limit that is used up, after its clock was set back by 30 days: for
-// how long it holds the next job, and what each question costs the valve's loop.
+// BenchmarkClockSetBack measures a used-up limit whose clock was set back by 30 days: how long it
+// holds the next job, and the cost of each question.
 func BenchmarkClockSetBack(b *testing.B) {
 	for _, algorithm := range []policy.Algorithm{policy.FixedWindow, policy.SlidingCounter} {
 		b.Run(string(algorithm), func(b *testing.B) {

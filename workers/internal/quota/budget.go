@@ -14,7 +14,7 @@ type Noted struct{ Begun, Stored uint32 }
 // Units are units by cost name; "" is the job's own.
 type Units map[string]int64
 
-// untold counts units since the last checkpoint began, and earlier ones that no stored one has.
+// untold counts units since the last checkpoint began, and earlier ones in no stored one.
 type untold struct {
 	since, before int64
 	begun         uint32
@@ -58,7 +58,7 @@ func (l *Limits) Spent(s *Set, told Units, n Noted) bool {
 	return false
 }
 
-// Budgets returns the units of each cost that no stored checkpoint need have; 0: unlimited.
+// Budgets returns the units of each cost that may be in no stored checkpoint; 0: unlimited.
 func (l *Limits) Budgets() Units {
 	if l == nil {
 		return nil

@@ -34,9 +34,9 @@ type Limits struct {
 	all   []limit
 	guard time.Duration
 	names string
-	none  *Set  // unused; read-only
+	none  *Set
 	most  uint8 // doublings of the lag
-	// largest error of JetStream's clock for which clock windows leave time
+	// largest error of JetStream's clock with time left in clock windows
 	mostOff time.Duration
 
 	budgets Units
@@ -45,7 +45,7 @@ type Limits struct {
 
 type limit struct {
 	rule
-	windows    // if aligned
+	windows
 	aligned    bool
 	name, cost string
 	// of a unit at full use
@@ -104,8 +104,8 @@ func (l *Limits) off(now Now) time.Duration { return min(now.Off, l.mostOff) }
 
 type Now struct {
 	Own  time.Duration // the process's clock, which never steps
-	Wall time.Time     // JetStream's clock, to which windows are aligned …
-	Off  time.Duration // … and its largest error
+	Wall time.Time     // JetStream's clock, to which windows are aligned
+	Off  time.Duration // largest error of Wall
 }
 
 // Cost is a job's cost, and named ones that replace it for some limits.
@@ -168,7 +168,6 @@ func (l *Limits) Lag(s *Set) time.Duration {
 
 func (l *Limits) late(s *Set) time.Duration { return l.Lag(s) - l.guard/2 }
 
-// own converts an instant of the process's clock.
 func own(at time.Duration) time.Time { return time.Unix(1<<31, 0).Add(at) }
 
 type times struct{ own, wall time.Time }
@@ -197,7 +196,7 @@ func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 }
 
 // Ask returns how long the next start must wait, for which limit, and until when it is allowed if
-// no other start is charged. After a wait for one limit, the others are evaluated at its end.
+// no other start is charged. After a wait for one limit, it evaluates the others at its end.
 func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, until time.Duration) {
 	if s == nil {
 		s = l.none
@@ -244,7 +243,7 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64))
 func (l *Limits) pay(s *Set, asked times) {
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
-		if of.aligned { // other clocks never step
+		if of.aligned {
 			of.clamp(st, asked.of(of))
 		}
 		if st.owed > 0 {
@@ -345,7 +344,7 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 		s = l.newSet()
 	}
 	asked := l.asked(to)
-	asked.wall = asked.wall.Add(2 * l.off(to)) // at the latest
+	asked.wall = asked.wall.Add(2 * l.off(to))
 	charges := l.charges(s, asked)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]

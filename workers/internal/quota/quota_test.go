@@ -150,9 +150,9 @@ func unitsOf(p policy.Policy, c quota.Cost) map[string]int64 {
 	return units
 }
 
-// A bucket with a backlog and pauses, under limits of all kinds. Starts arrive up to a guard after
-// the decision, some are undone, some use less than estimated, and owners hand over and crash at
-// any moment.
+// A bucket with a backlog and pauses has limits of all kinds. Starts arrive up to a guard after the
+// decision, some are undone, some use less than estimated, and owners hand over and crash at any
+// moment.
 func TestNoLimitIsEverBroken(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -162,7 +162,7 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 		var set *quota.Set
 		type underWay struct {
 			charge *quota.Charge
-			of     int // −1: it will not happen
+			of     int // −1: canceled
 			cost   quota.Cost
 		}
 		var running []underWay
@@ -220,7 +220,7 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 			switch rng.IntN(40) {
 			case 0:
 				noted, notedAt, since = l.Encode(set, clock.at(now)), now, quota.Units{}
-			case 1: // a handover; by the new owner's clock it is another time
+			case 1: // a handover to an owner with another clock
 				text := l.Encode(set, clock.at(now))
 				clock = drawReading(rng)
 				set, running = l.Decode(text, l.Names(), clock.at(now)), nil
@@ -233,7 +233,7 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 					}
 				}
 				fence := now + rand64(rng, 2*time.Second)
-				slack := time.Duration(0) // by which it seems to have been recorded later
+				slack := time.Duration(0)
 				if rng.IntN(2) == 0 {
 					slack = rand64(rng, fence-notedAt)
 				}
@@ -409,7 +409,6 @@ func TestTheRemainderMayStart(t *testing.T) {
 		}
 		before := left(nil, at)
 		s, charge := l.Take(nil, at, quota.Cost{Job: 3})
-		// behind the guard
 		at := quota.Now{Own: at.Own + time.Second, Wall: at.Wall.Add(time.Second)}
 		n := left(s, at)
 		if before != 10 || n != 7 {

@@ -14,7 +14,7 @@ type state struct {
 	charged int64 // total units
 	owed    int64 // used units that are not charged yet
 	out     int64 // units of starts that may be refunded
-	loose   int64 // the predecessor's out
+	loose   int64
 	untold  untold
 }
 
@@ -119,7 +119,7 @@ func meterOf(capacity int64, refill algorithms.Rate) meter {
 		func(s *state, to bucket) { s.a, s.b = to.FullAt, to.Frac }}, of}
 }
 
-// refund gives back no more than if the units had never been charged: the bucket might have
+// refund gives back no more than if the units had never been charged, because the bucket might have
 // overflowed. All later charges count as charged last.
 func (m meter) refund(s *state, _, _, last time.Time, n, since int64) {
 	if since > m.of.Capacity {
@@ -194,7 +194,7 @@ func (l log) record(s *state, t, at time.Time, n int64) {
 	oldest := t.Add(-l.of.Window).UnixMicro()
 	old, _ := slices.BinarySearch(s.times, oldest+1)
 	if s.times = s.times[old:]; len(s.times) == 0 {
-		s.times = nil // release the memory
+		s.times = nil
 	}
 	for range n {
 		s.times = append(s.times, at.UnixMicro())
@@ -219,7 +219,7 @@ func (l log) crashed(s *state, c crashed) {
 	l.record(s, c.to, c.at, n)
 }
 
-// fixed caches the last window, because calendars take long to look up.
+// fixed caches the last window, because calendar look-ups are slow.
 type fixed struct {
 	adapted[algorithms.FixedWindowState]
 	of   algorithms.FixedWindow
@@ -331,7 +331,7 @@ func (c counter) crashed(s *state, by crashed) {
 	least.b, least.c = least.b-min(by.loose, least.b), least.c-min(by.loose, least.c)
 	c.takeUpTo(&least, by.to, by.at, min(by.most, c.limit)+min(by.loose, c.limit))
 	*s = state{a: least.a, b: s.b, c: least.c, charged: s.charged, owed: s.owed}
-	if least.a > was.a { // the former current window is over
+	if least.a > was.a {
 		s.b = 0
 		if least.a == was.a+c.length().Microseconds() {
 			s.b = was.c

@@ -6,7 +6,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Candidates are shadow limits. Each is simulated by itself: starts join a virtual queue, which it
+// Candidates are shadow limits, each simulated separately: starts join a virtual queue, which it
 // drains.
 type Candidates struct{ each []*Limits }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-// Starts come twice as fast as a candidate lets them go, and then stop.
+// Starts come twice as fast as a candidate allows, and then stop.
 func TestAShadowLimitReportsItsDelay(t *testing.T) {
 	p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 9},
 		Limits: policy.Limits{

@@ -23,7 +23,6 @@ func Bytes(payload int64) int { return int(min(MostBytes, payload/8*7)) }
 // bytes each.
 type packed []uint64
 
-// MarshalText implements [encoding.TextMarshaler].
 func (p packed) MarshalText() ([]byte, error) {
 	p = slices.Sorted(slices.Values(p))
 	var data []byte
@@ -35,7 +34,6 @@ func (p packed) MarshalText() ([]byte, error) {
 	return base64.RawStdEncoding.AppendEncode(nil, data), nil
 }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
 func (p *packed) UnmarshalText(text []byte) error {
 	data, err := base64.RawStdEncoding.AppendDecode(nil, text)
 	if err != nil {
@@ -67,7 +65,6 @@ func (p packed) within(bytes int) (packed, int) {
 	return p, base64.RawStdEncoding.EncodedLen(size)
 }
 
-// runs are running jobs, packed by holder.
 type runs []Run
 
 func (r runs) byHolder() map[string]packed {
@@ -78,10 +75,8 @@ func (r runs) byHolder() map[string]packed {
 	return groups
 }
 
-// MarshalJSON returns an object with a packed list for each holder.
 func (r runs) MarshalJSON() ([]byte, error) { return json.Marshal(r.byHolder()) }
 
-// UnmarshalJSON reverses MarshalJSON.
 func (r *runs) UnmarshalJSON(data []byte) error {
 	var groups map[string]packed
 	err := json.Unmarshal(data, &groups)
@@ -95,7 +90,7 @@ func (r *runs) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Fit reduces a handover to most bytes, estimated. Jobs have precedence: an omitted job may run
+// Fit reduces a handover to an estimate of most bytes. Jobs have precedence: an omitted job may run
 // twice, while a bucket with an omitted clock only waits an interval, or as any omitted one does.
 func (h *Handover) Fit(most int) {
 	size, n, running := len(h.Edits)*editBytes, 0, h.Running.byHolder()
@@ -108,7 +103,7 @@ func (h *Handover) Fit(most int) {
 			h.Running = append(h.Running, Run{seq, holder})
 		}
 	}
-	done := h.Done[:min(len(h.Done), max(0, most-size)/seqBytes)] // the first have precedence
+	done := h.Done[:min(len(h.Done), max(0, most-size)/seqBytes)]
 	h.Done, n = packed(slices.Sorted(slices.Values(done))).within(most - size)
 	size += n
 	for i, c := range h.Clocks {

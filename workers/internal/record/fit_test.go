@@ -37,5 +37,5 @@ func TestPackedSequencesRoundTrip(t *testing.T) {
 	}
 }
 
-// A server may accept small messages only. The handover still lists all running jobs, and the
-// clocks that fit.
+// With a server's small messages, the handover still lists all running jobs, and the clocks that
+// fit.

@@ -23,9 +23,9 @@ type Outcome struct {
 	Progress string `json:"progress,omitempty"`
 	// Unavailable marks a failure because the target is down.
 	Unavailable bool `json:"unavailable,omitempty"`
-	// RetryAfter is how long the bucket pauses. For throttled: 0 if the target named no time.
+	// RetryAfter is the bucket's pause. For throttled: 0 if the target named no time.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
-	// Again, of uncounted, is how long the job waits.
+	// Again, of uncounted, is the job's wait.
 	Again time.Duration `json:"again,omitempty"`
 	// Used is the actual cost, by name.
 	Used map[string]int64 `json:"used,omitempty"`
@@ -44,9 +44,9 @@ const (
 	OutcomeFailed    OutcomeKind = "failed"
 	OutcomeThrottled OutcomeKind = "throttled"
 	OutcomePermanent OutcomeKind = "permanent"
-	OutcomeReturned  OutcomeKind = "returned" // the final check failed
-	// OutcomeUncounted is for a started job: no attempt counts.
+	OutcomeReturned  OutcomeKind = "returned"
+	// OutcomeUncounted: a started job counts no attempt.
 	OutcomeUncounted OutcomeKind = "uncounted"
-	// OutcomeProgress is no outcome yet: a handed-over job continues.
+	// OutcomeProgress: a handed-over job continues.
 	OutcomeProgress OutcomeKind = "progress"
 )

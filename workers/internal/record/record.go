@@ -18,7 +18,7 @@ const Version = 1
 var ErrVersion = errors.New("written by a newer version of penstock")
 
 // Lease is a drainer's proof of life, overwritten with a tombstone when it expires. New fields must
-// be safe to ignore; otherwise Version is increased.
+// be safe to ignore; otherwise increase Version.
 type Lease struct {
 	V         int      `json:"v"`
 	Nonce     uint64   `json:"nonce"` // to recognize a renewal whose answer was lost
@@ -29,14 +29,12 @@ type Lease struct {
 	Leaving   bool     `json:"leaving,omitempty"` // it takes no more partitions
 	Tombstone bool     `json:"tombstone,omitempty"`
 
-	// Informational only.
-
 	Version string          `json:"version,omitempty"`
-	Started time.Time       `json:"started,omitzero"`  // by its own clock
+	Started time.Time       `json:"started,omitzero"`
 	Workers map[string]Crew `json:"workers,omitempty"` // by policy; not of idle ones for a target
 }
 
-// Every means all policies: a lease's size must not depend on their number.
+// Every means all policies, because a lease's size must not depend on their number.
 const Every = "*"
 
 // Runs reports whether the drainer may own a policy's valve.
@@ -77,13 +75,13 @@ type Checkpoint struct {
 type Handover struct {
 	// when it was collected, by the estimate of JetStream's clock: Unix µs
 	At     int64   `json:"at,omitempty"`
-	Rate   string  `json:"rate,omitempty"`   // of the clocks
+	Rate   string  `json:"rate,omitempty"`
 	Burst  int64   `json:"burst,omitempty"`  // of the clocks; 0: not recorded
 	Clocks []Clock `json:"clocks,omitempty"` // of buckets that differ from new ones
 	// total outflow of the clock without a key
 	Total   string `json:"total,omitempty"`
 	Partial bool   `json:"partial,omitempty"` // with too many clocks to list
-	// µs after which unlisted buckets may start
+	// µs until unlisted buckets may start
 	Rest int64 `json:"rest,omitempty"`
 	// Limits names the start limits of the clocks' usage. For a successor after a crash, starts
 	// within Gap µs may be missing, within ByCost's bounds; "" is the jobs' own cost.
@@ -95,7 +93,7 @@ type Handover struct {
 	AllLimits string `json:"all_limits,omitempty"`
 	// Sizes are the most units of all these limits, by name.
 	Sizes map[string]int64 `json:"sizes,omitempty"`
-	// µs since a crash after which unlisted buckets may have started jobs
+	// µs since a crash; unlisted buckets may have started jobs after it
 	Crashed int64 `json:"crashed,omitempty"`
 	// without an outcome
 	Running runs `json:"running,omitempty"`
@@ -123,14 +121,14 @@ type Bounds struct {
 	AllBudget int64 `json:"all_budget,omitempty"`
 }
 
-// Clock is a bucket's clock. Names are short: a record may hold a hundred thousand.
+// Clock is a bucket's clock. Names are short, because a record may hold a hundred thousand.
 type Clock struct {
 	Key job.Key `json:"k"`
 	// µs until the next start, negative for burst credit
 	Due       int64 `json:"d,omitempty"`
 	Tat       int64 `json:"t,omitempty"` // µs until the envelope's theoretical arrival time
 	Cool      int64 `json:"c,omitempty"` // µs
-	Throttles int   `json:"n,omitempty"` // in a row
+	Throttles int   `json:"n,omitempty"`
 	// failures in a row of an open breaker; 0: closed
 	Down   int     `json:"f,omitempty"`
 	Probe  int64   `json:"p,omitempty"` // µs until the next
@@ -150,7 +148,7 @@ type Run struct {
 	Holder string
 }
 
-// Edit is an operator's change of a stored job: see [job.Edit].
+// Edit is an operator's change of a stored job; see [job.Edit].
 type Edit struct {
 	Seq      uint64     `json:"s"`
 	Job      int64      `json:"j"` // as in Attempt
@@ -185,7 +183,7 @@ var current = fmt.Appendf(nil, `{"v":%d,`, Version)
 func Encode(record any) []byte {
 	data, err := json.Marshal(record)
 	if err != nil {
-		panic(fmt.Sprintf("workers: encode %T: %v", record, err)) // strings and numbers only
+		panic(fmt.Sprintf("workers: encode %T: %v", record, err))
 	}
 	return data
 }

@@ -9,8 +9,7 @@ import (
 )
 
 // /proc/uptime counts the time since boot including sleep. Where namespaces are permitted, the test
-// also runs in a time namespace of a machine that has slept for an hour, which most test machines
-// have not.
+// also runs in a time namespace of a machine that has slept for an hour.
 func TestTheTimeAsleepIsCounted(t *testing.T) {
 	text, err := os.ReadFile("/proc/uptime")
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 // A wall clock that has also moved against the time since boot was set, or the host stopped this
 // virtual machine. The age of a lease is then unknown: see the core's Jumped.
 type Timepiece struct {
-	began  time.Time     // of instants
-	booted time.Duration // at began
+	began  time.Time
+	booted time.Duration
 	// ns of the wall clock before the monotonic one, as last measured
 	ahead  atomic.Int64
 	asleep atomic.Int64 // ns that the monotonic clock does not count
 	jumps  atomic.Uint64
-	mu     sync.Mutex // of look
+	mu     sync.Mutex
 }
 
 const (
@@ -72,7 +72,6 @@ func (c *Timepiece) look() pace.Instant {
 	return pace.Instant(mono) + pace.Instant(c.asleep.Load())
 }
 
-// measure reads all clocks without an interruption.
 func (c *Timepiece) measure() (boot, mono, ahead time.Duration) {
 	for {
 		before := time.Now()

@@ -45,7 +45,6 @@ func TestAStepOfTheWallClockIsAJumpAndPassesNoTime(t *testing.T) {
 	}
 }
 
-// A machine that wakes up synchronizes its clock.
 func TestASleepAndAStepAtOnceAreBothSeen(t *testing.T) {
 	c := New()
 	before := c.Now()

@@ -9,14 +9,13 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// Most is the bound of law 2 for a window, peak·(T + 2 ms) + burst. The peak is in starts per
-// second.
+// Most is law 2's bound for a window, peak·(T + 2 ms) + burst, with the peak in starts per second.
 func Most(window time.Duration, peak float64, burst int64) float64 {
 	return peak*(window+2*time.Millisecond).Seconds() + float64(burst) + 1e-9
 }
 
 // Exceeds describes a window of T ≥ 1 s in which starts of one slot each break law 2, at a rate
-// with the default peak. It returns "" if there is none.
+// with the default peak, or returns "".
 func Exceeds(starts []time.Duration, rate float64, burst int64) string {
 	peak := rate * policy.DefaultPeak
 	for i, from := range starts {
