@@ -81,7 +81,7 @@ func begin(date time.Time, zone *time.Location) time.Time {
 		_, offset := in.Zone()
 		_, until := in.ZoneBounds()
 		if !until.IsZero() && !until.After(from) {
-			// as package time says on 31 December of leap years that the zone's file does not list
+			// package time's answer on 31 December of leap years that the zone's file does not list
 			until = from.Add(time.Hour)
 		}
 		at := date.Add(-time.Duration(offset) * time.Second)

@@ -85,8 +85,8 @@ func TestCalendarWindowsBeginByTheClocksOfTheirZone(t *testing.T) {
 	}
 }
 
-// Each instant lies in one window of its zone, and windows are contiguous. Their length is between
-// three quarters and five quarters of the nominal one.
+// Each instant lies in one window of its zone, and windows are contiguous, with three to five
+// quarters of the nominal length.
 func TestWindowsOfACalendarCoverAllTime(t *testing.T) {
 	names, err := os.ReadFile("../internal/zones/names.txt")
 	if err != nil {

@@ -18,7 +18,7 @@ type Decision struct {
 	RetryAfter time.Duration
 	// ResetAfter is the wait until the key is back in its initial state.
 	ResetAfter time.Duration
-	// Delay is how long the caller must wait before it proceeds: the time until departure from a
-	// leaking bucket, 0 for every other rule.
+	// Delay is the caller's wait before it proceeds: the time until departure from a leaking
+	// bucket, 0 for every other rule.
 	Delay time.Duration
 }

@@ -47,7 +47,7 @@ func windowStart(t, w int64) int64 { return t - int64(uint64(t+monday)%uint64(w)
 // loadStart aligns a state's start to windows of w, at most one window ahead of t's, current.
 func loadStart(start, current, t, w int64) int64 {
 	if start == current {
-		return current // the common case, without a slow division
+		return current
 	}
 	return windowStart(max(0, min(start, t+w)), w)
 }
@@ -66,7 +66,6 @@ func (f FixedWindow) load(s FixedWindowState, t int64) (_ FixedWindowState, end 
 	return s, end
 }
 
-// describe writes in place; see meter.
 func (f FixedWindow) describe(d *Decision, s FixedWindowState, end, t int64) {
 	d.Limit = f.Limit
 	d.Remaining = max(0, f.Limit-s.Used)

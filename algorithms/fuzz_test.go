@@ -107,9 +107,9 @@ func playLeakingBucket(t *testing.T, data []byte) {
 	}
 	checkBound(t, history, admitted)
 	if !steady {
-		return // departures then depend on the callers' clocks
+		return
 	}
-	var leaving []passed // refused requests never leave
+	var leaving []passed
 	for _, d := range departures {
 		if d.units > 0 {
 			leaving = append(leaving, d)
@@ -127,7 +127,7 @@ func playLeakingBucket(t *testing.T, data []byte) {
 		units := int64(1)
 		for j := i + 1; j < len(leaving); j++ {
 			units += leaving[j].units
-			forward := leaving[j].forward - leaving[i].forward + 1 // each departure is rounded up
+			forward := leaving[j].forward - leaving[i].forward + 1
 			most := max(rule.Burst, 1) +
 				scaled(forward, rule.Outflow.Count, rule.Outflow.Per.Microseconds())
 			if units > most {
@@ -241,7 +241,6 @@ func playSlidingLog(t *testing.T, data []byte) {
 		play(t, rule, s, in, true, nil)
 		return
 	}
-	// The naive log keeps every time.
 	naive := &naiveLog{rule: rule}
 	history := play(t, rule, algorithms.SlidingLogState{}, in, false,
 		func(now time.Time, n int64, upTo bool, d algorithms.Decision) {
@@ -253,7 +252,6 @@ func playSlidingLog(t *testing.T, data []byte) {
 				}
 			} else {
 				for range min(n, 2*rule.Limit) {
-					// further units would only be refused, and recorded among the others
 					var allowed bool
 					if allowed, remaining = naive.ask(now, 1); allowed {
 						want++

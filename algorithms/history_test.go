@@ -23,7 +23,7 @@ func (s *script) byte() byte {
 	return b
 }
 
-// number returns 0 to limit. Its first byte gives the size, so small numbers are likely.
+// number returns 0 to limit. Its first byte gives the size, which makes small numbers likely.
 func (s *script) number(limit int64) int64 {
 	var b [8]byte
 	size := int(s.byte() % 9)

@@ -6,9 +6,9 @@ import (
 )
 
 // LeakingBucket admits units into a bucket that they leave one by one at a constant rate.
-// [Decision.Delay] is the time until departure: how long the caller must wait before it proceeds. A
-// request of several units proceeds when its last unit leaves. A request that does not fit is
-// refused, with the wait until it would.
+// [Decision.Delay] is the time until departure, for which the caller must wait. A request of
+// several units proceeds when its last unit leaves. A request that does not fit is refused, with
+// the wait until it would.
 //
 //	level(now) = max(0, level(then) − Outflow·(now − then))
 //	passes ⇔ level + n ≤ Capacity          Delay = max(0, level + n − Burst) / Outflow
@@ -26,7 +26,7 @@ type LeakingBucket struct {
 	// Capacity is the most units that the bucket holds, including the departing one: 1 to
 	// [MaxLimit], and at most the outflow of 100 years.
 	Capacity int64
-	// Outflow is the rate at which units leave; see [Rate.Validate] for its range.
+	// Outflow is the rate of departures; see [Rate.Validate] for its range.
 	Outflow Rate
 	// Burst is the number of units that may leave an empty bucket together: 1 to Capacity; 0 means
 	// 1.

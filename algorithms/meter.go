@@ -64,7 +64,7 @@ func (m meter) units(d exact) int64 {
 
 // load clamps a state to the range possible at t, and returns it with the end of that range.
 func (m meter) load(paidAt exact, t int64) (at, latest exact) {
-	if paidAt.frac < 0 || paidAt.frac >= m.rate.Count { // a state of another rate
+	if paidAt.frac < 0 || paidAt.frac >= m.rate.Count {
 		paidAt = exact{min(paidAt.us, math.MaxInt64-1) + 1, 0}
 	}
 	latest = m.add(exact{t, 0}, m.span(m.most))
@@ -80,7 +80,6 @@ func (m meter) load(paidAt exact, t int64) (at, latest exact) {
 // The following methods write decisions in place: returning one from call to call takes longer than
 // the arithmetic.
 
-// describe sets the fields that describe a debt that is paid off at the given instant.
 func (m meter) describe(d *Decision, at, latest exact, t int64) {
 	d.Limit = m.most
 	d.Remaining = m.units(m.sub(latest, at))
@@ -131,7 +130,7 @@ func (m meter) refund(paidAt exact, t, n int64) exact {
 	at, _ := m.load(paidAt, t)
 	at = m.sub(at, m.span(min(n, m.most)))
 	if at.us < t {
-		return exact{} // as new, even if the clock steps back
+		return exact{}
 	}
 	return at
 }

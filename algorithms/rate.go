@@ -36,7 +36,7 @@ func ParseRate(s string) (Rate, error) {
 		return Rate{}, fmt.Errorf("%q: %q is not a whole number", s, count)
 	}
 	length := per
-	if per != "" && per[0] >= 'a' && per[0] <= 'z' { // a unit alone
+	if per != "" && per[0] >= 'a' && per[0] <= 'z' {
 		length = "1" + per
 	}
 	d, err := ParseDuration(length)
@@ -90,7 +90,7 @@ func (r Rate) String() string {
 	per := FormatDuration(r.Per)
 	switch r.Per {
 	case time.Millisecond, time.Second, time.Minute, time.Hour, day, week:
-		per = per[1:] // the unit alone
+		per = per[1:]
 	}
 	return strconv.FormatInt(r.Count, 10) + "/" + per
 }

@@ -191,7 +191,7 @@ func TestInstantsOutOfTheOrdinary(t *testing.T) {
 }
 
 // TestRatesAreExact takes units as early as the rule allows and compares each instant with the
-// exact one: the error is at most one microsecond of rounding.
+// exact one, from which it may differ by one microsecond of rounding.
 func TestRatesAreExact(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for _, rate := range []algorithms.Rate{

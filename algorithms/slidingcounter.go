@@ -91,7 +91,6 @@ func (c SlidingCounter) resetAfter(s SlidingCounterState, t int64) time.Duration
 	return 0
 }
 
-// describe writes in place; see meter.
 func (c SlidingCounter) describe(d *Decision, s SlidingCounterState, t, free int64) {
 	d.Limit = c.Limit
 	d.Remaining = free

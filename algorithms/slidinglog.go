@@ -83,7 +83,7 @@ func (l SlidingLog) record(times []int64, t, n int64) []int64 {
 
 func (l SlidingLog) state(times []int64) SlidingLogState {
 	if len(times) == 0 {
-		return SlidingLogState{} // release the memory
+		return SlidingLogState{}
 	}
 	return SlidingLogState{times}
 }

@@ -64,7 +64,6 @@ func TestSlidingLogKeepsAtMostLimitTimes(t *testing.T) {
 }
 
 func TestSlidingLogLeavesTheStateItWasGivenReadable(t *testing.T) {
-	// This holds even if the clock steps back and times move.
 	rule := algorithms.SlidingLog{Limit: 3, Window: time.Minute}
 	s, _ := rule.Take(algorithms.SlidingLogState{}, at(t, "02:00:00"), 3)
 	before := rule.Peek(s, at(t, "02:00:10"), 1)

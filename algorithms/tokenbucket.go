@@ -17,7 +17,7 @@ type TokenBucket struct {
 	// Capacity is the most tokens that the bucket holds: 1 to [MaxLimit], and at most the refill of
 	// 100 years.
 	Capacity int64
-	// Refill is the rate at which tokens arrive; see [Rate.Validate] for its range.
+	// Refill is the rate of new tokens; see [Rate.Validate] for its range.
 	Refill Rate
 }
 

@@ -53,8 +53,8 @@ func flatten(document any) []strict.Leaf {
 	}
 	data, err := json.Marshal(document)
 	if err != nil {
-		return nil // an invalid rate
+		return nil
 	}
-	leaves, _ := strict.Leaves(data) // just encoded
+	leaves, _ := strict.Leaves(data)
 	return leaves
 }

@@ -41,8 +41,8 @@ func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
 		Changed: changed[:min(len(changed), MaxTold)]}
 }
 
-// Entries holds policies by name. A set that was passed on does not change, and the next one has
-// the same pointer of an unchanged policy.
+// Entries holds policies by name. A set that was passed on does not change, and the next one shares
+// pointers of unchanged policies.
 type Entries map[string]*Entry
 
 // Changed returns the names, sorted, whose values differ, or that are in only one of the two.
@@ -62,6 +62,6 @@ func Changed[V any](before, after map[string]*V) (names []string) {
 }
 
 const (
-	SourceAPI  = "api" // or a program
+	SourceAPI  = "api"
 	SourceFile = "file"
 )

@@ -33,7 +33,7 @@ func (f Forward) Allows(name string) bool {
 	return (f == nil || among(f, name)) && !NeverForwarded(name)
 }
 
-// Some frameworks take these as the method or path.
+// Some frameworks read these as the method or path.
 var overriding = []string{"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override",
 	"X-Original-URL", "X-Rewrite-URL"}
 

@@ -86,8 +86,6 @@ func TestMethodsAndPathsOfProducers(t *testing.T) {
 	}
 }
 
-// Such a target could send jobs to valves, past other policies' limits, or into the stream of dead
-// letters.
 func TestATargetBelowThePrefixMustBeAJobsSubject(t *testing.T) {
 	for subject, ok := range map[string]bool{
 		"penstock.jobs.next.k": true, "penstock.jobs.next.a.b": true, "svc.x": true,

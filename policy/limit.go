@@ -21,10 +21,9 @@ type Limit struct {
 	Key string `json:"key"`
 	// Cost names another cost for a limit on starts: tokens is the header Penstock-Cost-Tokens.
 	Cost string `json:"cost,omitempty"`
-	// Shadow lets the limit decide without holding anything back; its refusals and delays are
-	// counted.
+	// Shadow lets the limit decide without effect; its refusals and delays are counted.
 	Shadow bool `json:"shadow,omitempty"`
-	// Shared names a limit on starts of several policies with the same rule and one partition each:
+	// Shared names a limit on starts of several policies with the same rule and one partition each;
 	// see [Limit.CheckAsShared].
 	Shared string `json:"shared,omitempty"`
 	Rule
@@ -116,7 +115,7 @@ func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of stri
 	if !p.Paced() || p.Shadow {
 		return "", "", 0
 	}
-	for i := range p.Limits { // enforced ones, without a copy
+	for i := range p.Limits {
 		if l := &p.Limits[i]; !l.Shadow && l.Takes(cost, costs) > l.Most() {
 			if _, given := costs[l.Cost]; given {
 				of = l.Cost
@@ -204,7 +203,7 @@ func (r Rule) Fixed() algorithms.FixedWindow {
 // OnRedis reports limits that Redis cannot keep: its scripts lack zones and months.
 func (p Policy) OnRedis() (problems []Problem) {
 	if p.Paced() {
-		return nil // not kept there
+		return nil
 	}
 	for i, l := range p.AllLimits() {
 		if l.Algorithm != FixedWindow || !l.Fixed().ByCalendar() {
@@ -314,7 +313,6 @@ func (p Policy) checkStartLimits(c *checker) {
 
 const leastWindowMargin = Duration(time.Millisecond)
 
-// shortestWindow returns 0 without windows.
 func (p Policy) shortestWindow() (shortest Duration) {
 	for _, l := range p.Limits {
 		if l.Window > 0 && (shortest == 0 || l.Window < shortest) {

@@ -129,8 +129,6 @@ func TestExpandIsNotRepeated(t *testing.T) {
 	}
 }
 
-// The shares of n processes grant together at most the whole, except for the minimum of a unit
-// each.
 func TestShare(t *testing.T) {
 	for _, r := range []policy.Rule{
 		{Algorithm: policy.TokenBucket, Capacity: 10,

@@ -45,7 +45,7 @@ func merge(document, patch json.RawMessage) json.RawMessage {
 	}
 	merged, err := json.Marshal(members)
 	if err != nil {
-		panic(err) // just read
+		panic(err)
 	}
 	return merged
 }

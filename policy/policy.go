@@ -93,12 +93,12 @@ type Policy struct {
 	Timeout    Duration `json:"timeout,omitempty"` // of an attempt, default 30s
 	MaxAge     Duration `json:"max_age,omitempty"` // of a waiting job, default 14d
 
-	// DuplicateWindow is how long an Idempotency-Key or Nats-Msg-Id is valid: 1s to 7d, default
-	// 10m. Each takes about 150 bytes of the server's memory.
+	// DuplicateWindow is the validity of an Idempotency-Key or Nats-Msg-Id: 1s to 7d, default 10m.
+	// Each takes about 150 bytes of the server's memory.
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
-	// ResultRetention is how long ended jobs are kept, at most 100,000: 1s to 7d. Default: only
-	// dead letters are kept.
+	// ResultRetention is the time for which ended jobs are kept, at most 100,000: 1s to 7d.
+	// Default: only dead letters are kept.
 	ResultRetention Duration `json:"result_retention,omitempty"`
 
 	// PriorityStep is the waiting time worth a step of priority: every job starts eventually.

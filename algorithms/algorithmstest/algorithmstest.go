@@ -36,7 +36,7 @@ type Limiter interface {
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Grace is the minimum time for which a store must keep a key in its initial state. If the clock
+// Grace is the least time for which a store must keep a key in its initial state. If the clock
 // steps back by less, decisions are the same as for a kept key.
 const Grace = time.Minute
 
@@ -173,7 +173,7 @@ func history[S any](t *testing.T, rule algorithms.Rule[S],
 		strings.Repeat("long", 64),
 	}
 	highest := p.clock.read()
-	ahead := Grace - 10*time.Second // for odd seeds
+	ahead := Grace - 10*time.Second
 	var last algorithms.Decision
 	for range 400 {
 		var move time.Duration
@@ -291,7 +291,7 @@ func manyKeys[S any](all *pair[S]) {
 func callersAtOnce[S any](p *pair[S]) {
 	const callers, calls = 8, 25
 	t, rule := p.t, p.rule
-	p.takeUpTo("shared", max(1, rule.Most()-callers*calls/2)) // leaves less than they take
+	p.takeUpTo("shared", max(1, rule.Most()-callers*calls/2))
 	var (
 		wait    sync.WaitGroup
 		mu      sync.Mutex

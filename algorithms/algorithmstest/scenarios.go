@@ -21,7 +21,7 @@ func costs[S any](p *pair[S]) {
 	}
 }
 
-// partialGrants checks that TakeUpTo takes the available units, and reports when there are none.
+// partialGrants checks that TakeUpTo takes the available units, and reports if it takes no unit.
 func partialGrants[S any](p *pair[S]) {
 	most := p.rule.Most()
 	for _, n := range []int64{1, most, most + 1, math.MaxInt64} {

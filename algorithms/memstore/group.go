@@ -62,7 +62,7 @@ func (g *Group) Take(_ context.Context, keys []string,
 	if err := check(states, n); err != nil {
 		return algorithms.Decision{}, 0, err
 	}
-	now = g.members[0].clock() // after waiting for locks
+	now = g.members[0].clock()
 	decisions, allowed := peek(states, now, n)
 	if allowed {
 		for i, state := range states {

@@ -28,7 +28,7 @@ const (
 	DefaultMaxBytes = 1 << 30
 )
 
-// grace is how long an unused key is kept.
+// grace is the time for which an unused key is kept.
 const grace = time.Minute
 
 // Places checked for expired keys, on every sweepEvery-th call of a shard and before a new key. A
@@ -36,7 +36,7 @@ const grace = time.Minute
 const (
 	sweepEvery   = 64
 	looks        = 32
-	looksWhenNew = 4 // expired keys must not accumulate
+	looksWhenNew = 4
 	sample       = 16
 	mostEvicted  = 8
 )
@@ -74,7 +74,7 @@ type Store[S any] struct {
 	options options
 	keys    atomic.Int64
 	bytes   atomic.Int64
-	logs    bool // states own memory
+	logs    bool
 	number  uint64
 }
 
@@ -114,7 +114,6 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 
 func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 
-// Len counts keys, perhaps expired ones.
 func (s *Store[S]) Len() int { return int(s.keys.Load()) }
 
 // Take takes all n units of key, or none. The error is a [*algorithms.CostError] if n can never
@@ -191,7 +190,6 @@ func (s *Store[S]) shard(key string) (*shard[S], uint64) {
 	return &s.shards[hash>>(64-shardBits)], hash
 }
 
-// state finds or creates a key's state in a locked shard, and removes some expired keys.
 func (s *Store[S]) state(shard *shard[S], rule algorithms.Rule[S], hash uint64, key string,
 	now time.Time) *S {
 	if shard.calls++; shard.calls%sweepEvery == 0 {
@@ -271,7 +269,7 @@ func (s *Store[S]) evictFrom(shard *shard[S], rule algorithms.Rule[S], now time.
 	return true
 }
 
-// sweepNext sweeps the shards in turn, except busy ones: it already holds a lock.
+// sweepNext sweeps the shards in turn, except busy ones, because it already holds a lock.
 func (s *Store[S]) sweepNext(locked *shard[S], rule algorithms.Rule[S], now time.Time) {
 	next := &s.shards[locked.calls/sweepEvery%uint(len(s.shards))]
 	if next != locked {

@@ -126,7 +126,6 @@ func TestKeysDoNotPileUpWhenEachIsNew(t *testing.T) {
 
 // A flood of invented keys does not block new customers, and does not reset an exhausted key.
 func TestTheColdestKeysGoFirst(t *testing.T) {
-	// Large enough that no shard ever holds only exhausted keys.
 	for name, bound := range map[string]Option{"keys": MaxKeys(10_000),
 		"bytes": MaxBytes(1_000_000)} {
 		t.Run(name, func(t *testing.T) {
@@ -334,7 +333,6 @@ func benchmark[S any](b *testing.B, name string, rule algorithms.Rule[S]) {
 	}
 }
 
-// BenchmarkTakeNewKeys uses a new key each time, while as many keys expire.
 func BenchmarkTakeNewKeys(b *testing.B) {
 	const second = 1000
 	s, clock := open(algorithms.TokenBucket{Capacity: 1, Refill: perSecond(1)})
@@ -348,7 +346,7 @@ func BenchmarkTakeNewKeys(b *testing.B) {
 		}
 		clock.move(time.Second / second)
 	}
-	for i := range 100 * second { // a key stays for a minute and a second
+	for i := range 100 * second {
 		take(i)
 	}
 	b.ReportAllocs()

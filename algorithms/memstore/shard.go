@@ -12,7 +12,6 @@ import (
 
 const shardBits = 7
 
-// initial size, and the least to shrink to
 const (
 	fewPlaces  = 8
 	somePlaces = 64
@@ -23,7 +22,7 @@ const (
 type shard[S any] struct {
 	mu      sync.Mutex
 	calls   uint
-	marks   []mark // by place
+	marks   []mark
 	entries []entry[S]
 	used    int
 	hand    int
@@ -71,8 +70,8 @@ func (s *shard[S]) distance(from, to int) int {
 	return to - from + len(s.marks)
 }
 
-// fetch prefetches the entry that find will most likely return: most of a decision's time, which
-// overlaps with reading the clock.
+// fetch prefetches the entry that find will most likely return, which takes most of a decision's
+// time and overlaps with reading the clock.
 func (s *shard[S]) fetch(hash uint64) {
 	if len(s.marks) == 0 {
 		return
@@ -168,7 +167,7 @@ func (s *shard[S]) resize(seed maphash.Seed, places int) {
 			*s.insert(e.name.hash(seed), e.name) = e.state
 		}
 	}
-	s.hand = s.hand * places / max(len(marks), 1) // the same place among the entries
+	s.hand = s.hand * places / max(len(marks), 1)
 }
 
 // sweep removes keys of the next places that were back in their initial state at an instant.

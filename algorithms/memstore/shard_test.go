@@ -35,7 +35,7 @@ func TestShardIsAMap(t *testing.T) {
 			case !known:
 				s.add(hashes, hash, newName(key, hash)).Used = int64(step)
 				want[key] = int64(step)
-			case random.IntN(3) > 0: // makes the table alternately grow and empty
+			case random.IntN(3) > 0:
 				s.remove(hashes, placeOf(&s, state))
 				delete(want, key)
 			}

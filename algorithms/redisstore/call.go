@@ -32,7 +32,7 @@ type call struct {
 	buckets []*bucket
 	reply   *once
 	args    []any
-	time    int // its index in args
+	time    int
 }
 
 // once is a command that must not be retried: it may have been applied.
@@ -48,7 +48,7 @@ func (c *call) prepare(client *Client, sent time.Duration) bool {
 		requests := b.flying[:0]
 		for _, r := range b.flying {
 			switch {
-			case !r.stage.CompareAndSwap(waits, flies): // the caller has left
+			case !r.stage.CompareAndSwap(waits, flies):
 			case sent-r.came > client.timeout:
 				r.finish(ErrTimeout)
 			case r.n > most && (r.kind == take || r.kind == peek):
@@ -200,7 +200,6 @@ func (c *Client) exec(ctx context.Context, calls []*call) {
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		for _, call := range calls {
-			// Redis may refuse the connection; then no call has a reply.
 			if call.reply.Err() == nil && (!isReply(err) || call.reply.Val() == "") {
 				call.reply.SetErr(err)
 			}

@@ -101,7 +101,7 @@ func TestCallersShareCommands(t *testing.T) {
 			remaining[a.Remaining] = true
 		}
 	}
-	if len(remaining) != 1+49 { // 98, 96, …, 0: every caller has a distinct answer
+	if len(remaining) != 1+49 {
 		t.Errorf("%d different remainders, want 50: %v", len(remaining), remaining)
 	}
 	if n := decisions(t, s) - before; n != 2 {
@@ -199,7 +199,6 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 		}
 	}
 
-	// One call with a known script in a pipeline, and one with an unknown script.
 	mustTake(t, tokens, "other", 1)
 	calls := make([]*call, 0, 2)
 	for _, l := range []*lane{&tokens.lane, &log.lane} {
@@ -293,8 +292,8 @@ func (d *deaf) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestNothingIsSentTwice: a command whose answer was lost is not retried by the Redis client,
-// contrary to its default.
+// TestNothingIsSentTwice loses a command's answer; the Redis client must not retry it, contrary to
+// its default.
 func TestNothingIsSentTwice(t *testing.T) {
 	rule := algorithms.FixedWindow{Limit: 100, Window: year}
 	c := newClient(t, server, Options{})

@@ -28,7 +28,7 @@ type request struct {
 	stage    atomic.Int32
 	done     chan struct{} // after decision and err
 	decision algorithms.Decision
-	ruling   int // in a group
+	ruling   int
 	err      error
 }
 
@@ -58,18 +58,18 @@ func (r *request) finish(err error) {
 type bucket struct {
 	lane    *lane
 	key     string
-	name    string     // in Redis
-	names   []string   // in a group, instead of name
+	name    string
+	names   []string   // of a group, instead of name
 	waiting []*request // guarded by Client.mu
 	flying  []*request // owned by the current flight
 }
 
 // lane is the non-generic half of a store. Its keys can share calls.
 type lane struct {
-	stem   string // of names in Redis, before the key
-	suffix string // of its names
+	stem   string
+	suffix string
 	terms  func() terms
-	names  func(key string) []string // in a group; nil for a store
+	names  func(key string) []string
 
 	buckets map[string]*bucket // guarded by Client.mu
 }
@@ -144,7 +144,7 @@ func (c *Client) enqueue(l *lane, key string, r *request) bool {
 func (c *Client) fly() {
 	var f flight
 	for {
-		for range yields { // others may be about to ask
+		for range yields {
 			runtime.Gosched()
 		}
 		if !c.board(&f) {
@@ -214,7 +214,7 @@ func (c *Client) board(f *flight) bool {
 
 type place struct {
 	lane *lane
-	slot uint16 // in a cluster
+	slot uint16
 }
 
 func (b *bucket) board() {

@@ -23,7 +23,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(seed, uint8(0), int64(1))
 		f.Add(seed, uint8(3), int64(5))
 	}
-	rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true}) // never used
+	rdb := redis.NewClient(&redis.Options{ContextTimeoutEnabled: true})
 	f.Cleanup(func() { _ = rdb.Close() })
 	client := NewClient(rdb, Options{})
 	perSecond := algorithms.Rate{Count: 3, Per: time.Second}
@@ -49,7 +49,7 @@ func FuzzReply(f *testing.F) {
 			requests := []*request{{kind: take, n: n, done: make(chan struct{}, 1)},
 				{kind: kind(of % 4), n: n, done: make(chan struct{}, 1)}}
 			if lane.names != nil && requests[1].kind == takeUpTo {
-				requests = requests[:1] // groups have no TakeUpTo
+				requests = requests[:1]
 			}
 			c := call{terms: lane.terms(),
 				buckets: []*bucket{{key: key, flying: append([]*request{}, requests...)}},

@@ -27,7 +27,7 @@ type replay interface {
 	peek(n int64) algorithms.Decision
 	// take follows a peek in a group, if all rules allow.
 	take(n int64) algorithms.Decision
-	takeUpTo(n int64) algorithms.Decision // not in a group
+	takeUpTo(n int64) algorithms.Decision
 	refund(n int64)
 	complete() bool
 }

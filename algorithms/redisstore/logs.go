@@ -37,8 +37,8 @@ func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
 type replayedLog struct {
 	algorithms.SlidingLog
 	now, have, latest int64
-	rest              string // unused
-	bad               bool   // the reply was inconsistent
+	rest              string
+	bad               bool
 }
 
 func (l *replayedLog) peek(n int64) algorithms.Decision {

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// server is shared by all tests that do not harm it; they use separate prefixes.
 var server *redistest.Server
 
 const patient = 30 * time.Second

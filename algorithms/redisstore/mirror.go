@@ -54,7 +54,7 @@ type mirror[S any] struct {
 	store      *Store[S]
 	rule       algorithms.Rule[S]
 	script     *script
-	part       string // in the group's script
+	part       string
 	parameters []any
 	history    history[S]
 	forgets    bool // refusals: they change the state
@@ -69,12 +69,12 @@ type history[S any] interface {
 }
 
 type outcome[S any] struct {
-	at       time.Time           // by Redis's clock
-	refused  bool                // worth caching
-	changed  bool                // units were taken or returned
-	state    S                   // except for a sliding log
-	cost     int64               // the last one
-	decision algorithms.Decision // for that cost
+	at       time.Time // by Redis's clock
+	refused  bool
+	changed  bool // units were taken or returned
+	state    S    // except for a sliding log
+	cost     int64
+	decision algorithms.Decision
 }
 
 func newMirror[S any](s *Store[S], rule algorithms.Rule[S]) (*mirror[S], error) {
@@ -143,7 +143,7 @@ func (m *mirror[S]) replay(said string, now time.Time, requests []*request) (out
 		case take:
 			r.decision = one.take(r.n)
 		case takeUpTo:
-			r.decision, o.cost = one.takeUpTo(r.n), 1 // it waits for one
+			r.decision, o.cost = one.takeUpTo(r.n), 1
 		case peek:
 			r.decision = one.peek(r.n)
 			continue
@@ -173,7 +173,6 @@ type states[S any] struct {
 	parse func(text string) (S, bool)
 }
 
-// Units requested one by one are as many requests.
 func (h *states[S]) pair(r *request) (n, times int64) {
 	switch r.kind {
 	case takeUpTo:

@@ -186,7 +186,8 @@ func TestProcessesShareALimitExactly(t *testing.T) {
 	}
 }
 
-// TestProcessesShareARate: at most the capacity passes, plus the refill by Redis's own clock.
+// TestProcessesShareARate checks that at most the capacity passes, plus the refill by Redis's own
+// clock.
 func TestProcessesShareARate(t *testing.T) {
 	rdb := server.Client()
 	defer rdb.Close()

@@ -76,11 +76,11 @@ type Breaker interface {
 // blocks Redis for 0.3 to 0.5 ms.
 const (
 	maxFlights     = 4
-	yields         = 2     // one misses many requests, three gain no more
-	maxKeys        = 512   // per flight
-	maxKeysPerCall = 64    // per script call
-	maxPerKey      = 1024  // requests of one key per flight
-	maxWaiting     = 65536 // of a client, for a flight
+	yields         = 2    // one misses many requests, three gain no more
+	maxKeys        = 512  // per flight
+	maxKeysPerCall = 64   // per script call
+	maxPerKey      = 1024 // requests of one key per flight
+	maxWaiting     = 65536
 )
 
 // Client has a process's pending requests. It needs no closing. Its stores are safe for concurrent
@@ -100,7 +100,7 @@ type Client struct {
 	requests   sync.Pool
 
 	mu      sync.Mutex
-	flights int // in flight
+	flights int
 	waiting int
 	ready   []*bucket // not in flight; the longest-waiting first
 }
@@ -135,7 +135,7 @@ func endsWithContext(rdb redis.UniversalClient) bool {
 	case *redis.Ring:
 		return rdb.Options().ContextTimeoutEnabled
 	}
-	return true // another implementation
+	return true
 }
 
 // elapsed is monotonic.

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/redistest"
 )
 
-// TestAFloodIsAnsweredFromMemory: ten thousand refused requests cost a few commands.
+// TestAFloodIsAnsweredFromMemory refuses ten thousand requests at the cost of a few commands.
 func TestAFloodIsAnsweredFromMemory(t *testing.T) {
 	s := redistest.Start(t)
 	c := newClient(t, s, Options{})

@@ -193,7 +193,6 @@ func compareStored(t *testing.T, c *Client, name, want string, stays time.Durati
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Allow for the test's own time.
 	if got != "" && left < stays+algorithmstest.Grace-patient {
 		t.Fatalf("%q expires in %s, want %s", name, left, stays+algorithmstest.Grace)
 	}

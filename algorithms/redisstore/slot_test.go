@@ -15,7 +15,7 @@ func TestSlotsMatchRedis(t *testing.T) {
 	defer rdb.Close()
 	names := []string{"", "a", "{}x", "x{}y", "{a}b", "x{a}b{c}", "{{a}}", "a}b{c",
 		"penstock:{api:tenant-1}", "123456789", "\x00\xff"}
-	byTag := map[uint16][]string{} // a policy's keys by slot, to find two in one slot
+	byTag := map[uint16][]string{}
 	var shared []string
 	for i := range 1000 {
 		key := fmt.Sprintf("%x", i*i*7919)
@@ -118,7 +118,7 @@ func TestBreakerCountsPipelines(t *testing.T) {
 	if len(b.told) != 3 || b.told[0] != nil || b.told[1] != nil || b.told[2] != nil {
 		t.Fatalf("told %v; want three answers", b.told)
 	}
-	mustTake(t, store, "key", 1) // remembered: no flight, and no report to the breaker
+	mustTake(t, store, "key", 1)
 	s.Stop()
 	if _, err := store.Take(t.Context(), "other", 1); err == nil {
 		t.Error("a stopped server decided")

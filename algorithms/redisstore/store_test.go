@@ -16,7 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestForeignValues: a stored value that is not a state is an error that names the key, and stays.
+// TestForeignValues checks that a stored value that is not a state is an error that names the key,
+// and stays.
 func TestForeignValues(t *testing.T) {
 	numbers := []string{"", " ", "hello", "-5", "1e5", "0x10", "1.5", "nan", "12 ",
 		"9007199254740992", "1" + strings.Repeat("0", 400)}
@@ -131,7 +132,8 @@ func TestRedisKeys(t *testing.T) {
 	}
 }
 
-// TestStatesExpire: a value outlives its use by a minute, and is deleted if a refund makes it new.
+// TestStatesExpire checks that a value outlives its use by a minute, and is deleted if a refund
+// makes it new.
 func TestStatesExpire(t *testing.T) {
 	c := newClient(t, server, Options{})
 	t.Run("token bucket",
@@ -288,8 +290,8 @@ func TestServersClock(t *testing.T) {
 	}
 }
 
-// TestMixedTraffic uses many goroutines, keys and methods, and checks totals against the limits.
-// For the race detector.
+// TestMixedTraffic uses many goroutines, keys and methods, and checks totals against the limits,
+// for the race detector.
 func TestMixedTraffic(t *testing.T) {
 	mixed(t, newClient(t, server, Options{}))
 }

@@ -713,8 +713,8 @@ var table = []mutant{
 	},
 	{
 		name: "late-outcome-not-heard", file: "workers/internal/valve/inherit.go",
-		old: "case stageWaiting: // its time was up",
-		new: "case stageGone: // its time was up",
+		old: "case stageWaiting:",
+		new: "case stageGone:",
 		by:  "./workers/internal/valve TestAnOutcomeThatComesAfterTheTimeoutIsHeard",
 	},
 	{
@@ -3319,7 +3319,7 @@ func (Synced)`,
 	},
 	{
 		name: "shared-limit-waits-for-who-cannot", file: "workers/internal/valve/startlimits.go",
-		old: "\t\tall.first = nil //",
+		old: "\t\tall.first = nil",
 		new: "//",
 		by:  "./workers/internal/valve TestAHeldPolicyDelaysNoOther",
 	},

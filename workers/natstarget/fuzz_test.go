@@ -37,7 +37,7 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// TestSecretsAreNotQuoted: truncation must not leave part of a credential unrecognized.
+// TestSecretsAreNotQuoted truncates texts, which must not leave part of a credential unrecognized.
 func TestSecretsAreNotQuoted(t *testing.T) {
 	const secret = "s3cr3t-value-of-a-token"
 	answer := strings.Repeat("x", mostDetail-10) + secret

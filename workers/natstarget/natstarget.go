@@ -1,6 +1,6 @@
 // Package natstarget runs jobs as NATS requests to the subject of the policy's target, a NATS micro
 // service or any other responder. A micro service's error (Nats-Service-Error,
-// Nats-Service-Error-Code) means the same as that status over HTTP; any other reply means done: see
+// Nats-Service-Error-Code) means the same as that status over HTTP; any other reply means done; see
 // docs/guide.md, "Targets".
 //
 // A reply may also be JetStream's, to a subject that a stream captures. Policies can therefore be
@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	// absent is how long a bucket pauses without a listener, or while the next bucket is full.
+	// absent is the pause of a bucket without a listener, or while the next bucket is full.
 	absent = time.Second
 	// mostDetail bounds the part of a payload that an error quotes.
 	mostDetail = 256
@@ -94,7 +94,7 @@ func (t *target) request(j workers.Job) *nats.Msg {
 	m.Header.Set(job.HeaderPolicy, j.Policy)
 	m.Header.Set(job.HeaderKey, string(j.Key))
 	m.Header.Set(job.HeaderAttempt, strconv.Itoa(j.Attempt))
-	if tags := j.Tags(); tags != nil { // even for a job of another policy
+	if tags := j.Tags(); tags != nil {
 		m.Header[job.HeaderTag] = tags
 	}
 	m.Header.Set("Idempotency-Key", j.IdempotencyKey)
@@ -102,7 +102,7 @@ func (t *target) request(j workers.Job) *nats.Msg {
 	return m
 }
 
-// judge returns an attempt's result, without hidden texts: see docs/guide.md, "Targets".
+// judge returns an attempt's result, without hidden texts; see docs/guide.md, "Targets".
 func judge(reply *nats.Msg, hidden ...string) error {
 	if again := workers.ReadAgain(reply.Header, time.Now()); again != nil {
 		return again

@@ -183,7 +183,6 @@ func TestNoReply(t *testing.T) {
 	}
 }
 
-// A target may be another policy's queue. A job that JetStream refuses is not done.
 func TestRefusedByAStream(t *testing.T) {
 	nc := connect(t)
 	broker := brokertest.Open(t, nc, policy.Policy{
@@ -213,7 +212,7 @@ func TestRefusedByAStream(t *testing.T) {
 			t.Errorf("%s: %s, want %s", step.what, step.got, step.want)
 		}
 	}
-	large := make([]byte, nc.MaxPayload()-4096) // the stream accepts less than the server
+	large := make([]byte, nc.MaxPayload()-4096)
 	if got := kind(next(t.Context(), workers.Job{ID: "a:4", Body: large})); got != "permanent" {
 		t.Errorf("one that is too large: %s", got)
 	}
@@ -222,7 +221,7 @@ func TestRefusedByAStream(t *testing.T) {
 	}
 }
 
-// Jobs of a fast policy become jobs of a slow one with a small queue. No job is lost, and no
+// Jobs of a fast policy become jobs of a slow one with a small queue; no job is lost, and no
 // attempt counts.
 func TestChain(t *testing.T) {
 	nc := connect(t)

@@ -24,7 +24,7 @@ import (
 type Request struct {
 	At       int64 // Unix ns, 0 or later
 	Key      job.Key
-	IP       string        // of the client; empty if unknown
+	IP       string
 	Cost     int64         // at least 1
 	Deadline time.Duration // from At; 0: as in the [Options]
 	Priority int
@@ -37,7 +37,7 @@ type Options struct {
 	Deadline time.Duration // default for jobs; 0: unlimited
 	Window   time.Duration // for Figures.Worst; default 1s
 	Keys     int           // number of keys to report, by most requests
-	Bins     int           // of the [Report], at most twice as many
+	Bins     int
 
 	memory int64 // of jobs in memory, in bytes; 0: as in production
 }
@@ -90,7 +90,7 @@ func Play(p policy.Policy, requests iter.Seq[Request], o Options) (*Report, erro
 type world struct {
 	policy  policy.Policy
 	options Options
-	now     int64            // Unix ns
+	now     int64
 	door    *admission.Limit // nil: only the queue decides
 	drainer *drainer         // nil: no queue, or no request yet
 	leaving heap.Heap[departure]
@@ -139,7 +139,6 @@ func (w *world) pass(until int64) error {
 	return nil
 }
 
-// request is [admission.Service.Submit], or [admission.Service.Check] without a queue.
 func (w *world) request(r *Request) error {
 	of := w.account.requested(r)
 	if !w.possible(r) {

@@ -203,8 +203,8 @@ func drawn(seed uint64, n int, mean time.Duration) (all []Request) {
 	return all[:n]
 }
 
-// In random traces law 2 holds and all accepted jobs end, which requires that jobs dropped from
-// memory are read again.
+// Random traces keep law 2 and end all accepted jobs, which requires that jobs dropped from memory
+// are read again.
 func TestTheLawsHoldInAPlay(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 2))

@@ -18,7 +18,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	options := workers.Options{Sink: sink} // for workers.New
+	options := workers.Options{Sink: sink}
 
 	// The drainer reports a new policy, and a start.
 	options.Sink.Take(queue.Event{Type: queue.EventOwnable, Policy: "stripe", Value: 1})

@@ -121,7 +121,7 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 	return s, s.Err()
 }
 
-// starts adds what takes more than one figure of a start.
+// starts adds the metrics that take more than one figure of a start.
 func starts(s *promsink.Sink) {
 	lateness := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "penstock_start_lag_seconds",
@@ -133,7 +133,7 @@ func starts(s *promsink.Sink) {
 	wait := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "penstock_wait_seconds",
 		Help: "From the acceptance of a job to its start.",
-		Buckets: []float64{.005, .01, .05, .1, .5, 1, 5, 15, 60, 300, 900, 1800, // half an hour
+		Buckets: []float64{.005, .01, .05, .1, .5, 1, 5, 15, 60, 300, 900, 1800,
 			3600, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600},
 	}, []string{"policy"})
 	shadowed := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -174,7 +174,7 @@ func limitsLeft(s *promsink.Sink) {
 	}, []string{"policy", "limit", "kind"})
 	s.Register(units)
 	var mu sync.Mutex
-	told := map[string][]workers.LimitLeft{} // by policy
+	told := map[string][]workers.LimitLeft{}
 	s.On(func(e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()

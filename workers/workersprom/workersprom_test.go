@@ -155,7 +155,6 @@ func TestRemaindersOfLimitsAreGauges(t *testing.T) {
 	}
 	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all})
 	told("map[{left,account,mail}:2 {left,daily,mail}:7 {max,account,mail}:5 {max,daily,mail}:100]")
-	// The other limit's state is elsewhere now.
 	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all[1:]})
 	told("map[{left,account,mail}:2 {max,account,mail}:5]")
 	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "mail", Value: queue.Whether(false)})

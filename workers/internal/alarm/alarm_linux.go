@@ -43,7 +43,6 @@ func (a *Alarm) Run() {
 	}
 }
 
-// reset replaces the setting. A ring may have been delivered.
 func (a *Alarm) reset(d time.Duration) error {
 	after := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would disarm
 	if err := unix.TimerfdSettime(a.fd, 0, &after, nil); err != nil {

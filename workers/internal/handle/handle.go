@@ -7,12 +7,12 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Partition names a partition for one period of ownership, to tell its messages from an earlier
-// period's. (An epoch changes with each reopening, while jobs continue.)
+// Partition names a partition for one period of ownership, to distinguish its messages from an
+// earlier period's. (An epoch changes with each reopening, while jobs continue.)
 type Partition struct {
 	Policy string
 	Number int
-	Tenure uint64 // counted by the core
+	Tenure uint64
 }
 
 // Ref names a stored job. In a stream restored from a backup another job may have its sequence.

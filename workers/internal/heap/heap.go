@@ -1,8 +1,7 @@
-// Package heap provides a binary heap whose items know their index, for reordering and removal
+// Package heap provides a binary heap whose items store their index, for reordering and removal
 // without a search.
 package heap
 
-// Heap is a binary heap: its first item goes before all others.
 type Heap[T Item[T]] []T
 
 // Item is an element of a heap.
@@ -33,7 +32,7 @@ func (h *Heap[T]) Remove(i int) T {
 func (h Heap[T]) Fix(i int) { h.settle(i, 0) }
 
 // settle moves an item below top. It sinks to the bottom and rises from there, with half of the
-// comparisons: what replaces a first item comes from the bottom.
+// comparisons, because a first item's replacement comes from the bottom.
 func (h Heap[T]) settle(i, top int) {
 	x := h[i]
 	for child := 2*i + 1; child < len(h); child = 2*i + 1 {

@@ -168,7 +168,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 // consecutive pause.
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
-	if now >= b.cool { // jobs that began before the pause start no other
+	if now >= b.cool { // answers to earlier jobs start no other
 		b.own().throttles++
 	}
 	if wait <= 0 {

@@ -81,7 +81,6 @@ func TestAWalkVisitsEachItemOnce(t *testing.T) {
 	}
 }
 
-// An abandoned walk must not cost time.
 func TestAWalkThatIsStoppedHasEnded(t *testing.T) {
 	var list List[*item]
 	for n := range 3 {
