@@ -17,7 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// TestQuestionsOfCallersAreAnsweredWhateverTheySay, over plain NATS, without leaks.
+// TestQuestionsOfCallersAreAnsweredWhateverTheySay asks over plain NATS, and finds no leaks.
 func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 	api := paced("api", 1000, 100)
 	api.Partitions = 2
@@ -76,7 +76,7 @@ func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 				t.Fatalf("%.200s: %v", x.question, err)
 			}
 		}
-		// No key has a bucket, and with it a rate, in two partitions.
+		// No key has a bucket, and a rate, in two partitions.
 		if n := strings.Count(answers[0]+answers[1], begins); x.answer == begins && n != 1 ||
 			!strings.Contains(answers[0]+answers[1], x.answer) {
 			t.Errorf("%.200s: %q", x.question, answers)
@@ -90,7 +90,8 @@ func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 	}
 }
 
-// TestWaitingCallersHearWhatBecomesOfTheirPolicy long before their wait ends.
+// TestWaitingCallersHearWhatBecomesOfTheirPolicy deletes and changes policies; callers get answers
+// long before their wait ends.
 func TestWaitingCallersHearWhatBecomesOfTheirPolicy(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(p *penstock.Penstock) (int, string)
@@ -144,7 +145,8 @@ func TestWaitingCallersHearWhatBecomesOfTheirPolicy(t *testing.T) {
 	}
 }
 
-// TestCallersOfAProcessThatStopsAreToldSo, and leave the bucket, which another process owns.
+// TestCallersOfAProcessThatStopsAreToldSo stops the callers' process; they leave the bucket, which
+// another process owns.
 func TestCallersOfAProcessThatStopsAreToldSo(t *testing.T) {
 	api := paced("api", 100, 100)
 	api.Concurrency = 1

@@ -61,7 +61,6 @@ func BenchmarkPermits(b *testing.B) {
 	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/permit")
 }
 
-// processorTime is independent of the machine's load.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

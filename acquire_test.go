@@ -37,7 +37,7 @@ func TestCallsStartAtTheRateOfTheirBucket(t *testing.T) {
 func TestACallThatWouldStartTooLateIsRefusedAtOnce(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1, 100)}})
 	run(t, p)
-	for range 2 { // the second waits for a second, and gives up
+	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		if _, err := p.Acquire(ctx, penstock.Call{Policy: "api", Key: "a"}); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestACallThatWaitedInVainIsRefused(t *testing.T) {
 		_, err := p.Acquire(t.Context(), call)
 		second <- err
 	}()
-	for { // the second question reaches the valve before the first call is settled
+	for { // the second question comes before the first settlement
 		m, err := asked.NextMsgWithContext(t.Context())
 		if err != nil {
 			t.Fatal(err)

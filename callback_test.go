@@ -78,7 +78,7 @@ func beside(t *testing.T, p *penstock.Penstock) *queue.Broker {
 var here = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
 // waitUntilPaused waits until the drainer reports a bucket as paused. The override in the same
-// answer is the stored one, which a drainer may not have read yet.
+// answer may not have reached it yet.
 func waitUntilPaused(t *testing.T, p *penstock.Penstock, bucket string) {
 	t.Helper()
 	waittest.Until(t, "the drainer knows of the pause", func() bool {
@@ -88,8 +88,8 @@ func waitUntilPaused(t *testing.T, p *penstock.Penstock, bucket string) {
 	})
 }
 
-// Done jobs are posted with their reply, also dead and cancelled ones; signed, and with an id by
-// which a receiver can recognize repeats.
+// Done, dead and cancelled jobs are posted, with their reply, signed, and with an id by which a
+// receiver can recognize repeats.
 func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 	r := receiving(t)
 	p := open(t, penstock.Options{Policies: calling(t, 100), AllowTargets: here})

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Client submits jobs to other processes, over HTTP or NATS. Its methods behave as [Penstock]'s, or
-// return [ErrUnavailable] if no admitter answers within the context's time. It is safe for
+// Client submits jobs to other processes, over HTTP or NATS. Its methods behave like [Penstock]'s,
+// or return [ErrUnavailable] if no admitter answers within the context's time. It is safe for
 // concurrent use.
 type Client struct {
 	// Codec encodes jobs and decodes results. Set it before the first call.

@@ -50,7 +50,6 @@ type letter struct {
 	Fail bool
 }
 
-// mailroom is a Penstock that runs jobs of mail and never jobs of later.
 func mailroom(t *testing.T) *penstock.Penstock {
 	t.Helper()
 	later := hourly(10)
@@ -266,7 +265,7 @@ func TestMustRatePanics(t *testing.T) {
 	penstock.MustRate("96")
 }
 
-// The second call begins when the first is settled, long after the lease would have expired without
+// The second call begins when the first is settled, long after its lease would have expired without
 // renewals.
 func TestClientsAcquirePermits(t *testing.T) {
 	api := paced("api", 1000, 100)

@@ -18,7 +18,7 @@ func TestAWaitingJobIsChanged(t *testing.T) {
 	slow := paced("slow", 1, 100)
 	slow.Outflow = algorithms.Rate{Count: 1, Per: 24 * 3600e9}
 	slow.Peak = algorithms.Rate{}
-	var log bytes.Buffer // read after Run has returned
+	var log bytes.Buffer
 	options := penstock.Options{Policies: []policy.Policy{slow},
 		Server: embedded.Options{Dir: t.TempDir()},
 		Logger: slog.New(slog.NewTextHandler(&log, nil))}

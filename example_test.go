@@ -24,7 +24,7 @@ func Example() {
 	defer p.Close()
 	p.Handle("api", func(_ context.Context, job workers.Job) error {
 		fmt.Printf("calling for %s: %s\n", job.Key.Raw(), job.Body)
-		stop() // only in this example
+		stop()
 		return nil
 	})
 	ticket, err := p.Submit(ctx, penstock.Job{Policy: "api", Key: "customer 1",

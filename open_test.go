@@ -124,7 +124,6 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 		t.Errorf("before: %v", err)
 	}
 
-	// A server that accepts connections and never answers.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -33,8 +33,8 @@ import (
 // Options configure [Open]. The zero value means an embedded NATS server in a temporary directory,
 // which only this process can reach, without policies.
 type Options struct {
-	// Policies are written for all processes, except for those that equal their last write by a
-	// file or program: a restart keeps operators' changes. Nil: use the policies in NATS. See
+	// Policies are written for all processes, except those that equal their last write by a file or
+	// program: a restart keeps operators' changes. Nil: use the policies in NATS. See
 	// [LoadPolicies].
 	Policies []policy.Policy
 	// Set names the set of Policies; default [policy.DefaultSet]. Programs with different policies
@@ -69,7 +69,7 @@ type Options struct {
 	// and, to policies from the API, addresses of this machine and of metadata services.
 	AllowTargets []netip.Prefix
 
-	HTTP      HTTP          // served by Run; default none
+	HTTP      HTTP          // API that Run serves; default none
 	ServeNATS bool          // Run answers requests over NATS
 	Grace     time.Duration // of running jobs and requests when Run ends; default 30 s
 
@@ -82,7 +82,7 @@ type Options struct {
 	Attempt    func(context.Context, workers.Job) (context.Context, workers.Job, func(error))
 	Logger     *slog.Logger // default [slog.Default]
 	Audit      bool         // Run checks all starts: see package workers/audit
-	shared     bool         // Limits is set
+	shared     bool
 }
 
 // Credentials are a user and password, a token, an nkey seed file, or a file with a JWT and a seed,

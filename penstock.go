@@ -1,5 +1,5 @@
-// Package penstock runs Penstock in a program: submit jobs as fast as you like, and they start at
-// the rate that their policies allow.
+// Package penstock runs Penstock in a program: submit jobs at any speed, and they start at the rate
+// that their policies allow.
 //
 //	p, err := penstock.Open(ctx, penstock.Options{Policies: policies})
 //	…
@@ -205,7 +205,6 @@ func (p *Penstock) Audit() []audit.Figure {
 	return p.auditor.Figures()
 }
 
-// connect opens a connection that Close closes.
 func (p *Penstock) connect(name string) (*nats.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +218,7 @@ func (p *Penstock) connect(name string) (*nats.Conn, error) {
 	return nc, err
 }
 
-// Handle registers the handler of a policy's jobs: see [workers.Drainer.Handle]. It panics for a
+// Handle registers the handler of a policy's jobs; see [workers.Drainer.Handle]. It panics for a
 // nil handler, a second one, after Run, and with AdmitOnly.
 func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.mu.Lock()
@@ -256,7 +255,7 @@ func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.node
 // Handler returns the HTTP API (docs/reference/api.md), for a server of the caller.
 func (p *Penstock) Handler() http.Handler { return p.door.Handler }
 
-// HTTPAddr returns the address on which Run serves HTTP, or nil.
+// HTTPAddr returns the address of Run's HTTP server, or nil.
 func (p *Penstock) HTTPAddr() net.Addr {
 	if p.listener == nil {
 		return nil

@@ -26,7 +26,6 @@ func TestAllProcessesFollowAPolicyThatOneChanges(t *testing.T) {
 		t.Errorf("%+v, %v", checked, err)
 	}
 
-	// The same policies again undo no change.
 	changed.Limit = 9
 	if err := second.Reload(t.Context(),
 		penstock.Options{Policies: []policy.Policy{changed}}); err != nil {
@@ -47,7 +46,6 @@ func TestPoliciesOfAnotherSetAreRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "set: default") {
 		t.Errorf("got %v", err)
 	}
-	// Without policies, Open follows the stored ones.
 	follower := open(t, penstock.Options{URL: first.NATSURL()})
 	if checked, err := follower.Check(t.Context(),
 		penstock.Request{Policy: "signup"}); err != nil || !checked.Allowed {

@@ -24,7 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// hourly starts one job per hour and key: slow machines do not matter.
+// hourly starts one job per hour and key, so that slow machines do not matter.
 func hourly(capacity int64) policy.Policy {
 	p := paced("mail", 1, capacity)
 	p.Outflow = algorithms.Rate{Count: 1, Per: time.Hour}
@@ -164,7 +164,7 @@ func TestADeadlineThatCannotBeMetIsRefusedAtEachDoor(t *testing.T) {
 			door != "Submit" && r.Type != "urn:penstock:problem:deadline-unreachable" {
 			t.Errorf("%s: %+v for a deadline at %v", door, r, deadline)
 		}
-		submit() // its number shows that no job was stored
+		submit()
 	}
 }
 
@@ -200,7 +200,7 @@ func TestACrowdAtAFullBucketGetsOnePlaceEach(t *testing.T) {
 				})
 			}
 			run(t, p)
-			if !admitOnly { // places become free every hour from its start on
+			if !admitOnly {
 				if _, err := p.Submit(t.Context(),
 					penstock.Job{Policy: "mail", Key: "a"}); err != nil {
 					t.Fatal(err)

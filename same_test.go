@@ -15,8 +15,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// TestNATSAnswersAsHTTPDoes sends each request of applications over both, for two equal policies,
-// and compares status, headers and each field of the answer.
+// TestNATSAnswersAsHTTPDoes sends each request over both, for two equal policies, and compares
+// status, headers and each field of the answer.
 func TestNATSAnswersAsHTTPDoes(t *testing.T) {
 	var policies []policy.Policy
 	for _, way := range []string{"http", "nats"} {

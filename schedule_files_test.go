@@ -158,7 +158,6 @@ func TestAdmittersWithOneFileWriteItOnce(t *testing.T) {
 	}
 }
 
-// A crash between storing schedules and recording them.
 func TestAHalfWrittenSetIsNotRepeated(t *testing.T) {
 	o := penstock.Options{AdmitOnly: true, Server: embedded.Options{Dir: t.TempDir()},
 		Policies:  []policy.Policy{paced("report", 100, 100)},
@@ -197,7 +196,7 @@ func TestAnInstantOfTheFileIsOneJob(t *testing.T) {
 		return ran.count("once") == 1 && ran.count("tick") > 1
 	})
 	for i := range 3 {
-		once.Name = fmt.Sprint("again-", i) // which has passed
+		once.Name = fmt.Sprint("again-", i)
 		o.Schedules = append(o.Schedules, once)
 		if i == 1 {
 			p.Close()

@@ -32,7 +32,7 @@ type Job struct {
 	// waiting raises it.
 	Priority  int
 	NotBefore time.Time // zero: at once
-	Deadline  time.Time // of the start; then it is a dead letter; zero: after the policy's max_age
+	Deadline  time.Time // latest start, before it becomes a dead letter; zero: after max_age
 	// MaxAttempts bounds failures, Timeout an attempt, Retention the time that the ended job is
 	// kept. Each is at most the policy's value, the default.
 	MaxAttempts        int
@@ -42,7 +42,7 @@ type Job struct {
 	Unique  string
 	Replace bool
 	IP      string // the client's address, for policies that count by address
-	// Wait is how long Submit waits for the ticket's Result, at most [admission.MaxWait].
+	// Wait bounds the wait for the ticket's Result, at most [admission.MaxWait].
 	Wait time.Duration
 	// Header holds further headers, such as Content-Type, Penstock-Method and Penstock-Path
 	// (docs/guide.md). The fields above override it.
@@ -185,10 +185,10 @@ func (r Request) encoded() (admission.CheckRequest, error) {
 		IP: admission.ClientIP(r.IP)}, nil
 }
 
-// Call is a request for a start: see [Penstock.Acquire].
+// Call is a request for a start; see [Penstock.Acquire].
 type Call = permits.Request
 
-// Permit allows one call: see [Penstock.Acquire].
+// Permit allows one call; see [Penstock.Acquire].
 type Permit = permits.Permit
 
 // Acquirer acquires permits, as [*Penstock], [*Client] and [*permits.Client] do.

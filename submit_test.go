@@ -102,7 +102,7 @@ func TestAnExternalServerServesLikeAnEmbeddedOne(t *testing.T) {
 	}
 }
 
-// The valve must answer in time, which a loaded machine may prevent.
+// A loaded machine may prevent an answer of the valve in time.
 func TestATicketHasItsPosition(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{{Name: "mail",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket,

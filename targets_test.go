@@ -23,8 +23,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The job whose answer reports the exhausted limit is done, the next one waits, and both are
-// without a failure.
+// The job whose answer reports the exhausted limit is done, the next one waits, and neither fails.
 func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 	var calls atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -146,8 +145,6 @@ func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 			t.Errorf("%s: %d %s", patch, status, body)
 		}
 	}
-	// Without the fields that are reserved for the file, the target belongs to the API, and stays
-	// there.
 	if status, body = ask(t, p, "PATCH", path,
 		`{"target":{"http":{"url":"http://192.0.2.1","headers":null}}}`); status != 200 {
 		t.Fatalf("%d %s", status, body)
@@ -204,7 +201,7 @@ func TestJobsOfATargetBehindOAuth2AndClientCertificates(t *testing.T) {
 		Sink:   queue.SinkFunc(func(e queue.Event) { fmt.Fprintf(&events, "%+v\n", e) })})
 	run(t, p)
 
-	for range 8 { // several jobs must find the target down
+	for range 8 {
 		if status, body := ask(t, p, "POST", "/v1/jobs/pay/a", ""); status != 202 {
 			t.Fatalf("%d %s", status, body)
 		}

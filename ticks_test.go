@@ -88,7 +88,6 @@ func TestATickBecomesOneJobThoughTheServerIsKilled(t *testing.T) {
 	}
 }
 
-// ticks counts waiting and unacknowledged ticks, except of the clock.
 func ticks(t *testing.T, js jetstream.JetStream) (n int) {
 	stream, err := js.Stream(t.Context(), "PENSTOCK_SCHEDULES")
 	if err != nil {

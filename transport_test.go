@@ -24,7 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// A pause that one answer requests holds all requests, and a body that is being read counts against
+// A pause requested by one answer holds all requests, and a body that is being read counts against
 // the concurrency.
 func TestATargetsPauseHoldsAllCallsOfItsKey(t *testing.T) {
 	api := paced("api", 100, 100)
@@ -206,7 +206,7 @@ func ExamplePenstock_Acquire() {
 			return err
 		}
 	}
-	var p *penstock.Penstock // of Open
+	var p *penstock.Penstock
 	_ = grpc.WithUnaryInterceptor(throttled(p, "api"))
 }
 

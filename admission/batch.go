@@ -8,7 +8,7 @@ import (
 const (
 	MaxBatch      = 10_000
 	MaxBatchBytes = 16 << 20
-	batchInFlight = 2048 // less than a producer's capacity: others have room
+	batchInFlight = 2048 // leaves others room in a producer
 )
 
 // SubmitBatch submits jobs, in order per bucket, and calls tell with each outcome, in order, on
@@ -38,7 +38,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequ
 	}()
 	var failed error
 	for wait := range under {
-		o, err := wait() // frees the job's place, even after an error
+		o, err := wait()
 		if failed == nil {
 			if failed = tell(o, err); failed != nil {
 				close(ended)
@@ -46,7 +46,7 @@ func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequ
 		}
 	}
 	if panicked != nil {
-		panic(panicked) // on the goroutine where the transport recovers
+		panic(panicked) // on the transport's goroutine, which recovers
 	}
 	return failed
 }

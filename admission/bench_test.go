@@ -77,7 +77,6 @@ func BenchmarkCheckHTTP(b *testing.B) {
 	perSecond(b)
 }
 
-// deep is a queue policy with buckets large enough for any benchmark.
 var deep = policy.Policy{Name: "deep",
 	Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: rate("1000/s"),
 		Capacity: 1_000_000}}

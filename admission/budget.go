@@ -24,7 +24,7 @@ type Budget struct {
 
 	mu   sync.Mutex
 	free int64
-	held map[string]int64 // by client
+	held map[string]int64
 }
 
 func NewBudget(n int64) *Budget {

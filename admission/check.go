@@ -79,7 +79,6 @@ func (l Limit) reachable(ip string) error {
 	return nil
 }
 
-// A cost that can never pass is a mistake, not a refusal.
 func (l Limit) affordable(field string, cost int64) error {
 	switch {
 	case cost < 1:
@@ -91,7 +90,6 @@ func (l Limit) affordable(field string, cost int64) error {
 	return nil
 }
 
-// A change may have lowered the limit meanwhile.
 func limiterError(field, policy string, err error) error {
 	if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok {
 		return &RequestError{field,
@@ -115,9 +113,9 @@ type Limiter interface {
 
 type Limit struct {
 	Limiter Limiter
-	Quota   Quota  // of a key; of several limits, the smallest
-	ByIP    bool   // callers must have an IP
-	Shadow  bool   // nothing is refused
+	Quota   Quota // of a key; of several limits, the smallest
+	ByIP    bool  // callers must have an IP
+	Shadow  bool
 	Commit  func() // applies changed numbers to a reused limiter; may be nil
 }
 

@@ -59,9 +59,9 @@ func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
 
 // EndedError refuses a repeat of a job that ended without success.
 type EndedError struct {
-	Job    string // the first one, or the last replay of its dead letter
+	Job    string // the first job, or the last replay of its letter
 	How    string // "dead", "cancelled" or "purged"
-	Letter uint64 // its dead letter, or 0
+	Letter uint64
 }
 
 func (e *EndedError) Error() string {
@@ -92,13 +92,13 @@ var (
 
 // Reasons of answers 503 and 507.
 const (
-	ReasonNATS     = "nats"     // NATS or JetStream does not answer
-	ReasonStorage  = "storage"  // JetStream cannot write
-	ReasonStore    = "store"    // the store of limits does not answer
-	ReasonBusy     = "busy"     // overloaded
+	ReasonNATS     = "nats"    // NATS or JetStream does not answer
+	ReasonStorage  = "storage" // JetStream cannot write
+	ReasonStore    = "store"   // the store of limits does not answer
+	ReasonBusy     = "busy"
 	ReasonStarting = "starting" // policies are not known yet
 	ReasonStopping = "stopping"
-	ReasonDrainer  = "drainer" // no drainer answered
+	ReasonDrainer  = "drainer"
 )
 
 var reasons = []struct {

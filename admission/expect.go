@@ -14,8 +14,8 @@ import (
 
 const (
 	askTimeout   = 20 * time.Millisecond
-	maxQuestions = job.MaxExpected // more start a concurrent request
-	// until a partition is asked again that has no valve, or whose valve did not answer
+	maxQuestions = job.MaxExpected
+	// pauses for a partition without a valve, and for one whose valve did not answer
 	absence, silence = 100 * time.Millisecond, time.Second
 )
 
@@ -25,8 +25,8 @@ type expectations struct {
 	within time.Duration // askTimeout, longer in a test
 
 	mu     sync.Mutex
-	silent map[partition]time.Time // until then it is not asked
-	lines  map[partition]*line     // with a request in progress
+	silent map[partition]time.Time
+	lines  map[partition]*line
 }
 
 type partition struct {
@@ -37,7 +37,7 @@ type partition struct {
 type line struct{ next *batch }
 
 type batch struct {
-	deadline time.Time // of the oldest question
+	deadline time.Time
 	jobs     []uint64
 	done     chan struct{}
 	starts   map[uint64]start
@@ -48,7 +48,7 @@ type start struct {
 	known           bool          // delay is valid
 	delay           time.Duration // 0: started
 	position, depth int           // as in [Outcome]
-	progress        string        // while it runs
+	progress        string
 }
 
 func newExpectations(valves Valves) *expectations {

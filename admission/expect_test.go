@@ -59,7 +59,7 @@ func TestQuestionsAreCombined(t *testing.T) {
 		for seq := range uint64(100) {
 			ask(0, seq+2)
 		}
-		ask(1, 500) // does not wait for another partition's request
+		ask(1, 500)
 		asking.Wait()
 		synctest.Wait()
 		v.mu.Lock()
@@ -122,7 +122,7 @@ func TestACancelledRequestDoesNotWait(t *testing.T) {
 		if e.ask(ctx, partition{"stripe", 0}, 1).known || time.Since(began) != 0 {
 			t.Error("waited for a client that had gone")
 		}
-		time.Sleep(askTimeout) // the request that is on its way
+		time.Sleep(askTimeout)
 	})
 }
 

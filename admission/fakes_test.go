@@ -73,7 +73,6 @@ func (f *fakeQueue) count() int {
 	return f.publishes
 }
 
-// fakeValves answers with answer; nil: never.
 type fakeValves struct {
 	answer func(partition int, q job.Question) (job.Answer, error)
 
@@ -122,7 +121,7 @@ type tokens struct {
 	rule   algorithms.TokenBucket
 	quota  Quota
 	states map[Caller]algorithms.TokenBucketState
-	taken  int64 // net of refunds
+	taken  int64
 }
 
 func (l *tokens) Take(_ context.Context, from Caller, n int64) (Checked, error) {

@@ -19,7 +19,7 @@ import (
 const (
 	peekHeader   = "Penstock-Peek"
 	refundHeader = "Penstock-Refund"
-	ipHeader     = "Penstock-Ip" // canonical form
+	ipHeader     = "Penstock-Ip"
 )
 
 // IPHeader carries the client's address if a proxy connects for it.
@@ -50,9 +50,9 @@ type jobHeader struct {
 	stored      nats.Header // stored with the job; may be nil
 	idempotency string
 	cost        int64
-	costs       map[string]int64 // by name
-	deadline    time.Time        // zero without a deadline
-	notBefore   time.Time        // zero: at once
+	costs       map[string]int64
+	deadline    time.Time // zero without a deadline
+	notBefore   time.Time // zero: at once
 	priority    int
 	ip          string // of the client
 	waits       bool   // for the job's end
@@ -81,7 +81,7 @@ func (j *jobHeader) read(given string, values []string) (err error) {
 		j.ip, err = readIP(values)
 		return err
 	case key == WaitHeader:
-		j.waits = true // see SubmitRequest.waits
+		j.waits = true
 		return nil
 	case known:
 		return j.keep(name, values, name == job.HeaderTag)

@@ -147,7 +147,6 @@ func TestReadCheckHeader(t *testing.T) {
 	}
 }
 
-// W3C Trace Context allows a list to span several fields; proxies do that.
 func TestSeveralTracestateFieldsAreOneList(t *testing.T) {
 	job, err := readHeader(map[string][]string{"Tracestate": {"a=1,b=2", "c=3"}})
 	if got := job.stored["tracestate"]; err != nil || len(got) != 1 || got[0] != "a=1,b=2,c=3" {

@@ -274,7 +274,6 @@ func TestPolicyChangesApplyWithinASecond(t *testing.T) {
 	waittest.Within(t, time.Second, "the change applied", func() bool {
 		return h.overHTTP("check", "door", "other", nil).header.Get("X-Ratelimit-Limit") == "8"
 	})
-	// Used units stay used.
 	if r := h.overHTTP("check", "door", "acme", nil, "Penstock-Cost", "4"); r.status != 429 {
 		t.Errorf("%d %s", r.status, r.body)
 	}

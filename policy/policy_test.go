@@ -101,7 +101,6 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 }
 
-// Parse must handle each field of the type.
 func TestParseKnowsEveryField(t *testing.T) {
 	var walk func(prefix, suffix string, of reflect.Type)
 	walk = func(prefix, suffix string, of reflect.Type) {

@@ -2,7 +2,6 @@ package policy
 
 import "testing"
 
-// A number without an algorithm would always be refused.
 func TestEachNumberOfARuleBelongsToAnAlgorithm(t *testing.T) {
 	for _, name := range algorithmNumbers {
 		if owners(name) == "" {

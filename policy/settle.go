@@ -12,10 +12,9 @@ type CostFromResponse map[string]ResponseCost
 // ResponseCost is a header, or a dotted path to a number in a JSON body.
 type ResponseCost struct {
 	Header string `json:"header,omitempty"`
-	JSON   string `json:"json,omitempty"` // such as usage.total_tokens
+	JSON   string `json:"json,omitempty"`
 }
 
-// A limit must count the cost.
 func (s CostFromResponse) check(c *checker, limits Limits) {
 	for _, cost := range slices.Sorted(maps.Keys(s)) {
 		from, field := s[cost], "target.http.cost_from_response."+cost

@@ -73,7 +73,6 @@ var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 	SlidingCounter: {demands: []string{"limit", "window"}},
 }
 
-// in the order of reports
 var algorithmNumbers = func() (names []string) {
 	for field := range reflect.TypeFor[Rule]().Fields() {
 		names = append(names, jsonName(field))
@@ -84,7 +83,6 @@ var algorithmNumbers = func() (names []string) {
 	return names[1:] // without the algorithm
 }()
 
-// in messages
 var algorithmOrder = []Algorithm{TokenBucket, LeakingBucket, FixedWindow, SlidingLog,
 	SlidingCounter}
 
@@ -133,7 +131,6 @@ func (p Policy) Validate() []Problem {
 	return c.problems
 }
 
-// checkAlgorithm reports whether the algorithm is known.
 func (p Policy) checkAlgorithm(c *checker) bool {
 	known, ok := algorithmFields[p.Algorithm]
 	switch {
@@ -476,7 +473,6 @@ func (c *checker) drain(field string, n int64, r algorithms.Rate) {
 
 func quote(s string) string { return strict.Quote(s) }
 
-// enumerate joins words as in "a, b or c".
 func enumerate(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

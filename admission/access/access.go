@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// No right includes another.
 type Right uint8
 
 const (

@@ -33,7 +33,7 @@ type entry struct {
 	Name         string   `json:"name"`
 	Rights       []string `json:"rights"`
 	Policies     []string `json:"policies"`
-	Keys         []string `json:"keys" null:"refused"` // nil: all
+	Keys         []string `json:"keys" null:"refused"`
 	Tokens       []string `json:"tokens" secret:"true"`
 	Certificates []string `json:"certificates"`
 	Claims       []string `json:"claims"` // of OIDC: groups=operators
@@ -52,7 +52,7 @@ func Parse(file io.Reader) (*Clients, error) {
 	f.Decode(&document)
 	p := parser{File: f, names: map[string]bool{}, clients: &Clients{
 		tokens: map[[8]byte][]known{}, certificates: map[string]*Client{}}}
-	f.Require("clients") // an empty list is valid
+	f.Require("clients")
 	if len(document.Clients) > mostClients {
 		f.Add("clients", "are more than %d", mostClients)
 	} else {

@@ -32,7 +32,7 @@ const tokenPrefix = "pst_"
 
 func NewToken() string {
 	bits := make([]byte, sha256.Size)
-	_, _ = rand.Read(bits) // never fails
+	_, _ = rand.Read(bits)
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(bits)
 }
 
@@ -50,7 +50,7 @@ type Clients struct {
 	tokens       map[[8]byte][]known
 	certificates map[string]*Client
 	claims       []claim
-	verify       Verifier // nil: no provider
+	verify       Verifier
 	all          []*Client
 }
 
@@ -95,8 +95,7 @@ func (cs *Clients) withToken(token string) (*Client, error) {
 	return found, nil
 }
 
-// withCertificate uses the alternative names, URIs before domains, or the common name if there are
-// none.
+// withCertificate uses the alternative names, URIs before domains, or else the common name.
 func (cs *Clients) withCertificate(c *x509.Certificate) (*Client, error) {
 	var names []string
 	for _, uri := range c.URIs {

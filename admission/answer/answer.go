@@ -15,7 +15,6 @@ import (
 
 type Answer struct {
 	Status int
-	// Content-Type comes first.
 	Header []Field
 	Body   []byte
 	// Late: the request may have waited longer than a server's write timeout.
@@ -63,7 +62,7 @@ func appendAccepted(body []byte, o admission.Outcome) []byte {
 type rejected struct {
 	Verdict       admission.Verdict `json:"verdict"`
 	RetryAfterMS  int64             `json:"retry_after_ms"`
-	ExpectedStart time.Time         `json:"expected_start,omitzero"` // later than the deadline
+	ExpectedStart time.Time         `json:"expected_start,omitzero"`
 }
 
 // appendDecided appends a decision, which also extends the problem of a refusal.

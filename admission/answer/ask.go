@@ -42,7 +42,6 @@ const mostAnswer = 2 * job.MaxReply
 var methods = map[string]string{"submit": http.MethodPost, "job": http.MethodGet,
 	"cancel": http.MethodDelete, "acquire": http.MethodPost, "settle": http.MethodPut}
 
-// A nil client means [http.DefaultClient].
 func OverHTTP(server, token string, client *http.Client) (Asker, error) {
 	base, err := url.Parse(server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
@@ -117,7 +116,6 @@ type Ended struct {
 	Error  string `json:"last_error"`
 }
 
-// bounds of the pause between two looks at a job, which is the time until it starts
 const leastPause, mostPause = 50 * time.Millisecond, time.Second
 
 // UntilEnded calls look, which returns a job's document, until the job has ended.

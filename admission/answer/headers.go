@@ -12,7 +12,7 @@ const maxInteger = 999_999_999_999_999
 
 type quotaState struct {
 	quota     admission.Quota
-	remaining int64 // -1: not counted
+	remaining int64
 	reset     time.Duration
 	retry     time.Duration
 	refused   bool

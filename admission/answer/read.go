@@ -54,7 +54,7 @@ func ReadError(status int, retryAfter string, body []byte) error {
 	if json.Unmarshal(body, &a) != nil || a.Title == "" {
 		return fmt.Errorf("%w: %d %.100q", errForeign, status, body)
 	}
-	seconds, _ := strconv.ParseInt(retryAfter, 10, 64) // 0 without the header
+	seconds, _ := strconv.ParseInt(retryAfter, 10, 64)
 	pause := time.Duration(cmp.Or(a.RetryAfterMS, seconds*1000)) * time.Millisecond
 	read := &readError{text: cmp.Or(a.Detail, a.Title)}
 	switch {
@@ -80,7 +80,7 @@ func ReadError(status int, retryAfter string, body []byte) error {
 
 type readError struct {
 	text string
-	kind error // nil: unknown
+	kind error
 }
 
 func (e *readError) Error() string { return e.text }

@@ -45,7 +45,7 @@ func New() http.Handler {
 		return err
 	})
 	if err != nil {
-		panic(err) // the files are embedded
+		panic(err)
 	}
 	return pages(files)
 }

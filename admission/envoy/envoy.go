@@ -48,7 +48,7 @@ type Rate struct {
 	Requests uint32
 	Unit     Unit
 	Units    *uint32 // per window; nil: one
-	Name     string  // may be empty
+	Name     string
 }
 
 // Window is 0 if it is invalid or too long.

@@ -85,7 +85,6 @@ func (s *Service) Reload() error {
 	return nil
 }
 
-// Zero, or no bound, needs no limiter.
 func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func(), error) {
 	l.counter.name = name
 	if l.Unlimited || l.Requests == 0 {
@@ -112,7 +111,7 @@ type Status struct {
 	Limit     *Rate // nil: no limit
 	Unlimited bool
 	Remaining uint32
-	Reset     time.Duration // end of the window; 0 without a limit
+	Reset     time.Duration
 }
 
 // Tightest returns the last status over its limit, or the first with the fewest units left, or nil.
@@ -134,8 +133,8 @@ type asked struct {
 	refund  bool
 }
 
-// Decide counts at least one hit for each descriptor, even if another is refused. Errors:
-// [*admission.RequestError], and those of limiters.
+// Decide counts at least one hit for each descriptor, even if another is refused. It returns
+// [*admission.RequestError], or the error of a limiter.
 func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descriptor,
 	hits uint32) (Answer, error) {
 

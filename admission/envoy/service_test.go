@@ -82,7 +82,7 @@ func hits(n uint64, d envoy.Descriptor) envoy.Descriptor {
 	return d
 }
 
-// asking returns a function that wants these remaining units for each descriptor; −1: over the
+// asking returns a function that expects these remaining units for each descriptor; −1: over the
 // limit, −2: no limit.
 func asking(t *testing.T, s *envoy.Service) func(n uint32, want []int64, d ...envoy.Descriptor) {
 	return func(n uint32, want []int64, d ...envoy.Descriptor) {
@@ -151,7 +151,7 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	ask(1, []int64{math.MaxUint32}, of("vip", "x"))
 	ask(1, []int64{-2, math.MaxUint32}, a, of("vip", "x"))
 	ask(1, []int64{1, -2, math.MaxUint32}, of("path", "/files/1"), a, of("vip", "x"))
-	ask(1, []int64{0}, of("path", "/files/2")) // counted with the first
+	ask(1, []int64{0}, of("path", "/files/2"))
 	ask(1, []int64{-1}, of("path", "/files/"))
 	ask(1, []int64{-2}, of("path", "/other"))
 	ask(0, []int64{-1}, of("closed", ""))
@@ -239,7 +239,6 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	// Limits from requests are bounded.
 	var err error
 	for n := range uint32(1001) {
 		unit.Limit = &envoy.Rate{Requests: n, Unit: 6}
@@ -273,7 +272,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask(1, []int64{6}, a)
-	ask(1, []int64{999}, of("tokens", "k")) // a new count
+	ask(1, []int64{999}, of("tokens", "k"))
 	ask(1, []int64{-2}, of("vip", "a"))
 	if !slices.Equal(heard.names, []string{"envoy.edge.ip", "envoy.edge.tokens"}) {
 		t.Errorf("the limits are %q", heard.names)

@@ -31,7 +31,7 @@ var ipHeader = http.CanonicalHeaderKey(admission.IPHeader)
 
 const tellEvery = 50 * time.Millisecond
 
-// submitBatch reads the whole batch first: a slow queue must not count as a slow client.
+// submitBatch reads the whole batch first, because a slow queue must not count as a slow client.
 func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) {
 	if r.URL.RawQuery != "" || r.URL.ForceQuery {
 		return answer.Answer{}, bad("query", "a batch has no query parameters")
@@ -134,7 +134,7 @@ func texts(body []byte) iter.Seq2[[]byte, error] {
 func elements(list []byte) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		in := json.NewDecoder(bytes.NewReader(list))
-		_, err := in.Token() // the bracket
+		_, err := in.Token()
 		for err == nil && in.More() {
 			var element json.RawMessage
 			if err = in.Decode(&element); err == nil && !yield(element, nil) {

@@ -132,7 +132,6 @@ func TestABatchGivesItsBytesBack(t *testing.T) {
 	}
 }
 
-// Headers of a single job do not apply to a batch, and a repeated batch is submitted again.
 func TestABatchHasNoHeadersOfAJob(t *testing.T) {
 	service := &fakeService{}
 	address := serve(t, service, Options{})

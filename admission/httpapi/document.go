@@ -86,7 +86,6 @@ func tagged(read func(ctx context.Context, at place) (document any, revision uin
 	}
 }
 
-// If-Match and If-None-Match (RFC 9110); nil without one
 func precondition(h http.Header) (func(revision uint64) bool, error) {
 	match, none := h.Values("If-Match"), h.Values("If-None-Match")
 	for name, values := range map[string][]string{"If-Match": match, "If-None-Match": none} {
@@ -125,7 +124,6 @@ func tags(values []string) []string {
 	return list
 }
 
-// It may be an answer of GET.
 func unwrapPolicy(document []byte) (inner []byte, paused *bool, err error) {
 	var enclosed struct {
 		manage.Policy

@@ -323,7 +323,6 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 	i.want(200, []string{`{"job":"gone:7","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`},
 		"GET", "/v1/jobs/gone:7", "")
 
-	// The same for a policy without a queue.
 	i.want(201, nil, "PUT", "/v1/policies/signup",
 		`{"algorithm":"fixed_window","limit":10,"window":"1d"}`)
 	i.want(200, []string{`"deleted":true`}, "DELETE", "/v1/policies/signup?purge=0", "")

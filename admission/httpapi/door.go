@@ -146,7 +146,7 @@ func (h *handler) client(remote string, header http.Header) (string, error) {
 		host = ""
 	}
 	if len(header[ipHeader]) > 0 {
-		address, _ := netip.ParseAddr(host) // the zero address is in no network
+		address, _ := netip.ParseAddr(host)
 		address = address.Unmap().WithZone("")
 		trusted := func(p netip.Prefix) bool { return p.Contains(address) }
 		if !slices.ContainsFunc(h.options.TrustedProxies, trusted) {

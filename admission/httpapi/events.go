@@ -128,7 +128,7 @@ func (m management) tell(r *http.Request, w io.Writer, flush func(), l *watch.Li
 func writeEvent(w io.Writer, e watch.Event) error {
 	text, err := json.Marshal(e)
 	if err != nil {
-		return err // cannot fail: strings, numbers and a time
+		return err
 	}
 	_, err = fmt.Fprintf(w, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, text)
 	return err

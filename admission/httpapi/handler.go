@@ -43,7 +43,7 @@ type Options struct {
 	Parts func() []health.Part
 	// nil: not found
 	Metrics http.Handler
-	// served without authentication, because its pages get their data from the API
+	// served without authentication, because its data comes from the API
 	Console http.Handler
 	// nil: not found
 	Management *manage.Service
@@ -161,7 +161,7 @@ func (h *handler) identify(r *http.Request) (*access.Client, *answer.Answer) {
 		return access.Everyone, nil
 	}
 	client, err := h.options.Clients().Of(r)
-	delete(r.Header, "Authorization") // not needed any more
+	delete(r.Header, "Authorization")
 	if err == nil {
 		return client, nil
 	}
@@ -193,7 +193,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names 
 		a = h.errors.Answer(err)
 		_, left := errors.AsType[bodyLeft](err)
 		if left || rt.managed() && r.ContentLength != 0 {
-			w.Header().Set("Connection", "close") // do not wait for the rest of the body
+			w.Header().Set("Connection", "close")
 		}
 	}
 	respond(w, a)
@@ -270,5 +270,5 @@ func respond(w http.ResponseWriter, a answer.Answer) {
 		header["Content-Length"] = last
 	}
 	w.WriteHeader(a.Status)
-	_, _ = w.Write(a.Body) // the client may be gone
+	_, _ = w.Write(a.Body)
 }

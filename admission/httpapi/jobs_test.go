@@ -95,7 +95,6 @@ func TestADeadJobLeadsToItsLetter(t *testing.T) {
 		`{"job":"stripe:43","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`)
 	i.expect("GET", "/v1/jobs/stripe:44", "", 404, `job stripe:44 has finished, or never was`)
 
-	// Also after the policy was deleted.
 	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 7, Reason: "deadline"})
 	i.expect("GET", "/v1/jobs/gone:7", "", 200, `"letter":1,"reason":"deadline"`)
 	i.expect("GET", "/v1/jobs/gone:8", "", 404, `unknown policy`)

@@ -43,7 +43,6 @@ func TestSomeDeadLettersAreReplayedOrDiscarded(t *testing.T) {
 		i.want(200, []string{`{"discarded":0}`}, "DELETE", "/v1/dead/stripe?"+nothing, "")
 	}
 	left(1, 2, 3, 4, 5, 6)
-	// Bucket a holds two of its three, and b has room.
 	i.want(200, []string{`{"replayed":3,"full":1,"unfit":0,"complete":true}`}, "POST",
 		"/v1/dead/stripe/replay?reason=attempts&since="+hourAgo, "")
 	left(4, 5, 6)

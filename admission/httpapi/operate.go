@@ -21,7 +21,7 @@ import (
 
 type management struct {
 	*manage.Service
-	clients func() *access.Clients // nil: no access control
+	clients func() *access.Clients
 }
 
 // rights returns another pointer once the clients have changed.
@@ -139,7 +139,6 @@ func (m management) audit(ctx context.Context, at place) (any, error) {
 	return m.Audit(ctx, "", at.numbers["before"], at.number("limit"))
 }
 
-// The policy may be deleted.
 func (m management) auditOfPolicy(ctx context.Context, at place) (any, error) {
 	if !policy.IsName(at.policy) {
 		return nil, admission.UnknownPolicy(at.policy)

@@ -43,7 +43,6 @@ func TestManagePolicies(t *testing.T) {
 		t.Errorf("listed %s", list)
 	}
 
-	// Invalid policies and changes.
 	i.expect("PUT", "/v1/policies/bad",
 		`{"algorithm":"leaking_bucket","capacity":-1,"timeout":"0s"}`, 400,
 		`"field":"timeout"`, `"problems":[{"field":"timeout"`)
@@ -77,7 +76,6 @@ func TestManagePolicies(t *testing.T) {
 		t.Errorf("depth %d, %v", depth, err)
 	}
 
-	// A pause is stored apart from the policy.
 	i.expect("POST", "/v1/pause/stripe", "", 200, `"paused":true`)
 	i.expect("PUT", "/v1/policies/stripe", strings.Replace(stripe, `y":2`, `y":3`, 1), 200,
 		`"capacity":3`, `"paused":true`)

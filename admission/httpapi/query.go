@@ -15,7 +15,6 @@ import (
 	"github.com/penstock-mq/penstock/admission/watch"
 )
 
-// of a policy or an override
 const maxDocument = 64 << 10
 
 // An announced body is not waited for.

@@ -61,7 +61,7 @@ func (h *handler) routes() []route {
 		{"GET", "/healthz", 0, h.health},
 		{"POST", "/healthz", 0, h.health}, // lets the process serve as a target for trials
 		{"GET", "/readyz", 0, h.ready},
-		{"GET", "/metrics", access.Read, nil}, // served by Options.Metrics
+		{"GET", "/metrics", access.Read, nil},
 	}
 	if h.service == nil {
 		return process
@@ -228,9 +228,9 @@ func (re resource) route(method string) (route, bool) {
 type place struct {
 	policy  string
 	key     job.Key
-	seq     uint64 // number of a job or dead letter
+	seq     uint64
 	query   url.Values
-	numbers map[string]uint64 // of the query
+	numbers map[string]uint64
 	client  *access.Client
 	from    admission.Client
 	ip      string // address that limits apply to; empty: unknown

@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	// consecutive failures
 	tripAfter  = 5
 	probeEvery = time.Second
 )
@@ -75,7 +74,7 @@ type guarded struct {
 	policy  policy.Policy
 	shared  *limits
 	quota   admission.Quota
-	local   *share // only for on_store_error: local
+	local   *share
 }
 
 func (g *guarded) Take(ctx context.Context, from admission.Caller,

@@ -90,13 +90,11 @@ func (s *shared) until(what string, done func() bool) {
 	waittest.Until(s.t, what, done)
 }
 
-// tokens is a bucket that does not refill during a test.
 func tokens(name string, n int64) policy.Policy {
 	return policy.Policy{Name: name,
 		Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: n, Refill: rate("1/d")}}
 }
 
-// window outlasts a test run.
 func window(name string, n int64) policy.Policy {
 	p := one(policy.FixedWindow, n)
 	p.Name = name
@@ -169,7 +167,6 @@ func TestWithoutTheStore(t *testing.T) {
 
 			began := time.Now()
 			s.until("it is known to be down", func() bool {
-				// A remembered refusal is answered during an outage too.
 				if c, err := closed.Take(t.Context(), k, 1); err == nil && c.Allowed {
 					t.Fatalf("allowed: %+v", c)
 				}
@@ -188,15 +185,15 @@ func TestWithoutTheStore(t *testing.T) {
 				t.Errorf("closed: %+v", c)
 			}
 			share := taking(t, local, admission.Caller{Key: "other"})
-			if c := share(2, true); c.Limit != 2 { // a quarter of 8
+			if c := share(2, true); c.Limit != 2 {
 				t.Errorf("local: %+v", c)
 			}
 			share(1, false)
-			if c := share(8, false); c.RetryAfter <= 0 { // it could pass under the whole limit
+			if c := share(8, false); c.RetryAfter <= 0 {
 				t.Errorf("local: %+v", c)
 			}
 			s.factory.SetLive(2)
-			share(2, true) // half of 8, two of them used
+			share(2, true)
 			share(1, false)
 			if err := local.Refund(t.Context(), admission.Caller{Key: "other"}, 1); err != nil {
 				t.Error(err)
@@ -241,7 +238,6 @@ func TestTheStoreMayComeLater(t *testing.T) {
 	taking(t, l, k)(2, true)
 	taking(t, l, k)(1, false)
 	s.until("the store is given up", func() bool {
-		// by requests for other keys, which are decided in memory
 		_, _ = l.Peek(t.Context(), admission.Caller{Key: "other"}, 1)
 		return !s.isUp()
 	})
@@ -342,7 +338,7 @@ type proxy struct {
 	listener net.Listener
 	mu       sync.Mutex
 	waits    time.Duration
-	once     bool // only the next answer
+	once     bool
 }
 
 func newProxy(t *testing.T, to string) *proxy {

@@ -26,10 +26,10 @@ type File struct {
 
 type FileResult struct {
 	Written []FileChange // the others are unchanged, or changed by the API
-	Absent  []string     // in the set, not in the file: they stay
-	// deleted, and unchanged in the file: they stay deleted
+	Absent  []string     // in the set but not in the file; they stay
+	// deleted, and unchanged in the file; they stay deleted
 	Deleted []string
-	// records of policies that are not in the file: they stay
+	// records of policies that are not in the file; they stay
 	Unreadable []error
 	// shared limits that differ from other files': the last one stored applies
 	Differing []error
@@ -194,7 +194,6 @@ func (s *Store) leave(ctx context.Context, set, name string) error {
 	return err
 }
 
-// of a file's policies
 const putAtOnce = 64
 
 // putFromFile returns nil for an unchanged policy.
@@ -246,7 +245,7 @@ func (s *Store) fromFile(ctx context.Context, set string, current *record, p pol
 					"one of them", other, set)}})
 		case current.File != next.File:
 		case current.Left:
-			back := *current // with changes made since
+			back := *current
 			back.Set, back.Left = next.Set, false
 			return &back, nil
 		default:
@@ -273,7 +272,7 @@ func (s *Store) RetireAbsent(ctx context.Context,
 	for _, r := range records {
 		found, err := parseRecord(r.Value)
 		if err != nil || !absent(found) {
-			continue // reported by PutFile
+			continue
 		}
 		depth, err := s.broker.Depth(ctx, r.Key)
 		if err != nil && !errors.Is(err, queue.ErrNoStream) {

@@ -14,7 +14,7 @@ import (
 )
 
 type Inventory struct {
-	OK, Retired int // policies
+	OK, Retired int
 	// by policy
 	Unreadable map[string]error
 	// streams without a record, whose jobs never start
@@ -39,7 +39,7 @@ func (s *Store) inventory(ctx context.Context, known policy.Entries) (Inventory,
 			found.OK++
 		}
 	}
-	// Streams first: a record is older than its stream.
+	// Streams are read first, because a record is older than its stream.
 	streams, err := s.broker.Streams(ctx)
 	if err != nil {
 		return found, err
@@ -105,7 +105,7 @@ func (s *Store) sweep(ctx context.Context, before time.Time) error {
 		name, rest, _ := strings.Cut(key, ".")
 		number, _, _ := strings.Cut(rest, ".")
 		_, err := strconv.Atoi(number)
-		// others are of a shared limit, or set aside
+		// others are of a shared limit, or damaged
 		return err != nil || !policy.IsName(name) || slices.Contains(streams, name)
 	}))
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Store) sweep(ctx context.Context, before time.Time) error {
 		if errors.Is(err, queue.ErrNotFound) {
 			err = table.Delete(ctx, r.Key, r.Revision)
 		}
-		if err != nil && !errors.Is(err, queue.ErrConflict) { // the policy came back
+		if err != nil && !errors.Is(err, queue.ErrConflict) {
 			return err
 		}
 	}

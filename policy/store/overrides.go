@@ -217,7 +217,6 @@ func parseOverrideRecord(value []byte, key job.Key) (policy.Override, error) {
 	}
 	o, err := policy.ParseOverride(r.Override)
 	if err != nil {
-		// a newer version wrote it: no InvalidError
 		return policy.Override{}, fmt.Errorf("read record: %w: %v", job.ErrVersion, err)
 	}
 	return o, nil
@@ -244,7 +243,6 @@ func overrideName(policyName string, key job.Key) (string, error) {
 	return s.String(), nil
 }
 
-// parseOverrideName is the strict inverse of overrideName.
 func parseOverrideName(name string) (policyName string, key job.Key, err error) {
 	policyName, encoded, _ := strings.Cut(name, ".")
 	form, err := url.PathUnescape(strings.ReplaceAll(encoded, "=", "%"))

@@ -31,8 +31,8 @@ type Store struct {
 	table  *kv.Table
 	log    *slog.Logger
 
-	policies  int    // how many there may be
-	overrides uint64 // of a policy
+	policies  int
+	overrides uint64
 }
 
 // New returns the store of an installation; see [queue.Broker.Setup]. log gets unreadable records.
@@ -142,7 +142,7 @@ func (s *Store) draft(ctx context.Context, name string, current *record,
 		(!current.Retired || current.Deleting || current.Deleted) {
 		next.File, next.Set = current.File, current.Set
 	}
-	var before *policy.Entry // also nil for an unreadable record
+	var before *policy.Entry
 	if current = current.present(); current != nil {
 		if entry, err := current.entry(current.revision); err == nil {
 			before = &entry
@@ -190,7 +190,6 @@ func (r *record) present() *record {
 	return r
 }
 
-// at returns 0 for a missing or deleted policy.
 func (r *record) at() uint64 {
 	if r = r.present(); r != nil {
 		return r.revision
@@ -201,7 +200,7 @@ func (r *record) at() uint64 {
 func (s *Store) room(ctx context.Context, added int) error {
 	names, err := s.table.Count(ctx, "*")
 	if err != nil || int(names)+added <= s.policies {
-		return err // some may be deleted
+		return err
 	}
 	set, err := s.Policies(ctx)
 	if err == nil && len(set)+added > s.policies {
@@ -211,8 +210,8 @@ func (s *Store) room(ctx context.Context, added int) error {
 	return err
 }
 
-// fill checks a policy and puts it into the next record. Defaults are stored, because a later
-// version may have others.
+// fill checks a policy and puts it into the next record, with defaults, because a later version may
+// have others.
 func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy) error {
 	var before policy.Policy
 	var unreadable error
@@ -262,7 +261,7 @@ func (s *Store) change(
 	return s.replace(ctx, name, nil, change)
 }
 
-// replace is change of a record that was read; nil: it was not.
+// replace is change of a record that was read, if not nil.
 func (s *Store) replace(ctx context.Context, name string, read *kv.Record,
 	change func(*record) (*record, error)) (uint64, error) {
 	return s.table.Update(ctx, name, read, func(stored kv.Record) ([]byte, error) {
@@ -449,7 +448,7 @@ func (s *Store) enter(set policy.Entries, r kv.Record) bool {
 	if err != nil {
 		level := slog.LevelError
 		if errors.Is(err, job.ErrVersion) {
-			level = slog.LevelWarn // expected while versions are mixed
+			level = slog.LevelWarn
 		}
 		s.log.Log(context.Background(), level, "policy left out: its record cannot be read",
 			"policy", r.Key,

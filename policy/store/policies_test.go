@@ -171,7 +171,6 @@ func TestFilePolicies(t *testing.T) {
 		t.Errorf("a restart with the same file wrote: %v, %v", before, after)
 	}
 
-	// A change by the API survives restarts, until the file's own text changes.
 	changed := stripe
 	changed.Capacity = 50
 	if _, err := s.Put(natstest.Context(t), changed); err != nil {
@@ -216,7 +215,6 @@ func TestFilePolicies(t *testing.T) {
 	w.see(t, "it is back", capacity("stripe", 11, false))
 	w.see(t, "the API's policy was left alone", capacity("api", 10, false))
 
-	// No policy is written if one is invalid.
 	before = revisions()
 	split := stripe
 	split.Partitions = 16
@@ -452,7 +450,6 @@ func TestSetsAreIndependent(t *testing.T) {
 	}
 }
 
-// Its record was lost, so no process has its jobs.
 func TestAStreamWithoutAPolicyIsFound(t *testing.T) {
 	s := newStore(t)
 	for _, name := range []string{"stripe", "lost"} {

@@ -62,7 +62,6 @@ func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) 
 		return p != nil && p.Policy.Capacity == 20 && !p.Paused && !p.Retired
 	})
 
-	// A policy that the API wrote again belongs to the API.
 	if err := s.Delete(ctx, "stripe", false, nil); err != nil {
 		t.Fatal(err)
 	}
