@@ -29,7 +29,7 @@ type refusals struct {
 
 // Fields except until are written before settled is closed.
 type refusal struct {
-	settled chan struct{} // closed when free is known, or known to be unknown
+	settled chan struct{} // closed once free is set or stays unknown
 	free    time.Time     // when room is expected
 
 	until time.Time // when to ask the server again; guarded by refusals.mu

@@ -32,8 +32,6 @@ func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 		if n := v.questions(job.OpRoom); n != 1 {
 			t.Errorf("the valve was asked for room %d times, want once", n)
 		}
-		// Other buckets are unaffected, and at the announced time the client is not refused from
-		// memory.
 		other := request("stripe")
 		other.Key = "other"
 		if o, err := s.Submit(t.Context(), other); err != nil || o.Verdict == Rejected {
@@ -48,8 +46,8 @@ func TestFloodAtAFullBucketCostsNoPublishes(t *testing.T) {
 	})
 }
 
-// TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor, without a publish and with the expected
-// start, but never if the start is unknown or the job may be a repeat.
+// TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor expects the start in the refusal, and no
+// publish. A job whose start is unknown, or that may be a repeat, is not refused.
 func TestAJobThatCannotMeetItsDeadlineIsRefusedAtTheDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, asking := new(int64(5000)), job.Question{}

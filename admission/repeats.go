@@ -18,7 +18,7 @@ type repeats struct {
 
 	mu       sync.Mutex
 	receipts map[repeatKey]queue.Receipt
-	order    []acceptance // oldest first
+	order    []acceptance
 }
 
 type repeatKey struct {

@@ -54,7 +54,7 @@ type Service struct {
 	expected  *expectations
 	waiters   waiters
 
-	changing sync.Mutex // held while a set of policies is built
+	changing sync.Mutex
 	policies atomic.Pointer[map[string]*livePolicy]
 }
 

@@ -120,7 +120,7 @@ func TestNothingIsAnsweredBeforeThePoliciesAreKnown(t *testing.T) {
 	}
 }
 
-// Jobs share a header that none of them has changed.
+// A changed header must not change the header that jobs share.
 func TestAChangedHeaderIsOneJobsOnly(t *testing.T) {
 	q := &fakeQueue{capacity: 2}
 	s := newTestService(t, q, &fakeValves{}, stripe)
@@ -383,7 +383,6 @@ func TestJobsThatCouldNeverStartAreRefused(t *testing.T) {
 		{"stripe", job.HeaderDeadline, []string{job.HeaderDeadline, at(-time.Hour)}},
 		{"stripe", job.HeaderNotBefore,
 			[]string{job.HeaderNotBefore, at(time.Hour), job.HeaderDeadline, at(time.Minute)}},
-		// max_age is 14 days
 		{"stripe", job.HeaderNotBefore, []string{job.HeaderNotBefore, at(20 * 24 * time.Hour)}},
 		{"search", job.HeaderNotBefore, []string{job.HeaderNotBefore, "3w"}},
 		{"stripe", job.HeaderCost,

@@ -185,7 +185,7 @@ func (s *Service) admit(ctx context.Context, live *livePolicy, r *SubmitRequest,
 			if refundErr := limiter.Refund(ctx, from, j.cost); refundErr != nil {
 				return Outcome{}, unavailable("refund the limiter of "+r.Policy, refundErr)
 			}
-			outcome.Remaining = -1 // unknown after the refund
+			outcome.Remaining = -1
 		}
 		if err == nil {
 			live.repeats.remember(repeat, receipt)

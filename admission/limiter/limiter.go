@@ -52,7 +52,7 @@ type Place interface {
 
 type Factory struct {
 	options Options
-	shared  Place // nil: in memory
+	shared  Place
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	live    atomic.Int64 // admitters, for shares
 
@@ -110,7 +110,7 @@ func (f *Factory) Run(ctx context.Context) error {
 			continue
 		}
 		within, cancel := context.WithTimeout(ctx, f.options.Shared.Timeout)
-		_, _ = made.Limiter.Take(within, admission.Caller{}, 1) // the breaker gets the result
+		_, _ = made.Limiter.Take(within, admission.Caller{}, 1)
 		cancel()
 		asked = f.breaker.Counts().Requests
 	}
@@ -191,7 +191,7 @@ type Store interface {
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Group takes from several limits at once, with one key each, or from none of them.
+// Group takes from all of several limits, with one key each, or from no limit.
 type Group interface {
 	Take(ctx context.Context, keys []string,
 		n int64) (combined algorithms.Decision, ruling int, err error)

@@ -96,7 +96,7 @@ func TestStatesOutliveChanges(t *testing.T) {
 			if err != nil || changed.Quota.Units != 5 || changed.Quota.Policy != "p" {
 				t.Fatalf("%+v, %v", changed, err)
 			}
-			before(1, false) // not in force before the commit
+			before(1, false)
 			changed.Commit()
 			after := taking(t, changed.Limiter, admission.Caller{Key: "k"})
 			if c := after(2, true); c.Quota != changed.Quota {
@@ -188,7 +188,6 @@ func testSeveralLimits(t *testing.T, factory *limiter.Factory) {
 		t.Errorf("more than can ever pass: %v", err)
 	}
 
-	// A limit that stays in the policy keeps its state.
 	changed := perUserAndAll()
 	changed.Limits = policy.Limits{changed.Limits[1], {Name: "per-ip", Key: "{ip}",
 		Rule: policy.Rule{Algorithm: policy.FixedWindow, Limit: 1,

@@ -12,7 +12,7 @@ import (
 
 // Each shadow limit decides independently.
 type shadow struct {
-	enforced   admission.Limiter // may be nil
+	enforced   admission.Limiter
 	candidates []candidate
 	timeout    time.Duration // for candidates in a shared store; 0 without one
 }

@@ -93,7 +93,6 @@ func TestAShadowLimitDecidesBesideTheEnforcedOne(t *testing.T) {
 		t.Error("what comes back comes back to candidates too")
 	}
 
-	// counts survive a change of the policy
 	p.Limits = p.Limits[:1]
 	changed, err := factory.Limit(p, limit.Limiter)
 	if err != nil {

@@ -74,7 +74,7 @@ func openStore[S any](s site, rule algorithms.Rule[S], window time.Duration,
 	o := limitStore{quota: quota, commit: func() {}}
 	if same, ok := before.(changeable[S]); ok {
 		o.store = same
-		o.commit = func() { _ = same.SetRule(rule) } // fails only if Validate does
+		o.commit = func() { _ = same.SetRule(rule) }
 		return o, nil
 	}
 	if m, here := s.place.(memory); here {

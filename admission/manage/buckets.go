@@ -201,7 +201,7 @@ func (s *Service) askAll(ctx context.Context, p policy.Policy, by string, most i
 func (s *Service) askFirst(ctx context.Context, policy string, partition int, by string,
 	most int) (l listed) {
 
-	known := map[job.Key]bool{} // the order may change between two questions
+	known := map[job.Key]bool{}
 	for offset := 0; offset < most; offset += askAtOnce {
 		q := job.Question{Op: job.OpBuckets, By: by, Offset: offset,
 			Limit: min(askAtOnce, most-offset)}
@@ -252,7 +252,7 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 			return b, nil
 		}
 	}
-	// JetStream knows the depth without a drainer.
+	// Without a drainer JetStream has the depth.
 	depth, err := s.broker.BucketDepth(ctx, name, b.Partition, key)
 	if err != nil && !errors.Is(err, queue.ErrNoStream) {
 		return Bucket{}, translate(err)
@@ -273,7 +273,7 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 type Purged struct {
 	Key     string `json:"key"`
 	Removed int    `json:"removed"`
-	More    bool   `json:"more,omitempty"` // time was up
+	More    bool   `json:"more,omitempty"`
 }
 
 // Purge drops a bucket's jobs that do not run, without dead letters, or all that it can in time.
@@ -350,7 +350,7 @@ func (s *Service) refused(ctx context.Context, may func(policy string) bool, lim
 	all.Total = len(all.Buckets)
 	all.Buckets = all.Buckets[:min(limit, all.Total)]
 	return all, each(refusedAtOnce, all.Buckets, func(b *PlacedBucket) error {
-		key, _ := job.EncodeKey(b.Key) // it was one
+		key, _ := job.EncodeKey(b.Key)
 		found, err := s.Bucket(ctx, b.Policy, key)
 		switch {
 		case err == nil:

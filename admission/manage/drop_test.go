@@ -14,9 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// TestDropWithoutAnOwner: where no drainer owns the partition, an operator can make room all the
-// same: jobs are cancelled and purged in the stream, each is reported, and other buckets keep
-// theirs, also a bucket whose key is a wildcard.
+// TestDropWithoutAnOwner cancels and purges jobs in the stream of a partition that no drainer owns.
+// Each is reported, and other buckets keep theirs, also a bucket whose key is a wildcard.
 func TestDropWithoutAnOwner(t *testing.T) {
 	s := open(t, Options{})
 	put(t, s, stripe(5000))
@@ -90,7 +89,7 @@ func TestDropWithoutAnOwner(t *testing.T) {
 		}
 	}
 
-	// Without an answer of the owner no job is dropped: no other process has the list of running
+	// Without the owner's answer no job is dropped, because only the owner has the list of running
 	// jobs.
 	stop, err := s.broker.ServeValve("stripe", s.partitionOf(stripe(5000), "a.b"),
 		func(job.Question, func(job.Answer)) {})

@@ -100,7 +100,6 @@ func whole(text []byte) []byte {
 	return text
 }
 
-// The policy may be gone.
 func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -47,7 +47,7 @@ func ExampleNew() {
 	paused, err := service.PauseKey(ctx, "stripe", "acme", true)
 	fmt.Println(paused.Key, paused.Override.Paused, err)
 	bucket, err := service.Bucket(ctx, "stripe", "acme")
-	fmt.Println(bucket.Depth, bucket.Unanswered, err) // without a drainer
+	fmt.Println(bucket.Depth, bucket.Unanswered, err)
 	// Output:
 	// 1 false true <nil>
 	// acme true <nil>

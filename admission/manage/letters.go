@@ -244,7 +244,6 @@ func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadL
 	}
 	done := Discarded{n, err != nil}
 	if _, err := s.entry(ctx, name); errors.Is(err, admission.ErrUnknownPolicy) {
-		// the last letters of the policy
 		if err := s.broker.Letters(name).DropEmpty(ctx); err != nil {
 			return Discarded{}, translate(err)
 		}

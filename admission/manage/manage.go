@@ -1,6 +1,6 @@
-// Package manage operates on policies, buckets, jobs and dead letters. Valves are asked within a
-// deadline; one that does not answer is reported, and delays no other partition. openapi.yaml
-// describes the fields of the documents.
+// Package manage operates on policies, buckets, jobs and dead letters. A valve that does not answer
+// within a deadline is reported, and delays no other partition. openapi.yaml describes the fields
+// of the documents.
 package manage
 
 import (
@@ -30,7 +30,7 @@ type Options struct {
 	// Timeout bounds each call; default 5 s. Questions to valves, and waits for changes, take at
 	// most a fifth of it.
 	Timeout     time.Duration
-	BulkTimeout time.Duration // default 20 s
+	BulkTimeout time.Duration
 	// Followed waits until this process follows at least this revision of the policy; 0 means its
 	// deletion.
 	Followed func(ctx context.Context, policy string, revision uint64)
@@ -48,7 +48,7 @@ type Service struct {
 	policies *store.Store
 	producer *queue.Producer
 	options  Options
-	listing  chan struct{} // bounds concurrent lists
+	listing  chan struct{}
 	making   making
 }
 
@@ -89,7 +89,7 @@ func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error)
 	if err == nil && !entry.Policy.HasQueue() {
 		err = admission.NoQueue(name)
 	}
-	if err == nil { // for jobs dropped without a drainer
+	if err == nil {
 		s.broker.KeepHistory(name, time.Duration(entry.Policy.ResultRetention), nil)
 	}
 	return entry, err

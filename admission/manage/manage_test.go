@@ -209,7 +209,7 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	bury("gone") // of a policy whose record and stream are gone
+	bury("gone")
 	bury("other")
 	page, err := s.DeadLetters(t.Context(), "gone", 0, 10)
 	if err != nil || len(page.Letters) != 1 {
@@ -253,7 +253,7 @@ func TestNewPoliciesOfAClusterAreMadeOneByOne(t *testing.T) {
 		return leave
 	}
 	leave := turn("first", Write{})
-	turn("stripe", Write{}) // not new
+	turn("stripe", Write{})
 	turn("second", Write{DryRun: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()

@@ -117,8 +117,8 @@ func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(),
 	return s.making.take(ctx)
 }
 
-// making holds one token while a policy's streams are made on several servers, and afterwards for
-// as long as that took: it slows down submissions.
+// making holds one token while a policy's streams are made on several servers, and then for the
+// same time again, which slows down submissions.
 type making chan struct{}
 
 func (m making) take(ctx context.Context) (leave func(), err error) {
@@ -208,7 +208,6 @@ type policyChange struct {
 	lowered bool  // the stream has the new capacity
 }
 
-// current may be nil.
 func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Policy, error) {
 	var before policy.Entry
 	if c.created = current == nil; !c.created {
@@ -242,7 +241,7 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 	p = p.Keeping(before.Policy).WithDefaults()
 	stands := before.Policy
 	if before.Retired {
-		stands = policy.Policy{} // a revived policy is validated as new
+		stands = policy.Policy{}
 	}
 	problems := append(c.s.options.Possible(stands, p),
 		p.CheckPrefix(c.s.broker.Names().Prefix())...)
@@ -464,7 +463,7 @@ func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, 
 		return policy.Override{}, w.check(current.Revision)
 	})
 	if errors.Is(err, job.ErrVersion) && w.If == nil {
-		err = s.policies.DeleteOverride(ctx, name, key) // even if unreadable
+		err = s.policies.DeleteOverride(ctx, name, key)
 	}
 	if err != nil {
 		return translate(err)

@@ -94,7 +94,7 @@ type server struct {
 	service Service
 	options Options
 	errors  *answer.Errors
-	slots   chan struct{} // of requests in progress
+	slots   chan struct{}
 }
 
 type endpoint struct {
@@ -187,7 +187,7 @@ func (s *server) finish(others int) {
 			return
 		}
 	}
-	for range cap(s.slots) { // all slots free: no request in progress
+	for range cap(s.slots) { // until no request is in progress
 		select {
 		case s.slots <- struct{}{}:
 		case <-grace.C:

@@ -147,7 +147,7 @@ func TestAnswers(t *testing.T) {
 		"X-Ratelimit-Limit":   "9",
 		"RateLimit-Policy":    `"stripe";q=9`,
 		"RateLimit":           `"stripe";r=0;t=2`,
-		"Nats-Service-Error":  "", // a refusal is an answer
+		"Nats-Service-Error":  "",
 		"X-Ratelimit-Unknown": "",
 	} {
 		if got := m.Header.Get(name); got != want {

@@ -23,7 +23,7 @@ type attack struct {
 	upstream http.HandlerFunc
 	timeout  time.Duration
 	goes     bool // the caller leaves as soon as the upstream has the request
-	status   int  // for the caller; 0 without an answer
+	status   int
 	body     []byte
 	cut      bool
 	ended    string
@@ -163,7 +163,6 @@ func (a attack) play(t *testing.T, major int) {
 	}
 }
 
-// TestAThrottleThatDoesNotEndIsAbsorbed within the caller's wait.
 func TestAThrottleThatDoesNotEndIsAbsorbed(t *testing.T) {
 	var n atomic.Int64
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -214,7 +213,7 @@ func TestKeptConnectionsMayEnd(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		fmt.Fprint(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") // as if it stayed open
+		fmt.Fprint(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		out.Flush()
 		conn.Close()
 	})
@@ -246,7 +245,7 @@ func TestACallerMayWaitForContinue(t *testing.T) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, n, " ", err)
 	}, outbound.Options{}, outbound.Route{Tokens: "tokens"})
-	const large = 10 << 20 // more than is held
+	const large = 10 << 20
 	for i, c := range []struct {
 		path   string
 		length int
@@ -292,7 +291,7 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, n, " ", err)
 	}, outbound.Options{Stall: time.Second}, outbound.Route{})
-	const large = 9 << 20 // more than is held
+	const large = 9 << 20
 	for _, c := range []struct {
 		before int
 		want   string
@@ -300,7 +299,7 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 		conn, in := w.dial()
 		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", large)
 		conn.Write(make([]byte, c.before))
-		<-time.After(1500 * time.Millisecond) // more than the most
+		<-time.After(1500 * time.Millisecond)
 		go conn.Write(make([]byte, large-c.before))
 		response, err := http.ReadResponse(in, nil)
 		if err != nil {

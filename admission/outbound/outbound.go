@@ -36,19 +36,18 @@ const (
 	// because net/http notices that a caller has gone only after the body was read.
 	mostHeld   = 8 << 20
 	firstHeld  = 4 << 10
-	mostHeader = 1 << 20 // of an answer
+	mostHeader = 1 << 20
 	// keepIdle is shorter than load balancers keep connections (60 s and more).
 	keepIdle = 50 * time.Second
 )
 
 const DefaultStall = 30 * time.Second
 
-// For [Options.Called].
 const (
 	OutcomeAnswered  = "answered"
-	OutcomeThrottled = "throttled" // by the upstream
-	OutcomeFailed    = "failed"    // to answer
-	OutcomeRefused   = "refused"   // by Penstock
+	OutcomeThrottled = "throttled"
+	OutcomeFailed    = "failed"
+	OutcomeRefused   = "refused"
 	OutcomeWithdrawn = "withdrawn" // by the caller, while it waited
 )
 
@@ -128,7 +127,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reverse := p.reverse
 	reverse.Rewrite, reverse.Transport, reverse.ErrorHandler = c.rewrite, c, c.refuse
 	reverse.ModifyResponse = func(response *http.Response) error {
-		w.Header()["Date"], w.Header()["Content-Type"] = nil, nil // as the upstream says
+		w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
 		c.modify(response.Header)
 		return nil
 	}
@@ -142,15 +141,15 @@ type call struct {
 	route   *route
 	target  *url.URL
 	request permits.Request
-	id      uint64                      // hash of its Idempotency-Key, or 0
-	wait    time.Duration               // at most
-	waited  time.Duration               // for its starts
-	trace   func(status int, err error) // ends the span
+	id      uint64        // hash of its Idempotency-Key, or 0
+	wait    time.Duration // at most
+	waited  time.Duration // for its starts
+	trace   func(status int, err error)
 
 	from  admission.Client
-	body  []byte // its beginning, unless whole
+	body  []byte
 	whole bool
-	held  int64 // of the budget
+	held  int64
 }
 
 func (c *call) prepare(connection *http.ResponseController) error {
@@ -203,7 +202,7 @@ func (c *call) prepare(connection *http.ResponseController) error {
 	if c.from.Name = client.Name; c.from.Name == "" {
 		c.from.Name = hostName(r.RemoteAddr)
 	}
-	err = c.read(func(by time.Time) { _ = connection.SetReadDeadline(by) }) // or there is none
+	err = c.read(func(by time.Time) { _ = connection.SetReadDeadline(by) })
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return stalled
@@ -292,7 +291,6 @@ func (c *call) ask(key job.Key) error {
 	return nil
 }
 
-// httputil has removed the fields restored here.
 func (c *call) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL, r.Out.Host = c.target, ""
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host",

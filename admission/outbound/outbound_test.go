@@ -400,7 +400,7 @@ func TestAStartIsOneRequest(t *testing.T) {
 			if err != nil {
 				return
 			}
-			go func() { // answers the first request of a connection, and resets it at the second
+			go func() {
 				defer conn.Close()
 				in := bufio.NewReader(conn)
 				for n := 0; ; n++ {

@@ -22,7 +22,7 @@ const ErrorHeader = "Penstock-Error"
 
 const mostRetryAfter = 120 * time.Second // openai-python gives up above it
 
-const codeUpstream = "upstream" // did not answer
+const codeUpstream = "upstream"
 
 type refusal struct {
 	status int
@@ -99,9 +99,9 @@ func (r *refusal) write(w http.ResponseWriter, caller string) {
 	}
 	kind := cmp.Or(kinds[status], "api_error")
 	body, _ := json.Marshal(map[string]any{"type": "error", "error": map[string]string{
-		"message": "Penstock: " + r.detail, "type": kind, "code": code}}) // texts: no error
+		"message": "Penstock: " + r.detail, "type": kind, "code": code}})
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone
+	_, _ = w.Write(body)
 }
 
 const mostRefused = 1 << 14

@@ -57,9 +57,9 @@ type Route struct {
 	// pass (default) returns the upstream's; absorb retries within MaxWait if the body has at most
 	// 8 MiB.
 	OnThrottle string `json:"on_throttle"`
-	// Tokens names a cost, for limits that count tokens. It is given as Penstock-Cost-NAME, or
-	// estimated as max_tokens (or the like), a quarter of the body's bytes, and 1000 for each image
-	// in base64. The usage in the answer (JSON or server-sent events) settles it.
+	// Tokens names a cost, for limits that count tokens. Its value is Penstock-Cost-NAME, or an
+	// estimate: max_tokens (or the like), a quarter of the body's bytes, and 1000 for each image in
+	// base64. The usage in the answer (JSON or server-sent events) settles it.
 	Tokens string `json:"tokens"`
 	// CostFromResponse says where answers report actual costs, by name: a header, or a number in
 	// the JSON answer, in the last event of a stream, or in the messages of a WebSocket (their
@@ -233,7 +233,7 @@ func (r *route) key(request *http.Request, rest, client string) (job.Key, error)
 		case "header":
 			value = request.Header.Get(name[2])
 		case "path":
-			n, _ := strconv.Atoi(name[2]) // checked
+			n, _ := strconv.Atoi(name[2])
 			if segments := strings.Split(rest, "/"); n < len(segments) {
 				value, _ = url.PathUnescape(segments[n])
 			}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	mostAbsorbed = 64 << 10 // of the body of a throttling answer
+	mostAbsorbed = 64 << 10
 	// leastHold exceeds the time until a settlement reaches the bucket.
 	leastHold = 100 * time.Millisecond
 )
@@ -38,18 +38,17 @@ func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
 			pause > c.wait-c.waited {
 			return response, err
 		}
-		// Reading the body frees the connection during the wait.
 		body := response.Body
-		end := time.AfterFunc(c.wait-c.waited, func() { _ = body.Close() }) // its read fails
-		text, _ := io.ReadAll(io.LimitReader(body, mostAbsorbed))           // the error recurs
+		end := time.AfterFunc(c.wait-c.waited, func() { _ = body.Close() })
+		text, _ := io.ReadAll(io.LimitReader(body, mostAbsorbed))
 		end.Stop()
 		response.Body = readCloser{io.MultiReader(bytes.NewReader(text), body), body}
 		c.hold(out.Context(), pause)
-		c.request.Priority = job.MaxPriority // it was first
+		c.request.Priority = job.MaxPriority
 		if permit, err = c.acquire(out); err != nil {
-			return response, nil // not in time
+			return response, nil
 		}
-		_ = response.Body.Close() // it is discarded
+		_ = response.Body.Close()
 	}
 }
 
@@ -107,7 +106,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	var wrote, answered atomic.Bool
 	ctx, cancel := context.WithCancelCause(out.Context())
 	timer := time.AfterFunc(math.MaxInt64, func() {
-		if !answered.Load() { // some answer before the request is complete
+		if !answered.Load() {
 			cancel(silent)
 		}
 	})
@@ -152,7 +151,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		c.called(OutcomeThrottled)
 		return response, after, nil
 	}
-	if left > 0 { // before the answer ends
+	if left > 0 {
 		permit.Pause(left)
 	}
 	c.called(OutcomeAnswered)
@@ -173,7 +172,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 type settling struct {
 	io.ReadCloser
 	permit *permits.Permit
-	meter  *meter // nil: costs are not read
+	meter  *meter
 	result permits.Result
 	trace  func(status int, err error)
 	status int
@@ -183,7 +182,7 @@ type settling struct {
 func (s *settling) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	if s.meter != nil {
-		_, _ = s.meter.copy.Write(p[:n]) // fails after the end
+		_, _ = s.meter.copy.Write(p[:n])
 	}
 	if err != nil {
 		s.end(err == io.EOF)

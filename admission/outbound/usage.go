@@ -44,10 +44,10 @@ func estimate(body []byte) int64 {
 	}
 	var most struct {
 		Tokens     float64 `json:"max_tokens"`
-		Completion float64 `json:"max_completion_tokens"` // OpenAI, chat completions
-		Output     float64 `json:"max_output_tokens"`     // OpenAI, responses
+		Completion float64 `json:"max_completion_tokens"`
+		Output     float64 `json:"max_output_tokens"`
 	}
-	_ = json.Unmarshal(body, &most) // missing limits are 0
+	_ = json.Unmarshal(body, &most)
 	answer := max(0, most.Tokens, most.Completion, most.Output)
 	return max(1, tokens+int64(text+3)/4+int64(min(answer, math.MaxInt32)))
 }
@@ -98,7 +98,7 @@ func (u *usage) read(document []byte) {
 	type holder struct {
 		Usage *usage `json:"usage"`
 	}
-	_ = json.Unmarshal(document, &struct { // other documents have no usage
+	_ = json.Unmarshal(document, &struct {
 		Usage    *usage `json:"usage"`
 		Message  holder `json:"message"`  // Anthropic: message_start
 		Response holder `json:"response"` // OpenAI: response.completed
@@ -109,8 +109,8 @@ func (u *usage) read(document []byte) {
 type meter struct {
 	copy   *io.PipeWriter
 	done   chan struct{}
-	tokens string                  // the cost's name
-	from   policy.CostFromResponse // of other costs
+	tokens string
+	from   policy.CostFromResponse
 	used   map[string]int64
 }
 
@@ -122,7 +122,7 @@ func newMeter(r Route, status int, header http.Header) *meter {
 	go func() {
 		defer close(m.done)
 		m.read(from, status, header)
-		_, _ = io.Copy(io.Discard, from) // the writer waits for it
+		_, _ = io.Copy(io.Discard, from)
 	}()
 	return m
 }
@@ -130,7 +130,7 @@ func newMeter(r Route, status int, header http.Header) *meter {
 func (m *meter) read(from io.Reader, status int, header http.Header) {
 	if status == http.StatusSwitchingProtocols {
 		deflated := strings.Contains(header.Get("Sec-Websocket-Extensions"), "permessage-deflate")
-		_ = eachMessage(from, deflated, func(text []byte) { // its error is the end
+		_ = eachMessage(from, deflated, func(text []byte) {
 			sum := maps.Clone(m.used)
 			clear(m.used)
 			m.document(&usage{}, text)
@@ -174,7 +174,7 @@ func (m *meter) document(u *usage, text []byte) {
 
 func (m *meter) end(whole bool) map[string]int64 {
 	if whole {
-		_ = m.copy.Close() // never fails
+		_ = m.copy.Close()
 	} else {
 		_ = m.copy.CloseWithError(io.ErrUnexpectedEOF)
 	}

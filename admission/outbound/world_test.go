@@ -91,7 +91,7 @@ type world struct {
 
 	mu    sync.Mutex
 	calls []permits.Request
-	late  map[string]bool // permits that expired on a busy machine
+	late  map[string]bool
 	ends  []job.Call
 }
 

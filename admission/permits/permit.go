@@ -35,8 +35,8 @@ type Permit struct {
 	StartBy time.Time
 
 	ID string
-	// Lease is how long the permit lasts without renewal; 0: only an end that pauses the bucket
-	// must be reported.
+	// Lease is the permit's life without renewal; 0: only an end that pauses the bucket must be
+	// reported.
 	Lease time.Duration
 
 	tell  func(job.Call) error
@@ -88,7 +88,6 @@ func (p *Permit) settle(c job.Call, idle bool) {
 	})
 }
 
-// keep is hold for a lent permit.
 func (p *Permit) keep() {
 	renew := time.NewTicker(max(p.Lease/3, time.Millisecond))
 	defer renew.Stop()
@@ -98,7 +97,7 @@ func (p *Permit) keep() {
 			p.repeat(c)
 			return
 		case <-renew.C:
-			_ = p.tell(job.Call{Status: job.CallProgress}) // repeated by the next one
+			_ = p.tell(job.Call{Status: job.CallProgress})
 		}
 	}
 }

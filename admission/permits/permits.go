@@ -50,20 +50,20 @@ type Client struct {
 
 	nc    *nats.Conn
 	names queue.Names
-	inbox string // with its trailing dot
+	inbox string
 	sub   *nats.Subscription
 	close chan struct{}
 
 	mu         sync.Mutex
-	waiting    map[string]chan<- answer // by id
-	partitions map[string]int           // of policies, if there are several
+	waiting    map[string]chan<- answer
+	partitions map[string]int // of policies, if there are several
 }
 
 type answer struct {
 	question int
 	turn     job.Turn
 	err      string
-	nobody   bool // no process owns the partition
+	nobody   bool
 }
 
 func New(nc *nats.Conn, names queue.Names) (*Client, error) {
@@ -102,7 +102,7 @@ func (c *Client) hear(m *nats.Msg) {
 	defer c.mu.Unlock()
 	select {
 	case c.waiting[id] <- a:
-	default: // no longer asked
+	default:
 	}
 }
 
@@ -123,11 +123,11 @@ func (c *Client) unfollow(id string) {
 type call struct {
 	*Client
 	policy   string
-	question job.Question // its Call changes
+	question job.Question
 	first    time.Time
 	answers  <-chan answer
-	asked    int       // questions so far
-	at       time.Time // of the last one
+	asked    int
+	at       time.Time
 }
 
 // Acquire waits until a call may begin. The caller begins at once, and then calls Settle or Return.
@@ -222,7 +222,7 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 						ID:    k.question.Call.ID,
 						Lease: time.Duration(a.turn.LeaseMS) * time.Millisecond}, nil
 				}
-				k.ask(wait) // too late
+				k.ask(wait)
 			case a.turn.State == job.TurnOffer:
 				k.ask(wait)
 				again.Reset(patience)
@@ -324,7 +324,7 @@ func (k *call) send() {
 	q.Call = &of
 	body, err := json.Marshal(q)
 	if err != nil {
-		panic(fmt.Sprintf("permits: encode a question: %v", err)) // strings and numbers only
+		panic(fmt.Sprintf("permits: encode a question: %v", err))
 	}
 	subject := k.names.Calls(k.policy, job.Partition(k.names.Jobs(k.policy, q.Key), n))
 	// An error means that the connection is closed or its buffer is full: the timer repeats it.

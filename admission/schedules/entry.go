@@ -26,7 +26,7 @@ type Entry struct {
 	Zone string `json:"zone,omitempty"`
 	// default: unchanged
 	Paused *bool  `json:"paused,omitempty"`
-	Body   string `json:"body,omitempty"` // of its jobs
+	Body   string `json:"body,omitempty"`
 	// short for two of Headers
 	Priority int               `json:"priority,omitempty" zero:"meant"`
 	Cost     int64             `json:"cost,omitempty"`
@@ -36,7 +36,7 @@ type Entry struct {
 var headers = map[string]string{"name": queue.HeaderScheduleName, "when": queue.HeaderSchedule,
 	"zone": queue.HeaderScheduleZone, "priority": job.HeaderPriority, "cost": job.HeaderCost}
 
-// Read reads the list `schedules` of a file; nil if it has none.
+// Read reads the list `schedules` of a file; nil: no list.
 func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
 	if !f.Has("schedules") {
 		return nil
@@ -51,10 +51,9 @@ func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
 
 type checker struct {
 	find  func(string) (policy.Policy, error)
-	first map[string]int // by ID
+	first map[string]int
 }
 
-// reported elsewhere
 var errUnsound = errors.New("the policy itself is wrong")
 
 func checking(policies []policy.Policy) checker {
@@ -162,6 +161,6 @@ func (e Entry) schedule(set string,
 
 func (e Entry) id() string {
 	e.Name = cmp.Or(e.Name, DefaultName)
-	text, _ := json.Marshal(e) // cannot fail: text and numbers
+	text, _ := json.Marshal(e)
 	return string(text)
 }

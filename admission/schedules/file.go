@@ -17,7 +17,7 @@ import (
 )
 
 type File struct {
-	Set      string // as for its policies
+	Set      string
 	Policies []policy.Policy
 	// nil: the file has no list
 	Entries []Entry

@@ -24,7 +24,7 @@ import (
 const (
 	Submitted = "submitted" // its job is stored
 	Refused   = "refused"   // the bucket is full; retried until the next tick
-	Missed    = "missed"    // no job
+	Missed    = "missed"
 )
 
 const DefaultName = "default"
@@ -247,7 +247,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, done bool) {
 	if ctx.Err() != nil {
-		return again, false // left to another admitter
+		return again, false
 	}
 	// Finish the tick even when stopping: a restarted server might accept its job again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)

@@ -27,7 +27,7 @@ func TestPatternsAreReadAsTheServerReadsThem(t *testing.T) {
 		for _, zone := range []string{"", "Europe/Berlin", "Europe/Atlantis"} {
 			ours := checkWhen(when) == nil && checkZone(when, zone) == nil
 			err := queue.ErrSchedule
-			if when != "" { // otherwise it is no schedule at all
+			if when != "" {
 				err = broker.PutSchedule(t.Context(), queue.Schedule{Policy: "p", Name: "n",
 					Key: "k", When: pattern(when), Zone: zone})
 			}

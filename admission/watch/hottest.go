@@ -24,7 +24,7 @@ func (k KeyStat) counted() int64 { return k.Allowed + k.Refused }
 // key replaces the least frequent one and inherits its count as More. Each key with more than a
 // 64th of all checks is found.
 type hottest struct {
-	number int64 // of the part
+	number int64
 	keys   []KeyStat
 	at     map[job.Key]int
 }

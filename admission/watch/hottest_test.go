@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Counts are exact to within the stated error.
 func TestTheHottestKeysAreFoundAmongMany(t *testing.T) {
 	w, _ := open(t)
 	now := time.Unix(1_800_000_000, 0)

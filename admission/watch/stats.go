@@ -64,12 +64,12 @@ type figures struct {
 	last    int64 // event, in Unix seconds
 	seconds [window]second
 	times   [parts]part
-	hot     heat // keys by checks
-	full    heat // keys by refused jobs
+	hot     heat
+	full    heat
 }
 
 type second struct {
-	unix   int64 // its Unix time
+	unix   int64
 	n      [kinds]int64
 	shadow map[string]Shadow
 }

@@ -64,7 +64,7 @@ type Listener struct {
 	from   admission.Client
 	events chan Event
 	wants  func(Event) bool
-	reason string // why Events is closed
+	reason string
 }
 
 // Watch is safe for concurrent use.
@@ -75,14 +75,14 @@ type Watch struct {
 
 	mu        sync.Mutex
 	closed    bool
-	stop      func() // nil: not listening
+	stop      func()
 	idle      *time.Timer
 	began     time.Time // start of listening
 	number    uint64    // of the last event
 	recent    []Event   // by number modulo kept
 	listeners map[*Listener]bool
 	places    *admission.Budget
-	figures   map[string]*figures // by policy
+	figures   map[string]*figures
 }
 
 func New(broker *queue.Broker) *Watch {
@@ -206,7 +206,7 @@ func (w *Watch) recall(l *Listener, most int) {
 		}
 	}
 	for _, e := range slices.Backward(found) {
-		l.events <- e // it fits the buffer
+		l.events <- e
 	}
 }
 
@@ -221,7 +221,7 @@ func (w *Watch) repeat(l *Listener, after string) bool {
 	}
 	for n := first; n <= w.number; n++ {
 		if e := w.recent[n%kept]; l.wants(e) {
-			l.events <- e // it fits the buffer
+			l.events <- e
 		}
 	}
 	return first == from+1

@@ -32,7 +32,7 @@ func open(t *testing.T) (*Watch, *queue.Broker) {
 
 var (
 	operator  = admission.Client{Operator: true}
-	listeners atomic.Int32 // calls of listen, each by another client
+	listeners atomic.Int32
 )
 
 func listen(t *testing.T, w *Watch, after string, wants func(Event) bool) *Listener {

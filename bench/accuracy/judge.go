@@ -40,7 +40,7 @@ func (w wrong) sum() int64 { return w.allowed + w.refused }
 // exactLog holds recorded instants, ascending.
 type exactLog struct {
 	times []int64
-	first int // that counts
+	first int
 }
 
 func (l *exactLog) clear() { l.times, l.first = l.times[:0], 0 }
@@ -60,10 +60,9 @@ func isNear(n, limit int64) bool { return 5*n >= 4*limit }
 type keyResult struct {
 	rank     int
 	requests int64
-	// near counts requests at which an exact or estimated count was at least 80 % of the limit.
+	// near counts requests whose exact or estimated count was at least 80 % of the limit.
 	near int64
-	// close counts requests at which the exact count of offered requests was within 20 % of the
-	// limit.
+	// close counts requests whose exact count of offered requests was within 20 % of the limit.
 	close int64
 	wrong [views]wrong
 	// passed by the counter, and by the log
@@ -90,7 +89,7 @@ type judge struct {
 func (j *judge) load(times []int64) {
 	j.offered.clear()
 	j.counts, j.estimates = j.counts[:0], j.estimates[:0]
-	rule := algorithms.SlidingCounter{Limit: algorithms.MaxLimit, Window: window} // never refuses
+	rule := algorithms.SlidingCounter{Limit: algorithms.MaxLimit, Window: window}
 	var state algorithms.SlidingCounterState
 	var d algorithms.Decision
 	for _, t := range times {

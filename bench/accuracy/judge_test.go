@@ -32,11 +32,10 @@ func TestJudgeOfFewRequests(t *testing.T) {
 		{"early in the window before", []int64{0, 0, 120, 120}, 2,
 			[views]wrong{{refused: 1}, {refused: 1}, {refused: 1}}},
 		// With that free place unseen, every further request is wrong given the same past, but a
-		// log would have given it away to the first one.
+		// log would have given it to the first one.
 		{"hammering", []int64{0, 0, 120, 120, 120, 120}, 2,
 			[views]wrong{{refused: 3}, {refused: 1}, {refused: 1}}},
-		// What lies exactly a window back counts no more; the counter still gives it its full
-		// weight.
+		// A request exactly a window ago no longer counts; the counter still gives it full weight.
 		{"exactly a window later", []int64{0, 100}, 1,
 			[views]wrong{{refused: 1}, {refused: 1}, {refused: 1}}},
 	} {
@@ -131,7 +130,7 @@ func TestJudgeAgainstANaiveOne(t *testing.T) {
 
 func TestDifference(t *testing.T) {
 	var j judge
-	j.load([]int64{0, 0, 0, 0, windowMicros * 3 / 2}) // 4·½ + 1 is estimated where 1 is
+	j.load([]int64{0, 0, 0, 0, windowMicros * 3 / 2})
 	if got := j.difference(); got != 2_000_000 {
 		t.Errorf("differs by %d millionths, want 2000000", got)
 	}

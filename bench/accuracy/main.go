@@ -1,4 +1,4 @@
-// Command accuracy measures how often a sliding counter decides otherwise than an exact log, and
+// Command accuracy measures how often a sliding counter and an exact log decide differently, and
 // the most that each algorithm passes in any window. It plays package algorithms in virtual time,
 // reproducibly by seed.
 //

@@ -21,8 +21,8 @@ func loadOf(requests, windows, limit int64) int {
 	return part
 }
 
-// worthRanking is the least mean number of requests per window of the worst key: with fewer a wrong
-// decision means little.
+// worthRanking is the least mean number of requests per window of the worst key, because with fewer
+// a wrong decision means little.
 const worthRanking = 4
 
 type tally struct {

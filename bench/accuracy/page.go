@@ -14,7 +14,6 @@ import (
 //go:embed page.md
 var pageText string
 
-// of tables and plots with one limit
 const shownLimit = 100
 
 func (r *report) page() ([]byte, error) {

@@ -44,7 +44,6 @@ func TestSameSeedSameFiles(t *testing.T) {
 			t.Errorf("%s is not on the page", s.name)
 		}
 	}
-	// of one length, or it complains
 	lines, err := csv.NewReader(bytes.NewReader(files[0]["accuracy.csv"])).ReadAll()
 	want := 1 + len(allTraffic)*len(limits)*(1+len(loadEdges)) +
 		len(subjects)*len(limits)*len(lengths)
@@ -53,7 +52,7 @@ func TestSameSeedSameFiles(t *testing.T) {
 	}
 }
 
-// TestPageOmitsMissingParts keeps a misspelt name in the page's text from being an empty number.
+// TestPageOmitsMissingParts prevents empty numbers by misspelt names in the page's text.
 func TestPageOmitsMissingParts(t *testing.T) {
 	r := options{stream: small, changes: 1}.measure(func(string) {})
 	for name, ask := range map[string]func() error{

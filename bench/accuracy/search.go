@@ -25,7 +25,7 @@ const (
 )
 
 const (
-	moves    = 12 // of a history
+	moves    = 12
 	searches = 5
 )
 

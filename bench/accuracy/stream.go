@@ -73,7 +73,7 @@ func (s stream) arrivals(into []int64, t traffic, rank int, n int64) []int64 {
 	}
 	slices.Sort(into)
 	i, before := 0, int64(0)
-	for k, sent := range into { // from sending time to time
+	for k, sent := range into {
 		for sent-before >= phases[i].length {
 			before += phases[i].length
 			i++

@@ -46,8 +46,8 @@ func TestArrivalsAreOrderedAndInTime(t *testing.T) {
 }
 
 // TestBurstsAreAsBurstyAsTheySay compares the variance of counts in a hundredth of a window with
-// their mean: a Poisson process has as much of one as of the other, on-off phases several times as
-// much, the more the burstier.
+// their mean: for a Poisson process they are equal, for on-off phases the variance is several times
+// the mean, growing with burstiness.
 func TestBurstsAreAsBurstyAsTheySay(t *testing.T) {
 	const slot = windowMicros / 100
 	s := stream{windows: 400, seed: 5}

@@ -77,7 +77,7 @@ func (r *report) byLoadTable() paper.Table {
 	table := paper.Table{head}
 	shown := shownIndex()
 	for part := range loadEdges {
-		t := r.outcomes[0].byLoad[shown][part] // equal in all traffic
+		t := r.outcomes[0].byLoad[shown][part]
 		line := []string{loadName(part), paper.Grouped(t.keys),
 			percent(t.requests, r.stream.requests)}
 		for _, v := range []view{samePast, countingAll} {

@@ -27,15 +27,14 @@ func TestNoRulePassesMoreThanItStates(t *testing.T) {
 	}
 }
 
-// TestOddLimitsPassNoMoreThanStated uses limits that do not divide a window, and intervals about as
-// long as a few units take.
+// TestOddLimitsPassNoMoreThanStated uses limits that do not divide a window, and intervals close to
+// the time of a few units.
 func TestOddLimitsPassNoMoreThanStated(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, s := range subjects {
 		rounding := int64(0)
 		if _, ok := s.fresh(1).(*departing); ok {
-			// delays are rounded up to a microsecond, so two departures may be one closer than they
-			// should
+			// delays are rounded up to a microsecond, so two departures may be one closer
 			rounding = 1
 		}
 		for _, limit := range []int64{1, 3, 7, 13, 97} {

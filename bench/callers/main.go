@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	limit     = 20 // in any second
+	limit     = 20
 	outflow   = 19 // leaves 5 % for the network
 	processes = 10
 	atOnce    = 4

@@ -34,10 +34,10 @@ import (
 
 const (
 	rounds   = 5
-	requests = 2000 // of each way and round
+	requests = 2000
 	streams  = 500
 	at       = 4
-	within   = 20 * time.Millisecond // between chunks of a stream
+	within   = 20 * time.Millisecond
 
 	rate      = 200
 	processes = 10

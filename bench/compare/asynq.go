@@ -115,7 +115,7 @@ func workAsynq(spec workSpec) error {
 		return err
 	}
 	fmt.Println("ready")
-	select {} // killed
+	select {}
 }
 
 func post(ctx context.Context, url string, body []byte) error {

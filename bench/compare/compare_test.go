@@ -10,7 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// every returns n arrivals of jobs, numbered from a number on.
+// every returns n arrivals, numbered from a number on.
 func every(interval time.Duration, n, from int) (all []arrival) {
 	for i := range n {
 		all = append(all, arrival{time.Duration(i) * interval, from + i})

@@ -1,7 +1,6 @@
 // Command compare drains a backlog with four worker processes of each of several job queues, and
-// shows how they keep a shared limit, what a killed worker does to that, and what the rest costs.
-// See docs/compare.md. It needs redis-server, node, npm and the npm registry, and PostgreSQL for
-// River.
+// shows how they keep a shared limit, the effect of a killed worker, and other costs. See
+// docs/compare.md. It needs redis-server, node, npm and the npm registry, and PostgreSQL for River.
 //
 //	go -C bench run ./compare                 # everything, printed
 //	go -C bench run ./compare -out ../docs    # and written to docs/compare.md and docs/compare.svg

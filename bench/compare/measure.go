@@ -27,7 +27,7 @@ type result struct {
 	paced  []arrival
 	killed []arrival
 	jobs   int
-	back   bool // all had ended in time
+	back   bool
 
 	one, bulk, free float64 // jobs per second: added one at a time, added in bulk, drained
 	memory          float64 // bytes per waiting job, of all processes
@@ -74,7 +74,7 @@ func dismiss(all []*proctest.Process) {
 	}
 }
 
-// paced drains a backlog at the limit. kill: it kills a worker on the way.
+// paced drains a backlog at the limit, and kills a worker on the way if kill is set.
 func paced(ctx context.Context, s system, t *target, jobs int,
 	kill bool) (_ []arrival, ended bool, err error) {
 	t.begin(0)

@@ -27,7 +27,7 @@ type penstock struct {
 	admitter *proctest.Process
 	http     string
 	nats     string
-	policy   string // the paced one until load begins
+	policy   string
 	client   http.Client
 }
 

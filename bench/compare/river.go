@@ -154,5 +154,5 @@ func workRiver(spec workSpec) error {
 		return err
 	}
 	fmt.Println("ready")
-	select {} // killed
+	select {}
 }

@@ -64,7 +64,7 @@ func start(ctx context.Context, cmd *exec.Cmd) (*proctest.Process, error) {
 		return nil, err
 	}
 	go func() {
-		for range p.Lines { // unread lines must not block it
+		for range p.Lines {
 		}
 	}()
 	if _, err := p.Ready(ctx); err != nil {

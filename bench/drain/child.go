@@ -80,7 +80,6 @@ func obey(orders map[string]func(value string) (string, error)) error {
 	return lines.Err()
 }
 
-// of a body
 const jobBytes = 128
 
 type mark struct {
@@ -316,7 +315,7 @@ func load[T any](file string) ([]T, error) {
 
 // heapInUse collects garbage first.
 func heapInUse() uint64 {
-	for range 2 { // for finalizers and pools
+	for range 2 {
 		runtime.GC()
 	}
 	debug.FreeOSMemory()

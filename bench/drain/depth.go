@@ -55,8 +55,8 @@ type depths struct {
 
 type sample struct {
 	at              int64
-	server, drainer float64 // bytes of memory
-	heap            float64 // bytes in use after the last collection
+	server, drainer float64
+	heap            float64
 	jobs            float64
 }
 
@@ -241,7 +241,6 @@ func (d *depths) allArrived(ctx context.Context) error {
 	return until(ctx, 10*patience, "all has arrived", func() (bool, error) {
 		a, err := d.broker.AskValve(ctx, depthPolicy, 0,
 			job.Question{Op: job.OpExpect, Jobs: []uint64{ack.Sequence}})
-		// a loaded owner may be slow
 		return err == nil && len(a.Starts) == 1 && a.Starts[0].Known, nil
 	})
 }
@@ -329,8 +328,8 @@ type lateStart struct {
 }
 
 // latenesses returns the lateness of each start in a period. A bucket that makes up for earlier
-// lateness, after a takeover for half an hour, starts as fast as its peak allows. So a key is held
-// to that schedule or to its outflow's, whichever fits better.
+// lateness, after a takeover for half an hour, starts as fast as its peak allows. So a key is
+// judged by that schedule or by its outflow's, whichever fits better.
 func latenesses(starts []start, from, to int64, stalls []stall) (all []lateStart) {
 	of := map[uint32][]start{}
 	for _, s := range starts {
@@ -381,7 +380,7 @@ func (d *depths) questions(ctx context.Context) (figures []figure, err error) {
 		from := time.Now()
 		var a job.Answer
 		if err := until(ctx, patience, q.what, func() (bool, error) {
-			var err error // a server that collects garbage may keep the valve waiting
+			var err error // garbage collection of the server may delay the valve
 			a, err = d.broker.AskValve(ctx, depthPolicy, 0, q.Question)
 			return err == nil, nil
 		}); err != nil {
@@ -449,12 +448,11 @@ func (d *depths) rawPull(ctx context.Context) (took time.Duration, err error) {
 	}
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MemoryStorage: true,
-		AckWait: 24 * time.Hour, // no redelivery
+		AckWait: 24 * time.Hour,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("make a consumer: %w", err)
 	}
-	// The dead drainer's last acknowledgements may still remove some.
 	from, done := time.Now(), make(chan struct{}, 1)
 	consuming, err := consumer.Consume(func(m jetstream.Msg) {
 		if meta, err := m.Metadata(); err == nil && meta.NumPending == 0 {

@@ -14,7 +14,7 @@ const (
 	manyKeys  = 10_000
 	fewJobs   = 5      // see publishFew
 	bigKey    = 10_000 // jobs of one key
-	idleRate  = 200    // jobs a second to idle keys
+	idleRate  = 200
 	aloneKeys = 100_000
 )
 
@@ -48,7 +48,7 @@ func (b *bench) isolation(ctx context.Context) ([]figure, error) {
 func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 	b.say("isolation: %d keys with %d jobs each at 1/s, one with %d, busy: %v", manyKeys, fewJobs,
 		bigKey, busy)
-	const limit = 50 // ms, of p99
+	const limit = 50
 	if busy {
 		neighbour, err := b.startNeighbour(ctx, patience)
 		if err != nil {

@@ -34,7 +34,6 @@ import (
 	"github.com/penstock-mq/penstock/bench/paper"
 )
 
-// in this order
 var parts = []string{"rate", "busy", "isolation", "throughput", "memory"}
 
 // only on request: see [bench.depth]
@@ -47,8 +46,8 @@ type options struct {
 	busy     []setting
 	duration time.Duration
 	jobs     int
-	waiting  []int // jobs, for memory
-	deep     int   // jobs, for depth
+	waiting  []int
+	deep     int
 	budget   int64 // in bytes, for depth; 0: the default
 	out      string
 	data     string

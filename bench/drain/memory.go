@@ -79,7 +79,6 @@ func (p *penstock) arrived(ctx context.Context, policy string, seq uint64) error
 	return until(ctx, patience, fmt.Sprintf("job %d has arrived", seq), func() (bool, error) {
 		a, err := p.broker.AskValve(ctx, policy, 0,
 			job.Question{Op: job.OpExpect, Jobs: []uint64{seq}})
-		// a loaded owner may be slow
 		return err == nil && len(a.Starts) == 1 && a.Starts[0].Known, nil
 	})
 }

@@ -23,7 +23,7 @@ const (
 
 type setting struct {
 	rate, drainers int
-	peak, burst    int // 0: default
+	peak, burst    int
 	busy           bool
 }
 
@@ -39,7 +39,8 @@ func (s setting) mostIn1s() int {
 	return int(math.Floor(s.ratio()*1.002*float64(s.rate)+1e-9)) + max(s.burst, 1)
 }
 
-// makesUp is the share of stalls at which the peak, with the tolerance of 10 ms, can keep the rate.
+// makesUp is the largest share of stalls at which the peak, with the tolerance of 10 ms, can keep
+// the rate.
 func (s setting) makesUp() float64 { return max(0, s.ratio()*1.002/1.010-1) }
 
 func (s setting) String() string {
@@ -96,9 +97,9 @@ type row struct {
 	gap          [3]time.Duration // p50, p99, maximum
 	late         [2]time.Duration // p50, p99
 	cpu          time.Duration    // per 1000 jobs; negative: unknown
-	bystanderGap time.Duration    // p99
+	bystanderGap time.Duration
 	stall        time.Duration
-	stalled      float64 // share of the time
+	stalled      float64
 	returned     float64 // share of starts undone
 
 	at   []int64

@@ -58,8 +58,8 @@ func gaps(at []int64) []time.Duration {
 // for fitting the ideal schedule
 const fitTime = time.Second
 
-// lateness compares starts with a schedule of one every 1/rate: the latest for which no start of
-// the first second (or of the first two) is early. The result is sorted; negative: early.
+// lateness compares starts with the schedule of one every 1/rate that is the latest without an
+// early start in the first second (or in the first two). The result is sorted; negative: early.
 func lateness(at []int64, rate float64) []time.Duration {
 	if len(at) == 0 {
 		return nil
@@ -92,7 +92,6 @@ func caughtUp(at []int64, rate float64, from, to int64) int64 {
 	return from
 }
 
-// more than a slightly late wake-up
 const stallLimit = 5 * time.Millisecond
 
 type stall struct{ from, to int64 }

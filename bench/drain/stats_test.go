@@ -17,7 +17,6 @@ func every(interval time.Duration, n int) []int64 {
 }
 
 func TestPaceNeedsNoWholeSeconds(t *testing.T) {
-	// ten intervals of 0.3 s, where 1/3 s each was right
 	p := paceOf(every(300*time.Millisecond, 11), 3)
 	if p.measured < 3.3333 || p.measured > 3.3334 {
 		t.Errorf("measured %v starts/s, want 3.3333", p.measured)
@@ -31,7 +30,7 @@ func TestPaceNeedsNoWholeSeconds(t *testing.T) {
 }
 
 func TestNetForgivesOnlyLateness(t *testing.T) {
-	slow := paceOf([]int64{0, 1000 * ms1, 2100 * ms1}, 1) // 0.1 s too long
+	slow := paceOf([]int64{0, 1000 * ms1, 2100 * ms1}, 1)
 	for _, c := range []struct {
 		stalled, want float64
 	}{{0, -100 * 0.1 / 2.1}, {0.04, -100 * 0.06 / 2.1}, {0.1, 0}, {3, 0}} {
@@ -95,7 +94,7 @@ func TestInventedPointsAreNotMeasured(t *testing.T) {
 }
 
 func TestStallsAreDelaysAboveTheLimit(t *testing.T) {
-	wakes := []int64{0, 10 * ms1, 24 * ms1, 30 * ms1, 48 * ms1} // gaps of 10, 14, 6 and 18 ms
+	wakes := []int64{0, 10 * ms1, 24 * ms1, 30 * ms1, 48 * ms1}
 	longest, all := stalls(wakes, 10*time.Millisecond)
 	if want := []stall{{40 * ms1, 48 * ms1}}; longest != 8*time.Millisecond ||
 		!slices.Equal(all, want) {
@@ -150,11 +149,11 @@ func TestSettingsAreRead(t *testing.T) {
 }
 
 func TestABusyRowIsExcusedOnlyBeyondItsPeak(t *testing.T) {
-	at := every(time.Millisecond, 14_800) // 1.3 % too slow …
+	at := every(time.Millisecond, 14_800) // 1.3 % too slow
 	for i := range at {
 		at[i] += at[i] / 74
 	}
-	wakes := every(time.Millisecond, 15_000) // … while the machine stalled for 2 % of the time
+	wakes := every(time.Millisecond, 15_000) // with the machine stalled for 2 % of the time
 	for i := range wakes {
 		wakes[i] += int64(i/1000) * 20 * ms1
 	}

@@ -35,7 +35,7 @@ const (
 type throughputSpec struct {
 	Jobs       int
 	Partitions int
-	Memory     int64 // of the drainer; 0: the default
+	Memory     int64
 	Profile    string
 	Raw, Idle  bool
 }
@@ -268,7 +268,7 @@ func (t *throughputRun) drained(ctx context.Context, r throughputResult) (throug
 	}
 	first := make(chan time.Time, 1)
 	single := make(chan time.Time, 1)
-	alone := false // written while no job is there
+	alone := false
 	d.Handle(drainedPolicy, func(_ context.Context, job workers.Job) error {
 		if alone {
 			single <- job.Started
@@ -314,7 +314,6 @@ func (t *throughputRun) drained(ctx context.Context, r throughputResult) (throug
 func (t *throughputRun) idle(ctx context.Context, other *nats.Conn, started chan time.Time,
 	r throughputResult) (throughputResult, error) {
 	const subject = "bench.echo"
-	// the client reports a missing answer
 	echo, err := other.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(m.Data) })
 	if err != nil {
 		return r, fmt.Errorf("answer requests: %w", err)

@@ -33,7 +33,7 @@ var parts = []struct {
 type options struct {
 	only   []string
 	rounds int
-	length time.Duration // of a measurement in a round
+	length time.Duration
 	out    string
 }
 

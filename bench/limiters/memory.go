@@ -38,7 +38,7 @@ var heapKeys = []int{100_000, 1_000_000}
 
 func (b *bench) memory(ctx context.Context) ([]table, error) {
 	all := contestants()
-	measured := make([][]timing, len(keySets)) // by contestant
+	measured := make([][]timing, len(keySets))
 	for i := range measured {
 		measured[i] = make([]timing, len(all))
 	}
@@ -188,7 +188,7 @@ func mallocs() uint64 {
 
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // for finalizers of the first
+	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

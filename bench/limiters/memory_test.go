@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// Short measurements check that no contestant refuses, fails or is misconfigured.
 func TestEachContestantAllows(t *testing.T) {
 	b := &bench{options{length: 2 * time.Millisecond}}
 	for _, c := range contestants() {

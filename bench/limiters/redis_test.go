@@ -23,7 +23,6 @@ func testServer(t *testing.T) *redisServer {
 	return server
 }
 
-// Short measurements check that no contestant refuses, fails or is misconfigured.
 func TestEachContestantAllowsInRedis(t *testing.T) {
 	server := testServer(t)
 	b := &bench{options{length: 5 * time.Millisecond}}
@@ -87,7 +86,7 @@ func TestKeysAreWeighed(t *testing.T) {
 
 func TestARecordingIsReplayed(t *testing.T) {
 	server := testServer(t)
-	b := &bench{options{length: 200 * time.Millisecond}} // callers must wait for each other
+	b := &bench{options{length: 200 * time.Millisecond}}
 	all := redisContestants(server.Addr())
 	ceilings, err := b.ceilings(t.Context(), server, all[:1])
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// ceiling is the rate at which Redis decides when a C client only sends an algorithm's commands.
+// ceiling is the rate of Redis when a C client only sends an algorithm's commands.
 type ceiling struct {
 	algorithm string
 	replays   []*replay
@@ -115,7 +115,7 @@ func (s *redisServer) listen(ctx context.Context, do func() error) (calls []scri
 	}
 	lines := bufio.NewReader(conn)
 	if _, err = conn.Write([]byte("MONITOR\r\n")); err == nil {
-		_, err = lines.ReadString('\n') // from here on it reports
+		_, err = lines.ReadString('\n')
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to redis-server: %w", err), conn.Close())

@@ -50,7 +50,7 @@ func ceilingTable(ceilings []*ceiling, all []contestant, measured []turns) table
 	for _, c := range ceilings {
 		line, most := []string{c.algorithm}, 0.0
 		for i, r := range c.replays {
-			if i == len(pipelines) { // from here with several keys
+			if i == len(pipelines) {
 				line = append(line, fmt.Sprint(r.command.keys))
 			}
 			rate := paper.Median(r.perSecond)

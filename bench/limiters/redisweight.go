@@ -37,7 +37,7 @@ func weighOne(ctx context.Context, server *redisServer, h holder) (w weight, err
 	if err := server.reset(ctx); err != nil {
 		return w, err
 	}
-	if err := fillRedis(ctx, h, names[:1]); err != nil { // loads the script
+	if err := fillRedis(ctx, h, names[:1]); err != nil {
 		return w, err
 	}
 	before, err := server.emptyMemory(ctx)

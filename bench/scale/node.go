@@ -89,7 +89,7 @@ func (n *node) start() {
 	n.Process = get(proctest.Open(exec.Command(n.command[0], n.command[1:]...)))
 	n.b.processes = append(n.b.processes, n.Process)
 	go func() {
-		for range n.Lines { // unread lines must not block it
+		for range n.Lines {
 		}
 	}()
 	n.until("it can be connected to", func() (err error) {

@@ -40,7 +40,7 @@ func overGRPC(to server, addr string) load {
 		if _, err = c.out.WriteString(http2.ClientPreface); err == nil {
 			err = c.frames.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize})
 		}
-		if err == nil { // no answer needs leave to send
+		if err == nil {
 			err = c.frames.WriteWindowUpdate(0, 1<<30)
 		}
 		return c, err

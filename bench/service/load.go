@@ -20,7 +20,7 @@ import (
 
 type sample struct {
 	perSecond float64
-	p50, p99  time.Duration // of a question; 0 if unknown
+	p50, p99  time.Duration
 	cpu       time.Duration // of the server per question or job; 0: unknown
 }
 
@@ -169,7 +169,7 @@ func (c *httpClient) body(length int) ([]byte, error) {
 	if length < 0 {
 		body, err := io.ReadAll(httputil.NewChunkedReader(c.in))
 		if err == nil {
-			_, err = c.in.Discard(len("\r\n")) // the end of an empty trailer
+			_, err = c.in.Discard(len("\r\n"))
 		}
 		return body, err
 	}

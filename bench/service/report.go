@@ -16,7 +16,7 @@ import (
 type report struct {
 	options
 	machine string
-	others  string // load average; empty: unknown
+	others  string
 	noPeer  string
 	rows    []row
 }

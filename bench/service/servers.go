@@ -168,7 +168,7 @@ func (s *servers) open(cmd *exec.Cmd) (*proctest.Process, error) {
 	}
 	s.processes = append(s.processes, p)
 	go func() {
-		for range p.Lines { // unread lines must not block it
+		for range p.Lines {
 		}
 	}()
 	return p, nil

@@ -23,7 +23,7 @@ func TestAClientReadsWholeAnswers(t *testing.T) {
 		}
 		if r.URL.Path == "/chunks" {
 			for range 3 {
-				_, _ = w.Write(got) // the client detects missing bytes
+				_, _ = w.Write(got)
 				_ = http.NewResponseController(w).Flush()
 			}
 			return

@@ -116,7 +116,7 @@ func (s *soak) measure(ctx context.Context, js jetstream.JetStream) ([]float64, 
 	if err != nil {
 		return nil, err
 	}
-	metrics := map[string]float64{} // all policies together
+	metrics := map[string]float64{}
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), " ")
 		name, _, _ = strings.Cut(name, "{")
@@ -156,7 +156,7 @@ const (
 	profileRate = 128 << 10
 )
 
-// without returns the bytes in a heap profile (debug=1) except for one function's. Like pprof, it
+// without returns the bytes in a heap profile (debug=1), excluding one function's. Like pprof, it
 // scales each sample by the probability that an object of its size is sampled.
 func without(function string, profile []byte) (bytes float64) {
 	for sample := range strings.SplitSeq(string(profile), "\n\n") {
@@ -213,7 +213,7 @@ func trend(points plotter.XYs) (slope, at0 float64) {
 
 type line struct {
 	curve
-	median, rise float64 // of the second half, and by how much its trend rises in it
+	median, rise float64 // of the second half, with the rise of its trend
 }
 
 func (l line) level() bool { return l.most == 0 || l.rise <= l.most*l.median }

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// policies are the permanent ones. Everything that they keep for a time expires in far less than
-// half an hour.
+// policies are the permanent ones. All their temporary state expires in far less than half an hour.
 const policies = `
 targets: {allow: [127.0.0.0/8]}
 policies:

@@ -99,7 +99,6 @@ func TestClientsSeeAndChangeTheirOwn(t *testing.T) {
 	}
 }
 
-// A drainer's metrics need the right to read; its health is public.
 func TestADrainerKnowsTheSameClients(t *testing.T) {
 	file := clients(t, "root rights: [read], policies: ['*']",
 		"other rights: [admin], policies: ['*']")

@@ -15,13 +15,12 @@ import (
 type attempt struct {
 	as, method, path, body string
 	header                 []string
-	status                 int // 0: any refusal
+	status                 int
 }
 
 // attempts are over HTTP, by tokens with their clients' names: red's clients with blue ones, and
 // clients of red's tenant "mine" with the tenant "other".
 var attempts = []attempt{
-	// Without a token.
 	{as: "", method: "GET", path: "/v1/policies", status: 401},
 	{as: "guessed", method: "GET", path: "/v1/policies", status: 401},
 	{as: "", method: "GET", path: "/v1/policies?token=red", status: 401},
@@ -228,7 +227,7 @@ policies:
 		"--http-tokens", file).ready()
 	root := []string{"Authorization", "Bearer root"}
 	for _, where := range []string{"blue/acme", "red/other"} {
-		for range 2 { // the first becomes a dead letter, the second waits for a day
+		for range 2 {
 			p.sends("POST", "/v1/jobs/"+where, "secret-of-others", 202,
 				append([]string{"Penstock-Tag", "t", "Penstock-Path", "/v1"}, root...)...)
 		}

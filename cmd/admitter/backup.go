@@ -69,7 +69,7 @@ func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Conte
 	if err != nil {
 		return backup.Contents{}, err
 	}
-	defer func() { _ = os.Remove(part.Name()) }() // already renamed on success
+	defer func() { _ = os.Remove(part.Name()) }()
 	defer part.Close()
 	c, err := backup.Write(ctx, b, part)
 	if err == nil {

@@ -43,7 +43,7 @@ policies:
 	run := func(want int, says string, args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), proctest.Program("admitter"), args...)
-		out, _ := cmd.CombinedOutput() // the status is checked below
+		out, _ := cmd.CombinedOutput()
 		if status := cmd.ProcessState.ExitCode(); status != want ||
 			!strings.Contains(string(out), says) {
 			t.Errorf("%s: %d %s", args, status, out)
@@ -104,7 +104,6 @@ policies:
 	}
 	p.stop()
 
-	// A backup of an empty directory fails without leaving a file.
 	none := filepath.Join(dir, "none.tar")
 	run(1, "no installation with the prefix penstock", "backup", none, "--nats-url",
 		natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"}).URL())

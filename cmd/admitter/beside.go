@@ -23,7 +23,7 @@ import (
 type beside struct {
 	*daemon.Process
 	listeners []net.Listener
-	ready     string // suffix of the ready line
+	ready     string
 	reloads   []func(next config.Config) error
 	parts     []func(context.Context) error
 }

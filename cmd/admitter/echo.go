@@ -16,7 +16,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// bytes of a body
 const mostShown = 60
 
 // echo is a target for trials.
@@ -69,7 +68,7 @@ func banner(address, nats string, set policy.Entries) string {
 			checked = name
 		}
 	}
-	_ = table.Flush() // a strings.Builder does not fail
+	_ = table.Flush()
 	if queued+checked != "" {
 		b.WriteString("\nTry, in another terminal:\n\n")
 	}

@@ -36,7 +36,7 @@ policies:
 	}
 	defer nc.Close()
 
-	const form = "application/x-www-form-urlencoded" // curl's default for -d
+	const form = "application/x-www-form-urlencoded"
 	for path, header := range map[string][2]string{
 		"/v1/jobs/first/a":  {"Penstock-Forward-Nats-Msg-Id", "k order-1"},
 		"/v1/jobs/first/b":  {"Penstock-Forward-Penstock-Key", "x"},

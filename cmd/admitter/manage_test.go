@@ -97,7 +97,6 @@ func TestManage(t *testing.T) {
 		t.Errorf("listed %+v", list)
 	}
 
-	// Cancelled jobs are deleted from JetStream.
 	if job := operate[jobDocument](
 		p, "DELETE", "/v1/jobs/"+ids[0], "", 200); job.State != "cancelled" {
 		t.Errorf("cancelled: %+v", job)
@@ -120,7 +119,6 @@ func TestManage(t *testing.T) {
 		t.Errorf("cancelled jobs left letters: %v", dead)
 	}
 
-	// Waiting jobs follow a change.
 	submit("a", "x")
 	operate[any](p, "POST", "/v1/resume/acme/a", "", 200)
 	eventually(t, "the resumed job ran", func() bool { return calls.Load() == 2 })
@@ -136,7 +134,6 @@ func TestManage(t *testing.T) {
 	operate[any](p, "POST", "/v1/resume/acme", "", 200)
 	eventually(t, "the resumed job runs", func() bool { return calls.Load() == 3 })
 
-	// A replayed letter is a job again.
 	submit("d", "bad")
 	var letters struct {
 		Letters []struct {

@@ -163,7 +163,7 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if job.Header.Get("Penstock-Status") != "go" {
-			continue // it came too late on this machine
+			continue
 		}
 		outcome := &nats.Msg{Subject: job.Reply, Header: nats.Header{"Penstock-Status": {"done"}}}
 		if answer, err := runner.RequestMsg(outcome, waittest.Patience()); err != nil ||
@@ -226,11 +226,11 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 			"penstock.submit.stripe.k", //
 			"penstock.job.stripe.1",    //
 			"penstock.bucket.stripe.k", //
-			"penstock.admitted.mail.k", // the admitter's alone
-			"penstock.dead.mail.k",     // a forged dead letter
-			"penstock.event.mail.k",    // a forged event
-			"penstock.valve.mail.0",    // cancels and purges
-			"penstock.valve.stripe.0",  //
+			"penstock.admitted.mail.k",
+			"penstock.dead.mail.k",
+			"penstock.event.mail.k",
+			"penstock.valve.mail.0",   // cancels and purges
+			"penstock.valve.stripe.0", //
 			"penstock.work.mail",
 			"penstock.answer.stripe.x.r1",
 			"penstock.outcome.ABCDEFGHIJKLMNOPQRSTUVWXYZ", // the same, for a waiting submitter

@@ -96,7 +96,7 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 				t.Fatalf("%s: %d %s", when, status, body)
 			}
 		}
-		if took := time.Since(began); took > 50*time.Second { // five seconds each before
+		if took := time.Since(began); took > 50*time.Second {
 			t.Errorf("%s: 20 submits took %v", when, took)
 		}
 		if status, body := p.get("/readyz"); status != 503 ||

@@ -21,7 +21,6 @@ func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
 	l.log.DebugContext(ctx, fmt.Sprintf(format, args...))
 }
 
-// decisions have a shorter timeout
 const dialTimeout = 5 * time.Second
 
 // openRedis does not connect. Certificates are read for each connection.
@@ -32,7 +31,7 @@ func openRedis(c config.Redis) (redis.UniversalClient, error) {
 	var dial func(ctx context.Context, network, address string) (net.Conn, error)
 	if c.TLS.Enabled {
 		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			secured, err := secure(c.TLS) // current files
+			secured, err := secure(c.TLS)
 			if err != nil {
 				return nil, fmt.Errorf("state.redis.tls: %w", err)
 			}

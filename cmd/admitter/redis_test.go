@@ -81,7 +81,6 @@ func expectRefused(t *testing.T, c config.Redis, why string) {
 	}
 }
 
-// hourly does not refill during a test.
 var hourly = algorithms.Rate{Count: 1, Per: time.Hour}
 
 func newBucket(c *redisstore.Client) *redisstore.Store[algorithms.TokenBucketState] {

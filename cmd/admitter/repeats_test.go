@@ -16,7 +16,7 @@ import (
 
 type answered struct {
 	status    int
-	replayed  string // the header Idempotent-Replayed
+	replayed  string
 	Verdict   string `json:"verdict"`
 	Job       string `json:"job"`
 	Duplicate bool   `json:"duplicate"`
@@ -100,7 +100,6 @@ policies:
 			t.Errorf("%s: two tenants' jobs are %+v and %+v", policy, one, two)
 		}
 
-		// A repeat of a waiting job.
 		first := submit("waits", "a", "Penstock-Not-Before", "1h")
 		if first.status != 202 || first.Duplicate || first.replayed != "" {
 			t.Errorf("%s: %+v", policy, first)
@@ -110,7 +109,6 @@ policies:
 			t.Errorf("%s, another payload: %+v", policy, got)
 		}
 
-		// Of a done job.
 		first = submit("done", policy+" done")
 		eventually(t, "the job is done", func() bool {
 			return len(target.asked(policy+" done")) == 1 && depth(t, p, policy) == 2

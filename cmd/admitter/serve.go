@@ -46,7 +46,7 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 		o.Sink = queue.Sinks{o.Sink, metrics.Drain()}
 		o.Attempt = traces.Attempt()
 	}
-	limits := limiter.New(limiter.Options{Logger: process.Log}) // of gateways
+	limits := limiter.New(limiter.Options{Logger: process.Log})
 	if c := process.Config.State; c.Store == "redis" {
 		rdb, err := openRedis(c.Redis)
 		if err != nil {

@@ -85,7 +85,6 @@ func TestServeAndStop(t *testing.T) {
 	}
 	p.stop()
 
-	// The jobs survive a restart.
 	p = launch(t, "--config", file).ready()
 	p.posts("/v1/jobs/stripe/acme", "pay", 429)
 	p.stop()
@@ -102,7 +101,6 @@ func TestRequestsUnderWayAreAnsweredAtTheEnd(t *testing.T) {
 	fmt.Fprint(conn, "POST /v1/jobs/stripe/acme HTTP/1.1\r\n"+
 		"Host: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
 	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "100") {
-		// the handler reads the body
 		t.Fatalf("%q, %v", line, err)
 	}
 	p.Signal(syscall.SIGTERM)

@@ -178,7 +178,6 @@ func TestSIGHUPWithoutAFileChangesNothing(t *testing.T) {
 	p.stop()
 }
 
-// Only the stored policies show these errors.
 func TestSIGHUPWithBadPoliciesChangesNothing(t *testing.T) {
 	file := configure(t, policies)
 	p := launch(t, "--config", file).ready()
@@ -194,7 +193,7 @@ func TestSIGHUPWithBadPoliciesChangesNothing(t *testing.T) {
 			t.Errorf("the log does not say %q", want)
 		}
 	}
-	for range 2 { // the token bucket's two, not the window's one
+	for range 2 {
 		p.posts("/v1/check/door/acme", "", 200)
 	}
 	p.stop()

@@ -37,7 +37,7 @@ func TestATargetThatIsDownBuriesNoJobs(t *testing.T) {
 	}
 	retry, toBack := "{max_attempts: 3, backoff: 100ms, max_backoff: 200ms}", waittest.Patience()
 	if *outage > 0 {
-		retry, toBack = "{}", 3*time.Minute // probes are a minute apart
+		retry, toBack = "{}", 3*time.Minute
 	}
 	p := launch(t, "--drain", "--config", configure(t, fmt.Sprintf(`
 log: {level: debug}

@@ -56,7 +56,6 @@ func TestJobsThatNoDrainerOwnsAreReported(t *testing.T) {
 	for _, want := range []string{"jobs wait, and no drainer owns their policy",
 		"a drainer owns the policy"} {
 		if n := strings.Count(text, want); n < 1 || n > 2 {
-			// a second one if the process outlives the drainer for long
 			t.Errorf("%d lines %q, want one per condition", n, want)
 		}
 	}

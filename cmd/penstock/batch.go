@@ -20,8 +20,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Refused lines wait while other buckets go on; no line overtakes an earlier one of its bucket that
-// waits.
+// Refused lines wait while other buckets continue; no line overtakes an earlier one of its bucket
+// that waits.
 
 const (
 	batchLines = 1000
@@ -42,7 +42,7 @@ type totals struct {
 	NotTaken int   `json:"not_taken"` // refused to the end, or not answered
 	Bad      int   `json:"bad"`       // unreadable or invalid
 	Failed   int   `json:"failed"`    // outcome unknown, or forbidden
-	Refusals int   `json:"refusals"`  // answers; a line can have several
+	Refusals int   `json:"refusals"`
 	TookMS   int64 `json:"took_ms"`
 }
 
@@ -72,9 +72,9 @@ type loader struct {
 	waiting []numbered // refused lines and those queued behind them, in order
 	gates   map[string]*gate
 	rest    time.Time // pause after an unanswered batch
-	ended   bool      // the file is read
+	ended   bool
 	total   totals
-	last    error // the last failure's status
+	last    error
 
 	began, taken time.Time // taken: when a line was last accepted
 	meter        *meter
@@ -136,7 +136,7 @@ func (l *loader) load(ctx context.Context) error {
 		}
 		next := l.next()
 		if time.Since(l.taken)+time.Until(next) > l.wait {
-			return nil // refused for too long
+			return nil
 		}
 		if !wait(ctx, time.Until(next)) {
 			return ctx.Err()
@@ -298,7 +298,7 @@ func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err er
 func object(fields map[string]json.RawMessage) []byte {
 	var b bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		quoted, _ := json.Marshal(name) // a string never fails
+		quoted, _ := json.Marshal(name)
 		fmt.Fprintf(&b, ",%s:%s", quoted, fields[name])
 	}
 	return append(append([]byte{'{'}, b.Bytes()[1:]...), '}')

@@ -126,11 +126,11 @@ type problem struct {
 	} `json:"problems"`
 	RetryAfterMS int64 `json:"retry_after_ms"`
 
-	body []byte // the body as received
+	body []byte
 }
 
 func (p *problem) Error() string {
-	if len(p.Problems) > 1 { // one line each
+	if len(p.Problems) > 1 {
 		lines := make([]string, len(p.Problems))
 		for i, one := range p.Problems {
 			lines[i] = strings.TrimPrefix(one.Field+": "+one.Reason, ": ")
@@ -157,7 +157,7 @@ func (n *noAnswer) Error() string {
 		return fmt.Sprintf("no answer from %s within %v", n.server, n.timeout)
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		err = wrapped.Err // without repeating the URL
+		err = wrapped.Err
 	}
 	return fmt.Sprintf("no answer from %s: %v", n.server, err)
 }
@@ -168,8 +168,8 @@ func (n *noAnswer) Unwrap() error { return n.err }
 const largeBody = 512 << 10
 
 type request struct {
-	method string // default GET
-	path   string // with the query
+	method string
+	path   string
 	body   []byte
 	header http.Header
 }
@@ -211,7 +211,7 @@ const mostOfAProblem = 1 << 20
 func readProblem(response *http.Response) error {
 	p := &problem{}
 	body, err := io.ReadAll(io.LimitReader(response.Body, mostOfAProblem))
-	if err != nil || json.Unmarshal(body, p) != nil { // not from an admitter
+	if err != nil || json.Unmarshal(body, p) != nil {
 		*p = problem{Detail: "the answer is not one of an admitter: is the server right?"}
 	}
 	if p.Status, p.body = response.StatusCode, body; p.RetryAfterMS == 0 {

@@ -63,7 +63,6 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"no answer from "+hangs.URL+" within 50ms\n")
 }
 
-// An answer of another server is not a success: the job would be lost.
 func TestAnAnswerOfAnotherServerIsNoSuccess(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "{}")

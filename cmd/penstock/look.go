@@ -57,7 +57,7 @@ func (a *app) buckets() *cobra.Command {
 	cmd.Flags().IntVar(&offset, "offset", 0, "leave out this many, the deepest")
 	cmd.Flags().StringVar(&by, "by", job.ByDepth, "of all policies, what comes first: depth, age, "+
 		"late (in\nthe last minute) or refused (in it, by the admitter asked)")
-	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions( // the flag exists
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(
 		job.BucketOrders, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -41,7 +41,7 @@ type app struct {
 
 	settings settings
 	json     bool
-	*client  // nil until a command runs
+	*client
 
 	// for the hint when it does not exist
 	policy string
@@ -144,7 +144,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		}
 		return unknown(g, args[0])
 	}
-	g.RunE = func(*cobra.Command, []string) error { return nil } // Args refuses every call
+	g.RunE = func(*cobra.Command, []string) error { return nil }
 	return g
 }
 

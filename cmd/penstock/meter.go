@@ -47,13 +47,13 @@ func (m *meter) count(accepted, refusals, waiting int) {
 // say prints a line above the bar.
 func (m *meter) say(format string, args ...any) {
 	if m.bar != nil {
-		_ = m.bar.Clear() // it only clears a line of the terminal
+		_ = m.bar.Clear()
 	}
 	fmt.Fprintf(m.err, "penstock: "+format+"\n", args...)
 }
 
 func (m *meter) end() {
 	if m.bar != nil {
-		_ = m.bar.Finish() // it only clears a line of the terminal
+		_ = m.bar.Finish()
 	}
 }

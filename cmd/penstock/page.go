@@ -107,7 +107,7 @@ type series struct {
 	Line    bool    `json:"showLine"`
 	Stepped bool    `json:"stepped"`
 	Dash    []int   `json:"borderDash,omitempty"`
-	Radius  float64 `json:"pointRadius"` // in pixels
+	Radius  float64 `json:"pointRadius"`
 	Points  []point `json:"data"`
 }
 

@@ -127,7 +127,7 @@ func newTarget(t *testing.T, status int) *target {
 	to.Server = httptest.NewServer(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			var body bytes.Buffer
-			_, _ = body.ReadFrom(r.Body) // the test detects missing bodies
+			_, _ = body.ReadFrom(r.Body)
 			to.mu.Lock()
 			defer to.mu.Unlock()
 			to.bodies = append(to.bodies, body.String())

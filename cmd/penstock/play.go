@@ -35,7 +35,7 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 		"of jobs for which the trace tells none: they are of no use later")
 	flags.IntVar(&f.options.Workers, "workers", 0,
 		"of all drainers together (default those of one)")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions( // the flag exists
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(
 		trace.Formats, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -145,7 +145,6 @@ func TestAdviceMeetsItsGoals(t *testing.T) {
 		!strings.Contains(string(text), "algorithm: leaking_bucket") {
 		t.Errorf("the page has %d bytes, %v", len(text), err)
 	}
-	// The advice is a valid policy, which meets the goals when it is played.
 	_, advised, _ := strings.Cut(out, "\npolicies:\n")
 	config := written(t, "advised.yaml", "policies:\n"+advised)
 	i.says(0, []string{"simulate", "--config", config, "--trace", csv}, "703", " 0%")

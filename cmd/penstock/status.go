@@ -34,7 +34,7 @@ type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
 
-// said is the status of a command that has printed why.
+// said is the exit status of a command that has printed its error.
 type said int
 
 func (said) Error() string { return "said" }

@@ -60,7 +60,7 @@ func (a *app) tail() *cobra.Command {
 	}
 	keyFlag(cmd, &key, "only the bucket of this `key`")
 	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of these `types`")
-	_ = cmd.RegisterFlagCompletionFunc("type", // the flag exists
+	_ = cmd.RegisterFlagCompletionFunc("type",
 		cobra.FixedCompletions(watch.Types, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().IntVarP(&most, "limit", "n", 0, "end after this many events")
 	return cmd
@@ -89,7 +89,7 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 			return err
 		}
 		if p, ok := errors.AsType[*problem](err); ok && statusOf(p.Status) != exitUnavailable {
-			return err // such as a revoked right
+			return err
 		}
 		if err != nil {
 			fmt.Fprintln(a.err, "penstock:", plain(err.Error())+"; asking again")

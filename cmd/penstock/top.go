@@ -123,7 +123,6 @@ func (v *view) text(width, height int) string {
 	for _, name := range names {
 		rows = append(rows, v.policyRow(name))
 	}
-	// Writing to memory does not fail.
 	_ = table(&b, "POLICY|STARTS|LIMIT||ACCEPTED|REFUSED|FAILED|DEAD|WAIT P50 P99|", rows)
 	if more := len(v.names) - len(names); more > 0 {
 		fmt.Fprintf(&b, "and %s\n", count(more, "more policy", "more policies"))

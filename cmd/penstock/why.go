@@ -100,7 +100,7 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 	}
 	news := ""
 	for _, b := range page.Buckets {
-		if b.BucketState == nil { // no drainer answered
+		if b.BucketState == nil {
 			b.BucketState = &job.BucketState{}
 		}
 		q := question{policy: a.policy, key: b.Key, now: time.Now(), hold: b.Hold,

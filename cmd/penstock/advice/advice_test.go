@@ -85,8 +85,6 @@ func TestTheAdviceBeatsAGuessOnUnseenData(t *testing.T) {
 	}
 }
 
-// If no policy meets the goals, the nearest miss is chosen, even if a goal of 0 makes all strains
-// infinite.
 func TestTheNearestMissIsChosen(t *testing.T) {
 	var all []whatif.Request
 	for i := range int64(2000) { // 5/s where 2/s may start

@@ -20,10 +20,10 @@ type Goals struct {
 }
 
 type Bound struct {
-	Name  string // as given
+	Name  string
 	Most  float64
 	value func(whatif.Figures) float64
-	wait  bool // it bounds waits, which the capacity limits
+	wait  bool
 }
 
 var figures = map[string]struct {

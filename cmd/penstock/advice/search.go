@@ -24,7 +24,7 @@ type Tried struct {
 	Most float64
 	*whatif.Report
 	Strain float64 // see [Goals.Strain]
-	total  float64 // see Goals.total
+	total  float64
 }
 
 type Advice struct {
@@ -60,8 +60,8 @@ const (
 
 // Search plays a trace under policies of each algorithm. A leaking bucket gets the capacity at
 // which no job waits longer than the goals allow, or half of it, because a job refused early can go
-// elsewhere; without that goal, twice the deepest queue. The other algorithms are tried only if
-// there is a goal for the outflow.
+// elsewhere; without that goal, twice the deepest queue. The other algorithms are tried only with a
+// goal for the outflow.
 func Search(name string, requests iter.Seq[whatif.Request], g Goals, o whatif.Options,
 	progress func(done, of int)) (Advice, error) {
 	need, worst := demand(requests)
@@ -211,7 +211,6 @@ func doors(g Goals) (all []policy.Policy) {
 	return all
 }
 
-// by the bounds of package algorithms
 func promised(p policy.Policy, per time.Duration) float64 {
 	switch p.Algorithm {
 	case policy.LeakingBucket:
@@ -222,7 +221,7 @@ func promised(p policy.Policy, per time.Duration) float64 {
 	case policy.SlidingLog:
 		return float64(p.Limit)
 	}
-	return 2 * float64(p.Limit) // the end of one window and the start of the next
+	return 2 * float64(p.Limit)
 }
 
 // rate rounds down to two or three digits, perhaps to zero.

@@ -43,7 +43,7 @@ type Trace struct {
 	Problems []Problem
 }
 
-// Policy is empty if the trace has none.
+// Policy may be empty.
 type Request struct {
 	whatif.Request
 	Policy string
@@ -251,7 +251,7 @@ func instant(text string) (time.Time, error) {
 			unit /= 1000
 		}
 	}
-	fraction, _ := strconv.ParseInt((part + "000000000")[:9], 10, 64) // digits only
+	fraction, _ := strconv.ParseInt((part + "000000000")[:9], 10, 64)
 	return time.Unix(n/(int64(time.Second)/unit),
 		n%(int64(time.Second)/unit)*unit+fraction*unit/int64(time.Second)), nil
 }
