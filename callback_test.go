@@ -88,8 +88,8 @@ func waitUntilPaused(t *testing.T, p *penstock.Penstock, bucket string) {
 	})
 }
 
-// Done, dead and cancelled jobs are posted, with their reply, signed, and with an id by which a
-// receiver can recognize repeats.
+// Done, dead and cancelled jobs are posted, with their reply, signed, and with an id that
+// identifies repeats.
 func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 	r := receiving(t)
 	p := open(t, penstock.Options{Policies: calling(t, 100), AllowTargets: here})

@@ -24,7 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// hourly starts one job per hour and key, so that slow machines do not matter.
+// hourly starts one job per hour and key: slow machines do not matter.
 func hourly(capacity int64) policy.Policy {
 	p := paced("mail", 1, capacity)
 	p.Outflow = algorithms.Rate{Count: 1, Per: time.Hour}

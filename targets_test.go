@@ -23,7 +23,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// The job whose answer reports the exhausted limit is done, the next one waits, and neither fails.
+// The job whose answer reports the exhausted limit is done, the next one waits, and no attempt
+// fails.
 func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 	var calls atomic.Int64
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -6,7 +6,7 @@ import (
 )
 
 // LeakingBucket admits units into a bucket that they leave one by one at a constant rate.
-// [Decision.Delay] is the time until departure, for which the caller must wait. A request of
+// [Decision.Delay] is the time until departure; the caller must wait that long. A request of
 // several units proceeds when its last unit leaves. A request that does not fit is refused, with
 // the wait until it would.
 //

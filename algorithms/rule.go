@@ -23,10 +23,10 @@ const (
 // A cost must be at least 1 and, for Take and Peek, at most [Rule.Most]; other costs panic with a
 // [*CostError]. A rule that fails Validate may panic too, or return meaningless decisions.
 type Rule[S any] interface {
-	// Take takes all of n units at the instant now, or none.
+	// Take takes all n units at the instant now, or no units.
 	Take(s S, now time.Time, n int64) (S, Decision)
-	// TakeUpTo takes as many of n units as pass at the instant now. If it takes none, RetryAfter is
-	// the wait until one could pass.
+	// TakeUpTo takes as many of n units as pass at the instant now. If it takes no units,
+	// RetryAfter is the wait until one could pass.
 	TakeUpTo(s S, now time.Time, n int64) (S, Decision)
 	// Peek returns the decision of Take without taking units: Granted is 0, Remaining and
 	// ResetAfter describe the current state.

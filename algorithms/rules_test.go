@@ -190,8 +190,8 @@ func TestInstantsOutOfTheOrdinary(t *testing.T) {
 	})
 }
 
-// TestRatesAreExact takes units as early as the rule allows and compares each instant with the
-// exact one, from which it may differ by one microsecond of rounding.
+// TestRatesAreExact takes units at the earliest instants and compares these with the exact ones:
+// the error is at most the rounding of a microsecond.
 func TestRatesAreExact(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for _, rate := range []algorithms.Rate{

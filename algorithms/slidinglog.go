@@ -115,7 +115,7 @@ func (l SlidingLog) TakeUpTo(s SlidingLogState, now time.Time,
 	return l.take(times, t, n, max(1, min(n, l.Limit-int64(len(times)))))
 }
 
-// take records asked units, of which pass pass: all or none.
+// take records asked units; pass is the number that pass, all or 0.
 func (l SlidingLog) take(times []int64, t, asked, pass int64) (SlidingLogState, Decision) {
 	allowed := int64(len(times))+pass <= l.Limit
 	switch {

@@ -335,7 +335,7 @@ func TestWorkersStop(t *testing.T) {
 func TestWorkersReconnect(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		patient := jobs()
-		patient.Timeout = policy.Duration(time.Hour) // progress is lost with the connection
+		patient.Timeout = policy.Duration(time.Hour)
 		i := start(t, patient)
 		r := newRelay(t, i.p.NATSURL())
 		w := i.work(l, "nats://"+r.Addr().String(), "jobs")

@@ -63,7 +63,7 @@ type HTTP struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// TrustedProxies may set Penstock-IP, and are exempt from the limit of connections per client.
 	TrustedProxies Networks `json:"trusted_proxies,omitempty"`
-	// MaxConnections bounds open connections, MaxPerClient those of one address: 1 to 1,000,000.
+	// MaxConnections bounds open connections, MaxPerClient an address's: 1 to 1,000,000.
 	MaxConnections int `json:"max_connections"`
 	MaxPerClient   int `json:"max_per_client"`
 }

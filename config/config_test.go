@@ -173,7 +173,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// Defaults are not part of the file's policies: another version may have other defaults and fields.
+// Defaults are not part of the file's policies, because another version may have other defaults and
+// fields.
 func TestPoliciesAreAsTheFileHasThem(t *testing.T) {
 	c, err := config.Load(strings.NewReader(
 		"policies: [{name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 50}]"), nil)
@@ -270,7 +271,7 @@ func TestFlagsGoOverEnvironmentOverFile(t *testing.T) {
 	t.Setenv("PENSTOCK_NATS_EMBEDDED_SYNC", "always")
 	t.Setenv("PENSTOCK_DRAIN_POLICIES", "a, b,,c")
 	t.Setenv("PENSTOCK_DRAIN_LEASE", "3s")
-	t.Setenv("PENSTOCK_GRACE", "") // as if not set
+	t.Setenv("PENSTOCK_GRACE", "")
 	flags := commandLine(t, "--log-level", "error", "--drain-lease=4s", "--nats-dir", "/flag",
 		"--http-listen=")
 	c, err := config.Load(strings.NewReader(small), flags)

@@ -31,7 +31,7 @@ over the file, a flag over both: ` + "`nats.url`" + ` is ` + "`PENSTOCK_NATS_URL
 type sources struct {
 	types map[string]ast.Expr
 	docs  map[string]string
-	cells func(key string) string // the columns between a setting and its meaning
+	cells func(key string) string
 }
 
 func TestTheReferenceOfSettingsIsCurrent(t *testing.T) {

@@ -101,7 +101,6 @@ func override(f *strict.File, given *pflag.FlagSet) {
 	}
 }
 
-// of cmd/penstock
 var clients = []string{envPrefix + "SERVER", envPrefix + "TOKEN", envPrefix + "TOKEN_FILE",
 	envPrefix + "CACERT", envPrefix + "CERT", envPrefix + "CERT_KEY"}
 

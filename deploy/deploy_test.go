@@ -127,8 +127,8 @@ func production(t *testing.T, text []byte) {
 	if c.NATS.URL == "" || c.NATS.Replicas != 3 || c.Drain.Lease != 15*time.Second {
 		t.Errorf("got %+v", c)
 	}
-	// Settings that are commented out show the default: without the comment signs, the file must be
-	// valid and equal, except for settings without a default.
+	// Commented-out settings show the default: without the comment signs, the file must be valid
+	// and equal, except for settings without a default.
 	var lines []string
 	for line := range strings.Lines(string(text)) {
 		lines = append(lines, settingLine.ReplaceAllString(strings.TrimRight(line, "\n"), "$1$2"))

@@ -90,10 +90,10 @@ func newReader(t *testing.T) *reader {
 	}
 	r.in, r.shell = in, proctest.Start(t, shell)
 	t.Cleanup(func() {
-		// Processes that the page has left running.
+		// Kill processes that the page left running.
 		fmt.Fprintln(in, `for p in $STARTED; do kill -9 $p 2>/dev/null; done; wait; exit`)
 		in.Close()
-		for range r.shell.Lines { // until the shell has ended
+		for range r.shell.Lines {
 		}
 	})
 	return r

@@ -61,7 +61,7 @@ func (r *Relay) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn := pooled.Hijack() // it listens: do not return it to the pool
+	conn := pooled.Hijack() // a listening connection must not return to the pool
 	defer conn.Close(context.WithoutCancel(ctx))
 	if _, err := conn.Exec(ctx, "LISTEN penstock_outbox"); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after Commit
+	defer tx.Rollback(context.WithoutCancel(ctx))
 	var policies, keys []string
 	var policy, key string
 	found, err := tx.Query(ctx, lockKeys, r.policy, r.key, mostKeys)
@@ -128,7 +128,7 @@ func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 			return nil
 		})
 	}
-	again := r.policy != "" // earlier keys are left
+	again := r.policy != ""
 	r.policy, r.key = policy, key
 	if len(keys) < mostKeys {
 		r.policy, r.key = "", ""
@@ -219,7 +219,7 @@ func (r *Relay) submitOne(ctx context.Context, w waiting) error {
 	defer cancel()
 	_, err := r.Jobs.Submit(ctx, j)
 	if _, ended := errors.AsType[*admission.EndedError](err); ended {
-		return nil // submitted before
+		return nil
 	}
 	return err
 }

@@ -13,7 +13,7 @@ type Changes []string
 
 func (c Changes) String() string { return strings.Join(c, ", ") }
 
-// Diff lists the differing fields of policies with defaults; a missing one is "none".
+// Diff lists the differing fields of policies with defaults; "none" is a missing field.
 func Diff[T Policy | Override](before, after T) Changes {
 	was, is := flatten(before), flatten(after)
 	var changes Changes

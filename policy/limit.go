@@ -54,7 +54,7 @@ const (
 	maxTemplate = 256
 )
 
-// AllLimits returns the limits at the door, or the policy's own rule.
+// AllLimits returns a door policy's limits, or the policy's own rule.
 func (p Policy) AllLimits() Limits {
 	if p.Door() && len(p.Limits) > 0 {
 		return p.Limits

@@ -19,7 +19,7 @@ const (
 	SlidingCounter Algorithm = "sliding_counter"
 )
 
-// DefaultSet is the name of the set if none is configured.
+// DefaultSet is the name of the set by default.
 const DefaultSet = "default"
 
 // Duration is a time.Duration with text in units up to weeks ("30s", "1d").
@@ -97,8 +97,8 @@ type Policy struct {
 	// Each takes about 150 bytes of the server's memory.
 	DuplicateWindow Duration `json:"duplicate_window,omitempty"`
 
-	// ResultRetention is the time for which ended jobs are kept, at most 100,000: 1s to 7d.
-	// Default: only dead letters are kept.
+	// ResultRetention is the time that ended jobs are kept, at most 100,000: 1s to 7d. Default:
+	// only dead letters are kept.
 	ResultRetention Duration `json:"result_retention,omitempty"`
 
 	// PriorityStep is the waiting time worth a step of priority: every job starts eventually.

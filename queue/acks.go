@@ -17,7 +17,7 @@ const (
 	// ackGroup bounds the acknowledgements that are confirmed on one subject: the server looks each
 	// new subject up in its table of subscriptions.
 	ackGroup = 256
-	// ackRepeat is the time after which a lost acknowledgement is sent again.
+	// ackRepeat is the time until a lost acknowledgement is sent again.
 	ackRepeat = 2 * time.Second
 	ackLook   = 500 * time.Millisecond
 )

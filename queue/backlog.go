@@ -157,7 +157,7 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 	puller.WakeIdle, puller.Received = true, l.received
 	if l.leader == "" {
 		// A single server loses no pulls, but its disk or garbage collector may stall it for
-		// seconds, in which it must not deliver everything again.
+		// seconds. It must not deliver everything again then.
 		puller.Patience = jsapi.SweepPatience
 	}
 	l.puller = puller

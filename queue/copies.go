@@ -17,8 +17,8 @@ import (
 // with sync_interval: always. No server detects that:
 //
 //   - A new consumer begins, on all servers, at the first sequence of its first leader.
-//   - It leaves out what the stream's leader lacks.
-//   - What it left out counts as acknowledged, so the next leader deletes it everywhere.
+//   - It leaves out jobs that the stream's leader lacks.
+//   - These count as acknowledged, so the next leader deletes them everywhere.
 //
 // A consumer that begins too late is therefore recreated before it delivers, and a server is
 // accepted as leader only if it has all jobs that the former consumer still waits for.

@@ -24,7 +24,7 @@ const (
 	// letterOverhead exceeds the server's overhead per message.
 	letterOverhead = 64
 
-	// deadErrorBytes bounds the error text, so that all headers fit into headroom.
+	// deadErrorBytes bounds the error text, because all headers must fit into headroom.
 	deadErrorBytes = 4096
 )
 

@@ -17,7 +17,7 @@ import (
 //     restore;
 //   - then schedules with their ticks: a tick that becomes a job meanwhile is in both, and its
 //     Idempotency-Key prevents a second job; and the audit list;
-//   - then the queues, then dead letters: a job that dies meanwhile is in both;
+//   - then the queues, then dead letters: a job that fails meanwhile is in both;
 //   - policies last: one created meanwhile lacks its stream, which is recreated.
 //
 // Left out are leases, locks, streams in memory, histories, and counts.

@@ -37,7 +37,7 @@ type JobFilter struct {
 }
 
 // StoredJobs reads up to n jobs in stream order, starting at a sequence; fewer if their bodies are
-// large, but at least one if any exists.
+// large, but at least one.
 func (b *Broker) StoredJobs(ctx context.Context, policy string, w JobFilter, from uint64,
 	n int) (found []job.Arrived, err error) {
 	defer annotate(&err, "jobs of %s", policy)

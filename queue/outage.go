@@ -12,7 +12,7 @@ const (
 	unansweredAttempts = 5
 	probeEvery         = time.Second
 	probeTimeout       = time.Second
-	// linkPatience is how long publishes wait for a lost connection.
+	// linkPatience bounds a publish's wait for a lost connection.
 	linkPatience = 250 * time.Millisecond
 )
 

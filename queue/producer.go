@@ -21,7 +21,7 @@ import (
 
 const (
 	mostInFlight = 4096
-	// doorPatience is how long a missing stream may be a closed door or an election.
+	// doorPatience bounds a closed door or an election, when a stream seems to be missing.
 	doorPatience = time.Second
 
 	retryFirst = 10 * time.Millisecond
@@ -162,7 +162,7 @@ func (p *Producer) enter(ctx context.Context, began time.Time) error {
 	}
 }
 
-// withDeadline adds the default deadline, counted from began, if there is none.
+// withDeadline adds the default deadline, counted from began, unless there is one.
 func (p *Producer) withDeadline(ctx context.Context,
 	began time.Time) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {

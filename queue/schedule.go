@@ -267,7 +267,7 @@ func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
 	return nil
 }
 
-// ticksWait is how long a process may hold a tick.
+// ticksWait bounds the time that a process holds a tick.
 const ticksWait = 30 * time.Second
 
 // Ticks calls take for each tick, one at a time, until ctx ends. Each tick goes to one process at a

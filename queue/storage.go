@@ -66,9 +66,9 @@ type Copies struct {
 }
 
 const (
-	// copySilence is how long a silent server's copy still counts.
+	// copySilence is the time that a silent server's copy still counts.
 	copySilence = 10 * time.Second
-	// copyLag is the number of writes by which a copy may lag.
+	// copyLag is the largest number of writes that a copy may lag behind.
 	copyLag = 1000
 )
 

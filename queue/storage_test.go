@@ -144,8 +144,8 @@ func TestJobsAndLettersLeaveRoomForRecords(t *testing.T) {
 	}
 }
 
-// A new policy lowers the share of one that has filled its own, whose jobs stay. Their bytes are
-// not assigned twice.
+// A new policy lowers the share of a policy that has filled its own, whose jobs stay. Their bytes
+// are not assigned twice.
 func TestRationDeletesNoJob(t *testing.T) {
 	b := limited(t, 32<<20)
 	apply(t, b, paced("first", 100_000, 1))
@@ -314,7 +314,7 @@ func TestLettersAreBounded(t *testing.T) {
 	}
 }
 
-// Older letters make room for one that fits, even if they take less than the minimum part.
+// Older letters make room for a letter that fits, even if they take less than the minimum part.
 func TestALargeLetterKeepsItsBody(t *testing.T) {
 	b := limited(t, 64<<20)
 	p := paced("stripe", 10, 1)

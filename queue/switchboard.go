@@ -19,8 +19,8 @@ type switchboard struct {
 
 const switchboardRoom = 1 << 14
 
-// subscribe calls handle for the messages of a subject, shared with the members of a group, if any,
-// until stop; messages that already arrived may follow.
+// subscribe calls handle for the messages of a subject, shared with the members of a group unless
+// that is empty, until stop; messages that already arrived may follow.
 func (s *switchboard) subscribe(subject, group string,
 	handle func(*nats.Msg)) (sub *nats.Subscription, stop func(), err error) {
 	s.mu.Lock()

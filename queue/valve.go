@@ -114,8 +114,8 @@ func (b *Broker) calledHere(policy string, partition int, q job.Question) bool {
 		job.Partition(b.names.Jobs(policy, q.Key), q.Call.Partitions) == partition)
 }
 
-// ServeWork calls offered, which must not block, for offers on a subject, each of which goes to one
-// process, until stop.
+// ServeWork calls offered, which must not block, for offers on a subject, until stop. Each offer
+// goes to one process.
 func (b *Broker) ServeWork(subject string, offered nats.MsgHandler) (stop func(), err error) {
 	if _, stop, err = b.shared.subscribe(subject, WorkGroup, offered); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", subject, jsapi.Translate(err))

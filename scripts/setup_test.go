@@ -33,7 +33,6 @@ func (m machine) tool(name, script string) {
 	}
 }
 
-// link adds a tool of the real machine.
 func (m machine) link(name string) {
 	m.t.Helper()
 	path, err := exec.LookPath(name)

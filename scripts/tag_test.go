@@ -66,14 +66,14 @@ func (c checkout) serve(version string) (proxy string) {
 	return proxy
 }
 
-// TestAReleaseIsInstalledByGo: programs by "go install", libraries by "go get". The tags are made
-// in a clone, at the last commit.
+// TestAReleaseIsInstalledByGo installs programs by "go install" and libraries by "go get", with
+// tags in a clone, at the last commit.
 func TestAReleaseIsInstalledByGo(t *testing.T) {
 	here, err := filepath.Abs("tag")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A constant version, which uses the build cache for unchanged packages.
+	// A constant version uses the build cache for unchanged packages.
 	version := fmt.Sprintf("v0.1.0-test.%x", crc32.ChecksumIEEE([]byte(here)))
 	clone := checkout{t, t.TempDir(), []string{"GIT_COMMITTER_NAME=test", "GIT_AUTHOR_NAME=test",
 		"GIT_COMMITTER_EMAIL=test@example.com", "GIT_AUTHOR_EMAIL=test@example.com"}}
@@ -101,7 +101,7 @@ func TestAReleaseIsInstalledByGo(t *testing.T) {
 			}
 		}
 	}
-	forget() // leftovers of a killed run
+	forget()
 	t.Cleanup(forget)
 	user := checkout{t, t.TempDir(), []string{"GOBIN=" + filepath.Join(t.TempDir(), "bin"),
 		"GOPROXY=file://" + clone.serve(version) + "," + goEnv("GOPROXY"), "GOWORK=off",

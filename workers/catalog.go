@@ -37,7 +37,7 @@ func observed(handle Handler,
 	}
 }
 
-// rememberGone, plus its timeout, is the time for which a deleted policy is kept.
+// rememberGone, plus its timeout, is the time that a deleted policy is kept.
 const rememberGone = 10 * time.Minute
 
 func (c *catalog) learn(changed []string, set policy.Entries, now time.Time) {
@@ -98,7 +98,7 @@ func (c *catalog) timeout(name string, header map[string][]string) time.Duration
 	return job.DurationAtMost(time.Duration(c.policies[name].Timeout), header, job.HeaderTimeout)
 }
 
-// workSubject returns the subject of a policy's offers. Only drainers have its target, if any.
+// workSubject returns the subject of a policy's offers. Only drainers have its target.
 func (c *catalog) workSubject(name string) string {
 	if c.policies[name].Target != nil {
 		return c.names.WorkOfTarget(name)

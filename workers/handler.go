@@ -104,9 +104,9 @@ func (j Job) Awaited() bool {
 // [Job.Reply].
 func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
 
-// Reply sets the result for waiting submitters and the policy's history, if any. The last call
-// counts, if the job then is done or dead. A body of more than [job.MaxReply] bytes is dropped for
-// submitters. Status and header are for targets that have them.
+// Reply sets the result for waiting submitters and the policy's history. The last call counts, if
+// the job then is done or dead. A body of more than [job.MaxReply] bytes is dropped for submitters.
+// Status and header are for targets that have them.
 func (j Job) Reply(status int, header http.Header, body []byte) {
 	j.setReply(&job.Reply{Status: status, Header: header, Body: body})
 }

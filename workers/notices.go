@@ -67,7 +67,7 @@ type workerless struct {
 
 type missing struct{ since, last pace.Instant } // offers without response
 
-// missingFor is the time after which missing workers are logged.
+// missingFor is the time until missing workers are logged.
 const missingFor = 3 * time.Second
 
 // offered handles an offer's result. local: there are workers here, all busy.

@@ -22,8 +22,8 @@ type Options struct {
 	// Replicas is the number of servers that store the drainers' shared records: 1 (the default), 3
 	// or 5.
 	Replicas int
-	// Lease is how long this process counts as alive after a renewal, and so roughly how long its
-	// partitions pause after a crash: default 5 s, or 15 s with replicas; at least 1 s.
+	// Lease is the time that this process counts as alive after a renewal, and roughly the pause of
+	// its partitions after a crash: default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
 	// Memory bounds the approximate memory of waiting jobs in bytes: default 512 MiB. Once jobs
 	// take half of it, each further one takes only 64 bytes and is read again before it starts.
@@ -46,7 +46,7 @@ type Options struct {
 	// Target returns the handler of a policy without a registered one, or a nil Handler. Nil: only
 	// registered handlers run.
 	Target func(policy.Entry) (Handler, error)
-	// Grace is how long running jobs may continue when the drainer stops; default 30 s.
+	// Grace is the time for running jobs to finish when the drainer stops; default 30 s.
 	Grace time.Duration
 	// Ready is called once, when the drainer holds its lease and takes part.
 	Ready func()

@@ -53,7 +53,7 @@ type offer struct {
 const (
 	// mostTries bounds the workers that get an offer.
 	mostTries = 4
-	// remembered is the time after its last reply for which a remote worker counts as present.
+	// remembered is the time that a remote worker counts as present after a reply.
 	remembered = 10 * time.Second
 	// travel is added to the attempt's timeout.
 	travel     = 500 * time.Millisecond

@@ -136,8 +136,8 @@ func (c *calls) forever(ctx context.Context, what string, f func() error) {
 	})
 }
 
-// retry repeats f until it succeeds or the context ends, and reports success. Repeated failures are
-// logged unless what is empty.
+// retry repeats f until it succeeds or the context ends, and reports success. It logs repeated
+// failures if what is not empty.
 func (c *calls) retry(ctx context.Context, what string, f func() error) bool {
 	told := false
 	for tries := 0; ; tries++ {

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// After their tables are deleted, drainers lose no job, run none twice, and keep the rate.
+// After their tables are deleted, drainers lose no job, repeat no job, and keep the rate.
 func TestDrainersOutliveTheirTables(t *testing.T) {
 	t.Parallel()
 	for name, buckets := range map[string][]string{

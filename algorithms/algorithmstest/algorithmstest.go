@@ -36,8 +36,8 @@ type Limiter interface {
 	Refund(ctx context.Context, key string, n int64) error
 }
 
-// Grace is the least time for which a store must keep a key in its initial state. If the clock
-// steps back by less, decisions are the same as for a kept key.
+// Grace is the least time that a store must keep a key in its initial state. If the clock steps
+// back by less, decisions are the same as for a kept key.
 const Grace = time.Minute
 
 // histories is the number of histories per rule, half of each kind.

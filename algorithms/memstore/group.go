@@ -46,7 +46,7 @@ func NewGroup(members ...Member) *Group {
 	return g
 }
 
-// Take takes n units from all stores or none; keys[i] is the key in the i-th store. See
+// Take takes n units from all stores, or no units; keys[i] is the key in the i-th store. See
 // [algorithms.Combine] and [Store.Take].
 func (g *Group) Take(_ context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {

@@ -28,7 +28,7 @@ const (
 	DefaultMaxBytes = 1 << 30
 )
 
-// grace is the time for which an unused key is kept.
+// grace is the time that an unused key is kept.
 const grace = time.Minute
 
 // Places checked for expired keys, on every sweepEvery-th call of a shard and before a new key. A
@@ -116,7 +116,7 @@ func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 
 func (s *Store[S]) Len() int { return int(s.keys.Load()) }
 
-// Take takes all n units of key, or none. The error is a [*algorithms.CostError] if n can never
+// Take takes all n units of key, or no units. The error is a [*algorithms.CostError] if n can never
 // pass.
 func (s *Store[S]) Take(_ context.Context, key string, n int64) (d algorithms.Decision, err error) {
 	rule := s.Rule()

@@ -41,7 +41,7 @@ type once struct{ *redis.StringCmd }
 func (once) NoRetry() bool { return true }
 
 // prepare builds the command. It omits abandoned requests, and answers requests that are expired or
-// no longer possible. It returns false if none remain.
+// no longer possible. It returns false if no request remains.
 func (c *call) prepare(client *Client, sent time.Duration) bool {
 	most, kept := c.terms.most(), c.buckets[:0]
 	for _, b := range c.buckets {

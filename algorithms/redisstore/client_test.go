@@ -171,7 +171,7 @@ func TestACallerLeaves(t *testing.T) {
 	}
 	s.Thaw()
 	if a := <-stays; a.err != nil || a.Remaining != 7 {
-		// 10, minus the first unit, the one in flight, and this request's
+		// 10, minus the first unit, the unit in flight, and this request's
 		t.Errorf("%+v, want 7 remaining", a)
 	}
 	if _, err := store.Take(ctx, "key", 1); !errors.Is(err, context.Canceled) {
@@ -269,7 +269,7 @@ func TestFrozenServer(t *testing.T) {
 	}
 }
 
-// deaf is a connection that drops the answers to scripts.
+// deaf drops the answers to scripts.
 type deaf struct {
 	net.Conn
 	lose, lost bool

@@ -59,7 +59,7 @@ func NewGroup(c *Client, policy string, members ...Member) *Group {
 	return g
 }
 
-// Take takes n units from all stores or none; keys[i] is the key in the i-th store. See
+// Take takes n units from all stores, or no units; keys[i] is the key in the i-th store. See
 // [algorithms.Combine] and [Store.Take]. On a cluster all keys must be equal.
 func (g *Group) Take(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {

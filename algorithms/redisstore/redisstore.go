@@ -19,7 +19,7 @@
 //
 // Refusals are cached until the request could pass, at most ten seconds. A Refund through the same
 // store, and SetRule, clear the entry. Peek always asks Redis. For a [algorithms.SlidingLog] only
-// the refused cost is cached, and nothing if it records refusals.
+// the refused cost is cached, unless it records refusals.
 //
 // # Errors
 //

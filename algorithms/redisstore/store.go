@@ -48,8 +48,8 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 
 func (s *Store[S]) Rule() algorithms.Rule[S] { return s.mirror.Load().rule }
 
-// Take takes all n units of key, or none. Errors: [*algorithms.CostError] if n can never pass, the
-// context's error, [ErrTimeout], [ErrOverloaded], or Redis's.
+// Take takes all n units of key, or no units. Errors: [*algorithms.CostError] if n can never pass,
+// the context's error, [ErrTimeout], [ErrOverloaded], or Redis's.
 func (s *Store[S]) Take(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	m := s.mirror.Load()
 	if err := algorithms.CheckCost(n, m.most()); err != nil {

@@ -125,7 +125,7 @@ func (s subject) greedy(limit int64) (history []passed) {
 	return history
 }
 
-// patient takes all units in a window's last microsecond, and again as late as an interval allows.
+// patient takes all units in a window's last microsecond, and again at the end of an interval.
 func (s subject) patient(limit, length int64) (history []passed) {
 	k := s.fresh(limit)
 	history, _ = k.ask(history, windowMicros-1, limit)

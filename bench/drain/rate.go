@@ -39,8 +39,8 @@ func (s setting) mostIn1s() int {
 	return int(math.Floor(s.ratio()*1.002*float64(s.rate)+1e-9)) + max(s.burst, 1)
 }
 
-// makesUp is the largest share of stalls at which the peak, with the tolerance of 10 ms, can keep
-// the rate.
+// makesUp is the largest share of stalls that the peak can make up for, with the tolerance of 10
+// ms.
 func (s setting) makesUp() float64 { return max(0, s.ratio()*1.002/1.010-1) }
 
 func (s setting) String() string {

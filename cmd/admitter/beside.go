@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-// beside holds the servers other than the API's. It outlives the process's work.
+// beside has the servers other than the API's. It outlives the process's work.
 type beside struct {
 	*daemon.Process
 	listeners []net.Listener

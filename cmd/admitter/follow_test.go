@@ -10,8 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
-// A changed file applies without a signal: Kubernetes, for example, sends none when it mounts
-// files.
+// A changed file applies without a signal, because Kubernetes, for example, does not send one.
 func TestAConfigurationIsFollowed(t *testing.T) {
 	t.Parallel()
 	file := configure(t, "policies: [{name: a, algorithm: token_bucket, capacity: 2, "+

@@ -1,7 +1,7 @@
 // Command worker runs a policy's jobs in Go. Start any number of them, on any number of machines:
 // together with all drainers they keep to one rate per key.
 //
-//	bin/admitter --config deploy/quickstart.yaml  # takes the jobs; without --drain it runs none
+//	bin/admitter --config deploy/quickstart.yaml  # accepts jobs, but does not run them
 //	curl -X PUT -d '{"algorithm":"leaking_bucket","outflow":"2/s","capacity":100}' \
 //		http://127.0.0.1:8080/v1/policies/mail
 //	go run ./examples/worker -policy mail         # runs them: the policy has no target
@@ -51,7 +51,7 @@ func run(ctx context.Context, url, policy string) error {
 // waiting ones continue elsewhere.
 func work(ctx context.Context, nc *nats.Conn, policy string, handle workers.Handler) error {
 	d, err := workers.New(nc, workers.Options{
-		Grace:  20 * time.Second, // for running jobs, when it stops
+		Grace:  20 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 func TestEveryAnswerIsAsDescribed(t *testing.T) {
 	d := open(t)
 	all := &seen{answers: map[string]map[string]bool{}}
-	away, err := net.Listen("tcp", "127.0.0.1:0") // an unused address
+	away, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

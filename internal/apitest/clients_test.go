@@ -36,7 +36,7 @@ func TestAGoClientIsGenerated(t *testing.T) {
 	said(t, output(t, ".", "go", "run", "-overlay", file, "./generated", url, allowed))
 }
 
-// TestATypeScriptClientIsGenerated uses the ecosystem's tools, one of which also lints the
+// TestATypeScriptClientIsGenerated uses the ecosystem's tools, including a linter of the
 // description.
 func TestATypeScriptClientIsGenerated(t *testing.T) {
 	url, dir := clientsServer(t), t.TempDir()

@@ -77,7 +77,7 @@ func target(t *testing.T) (url string, release func()) {
 	t.Helper()
 	over := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // missing parts match nothing
+		body, _ := io.ReadAll(r.Body)
 		switch {
 		case strings.Contains(string(body), "refuse"):
 			w.WriteHeader(http.StatusUnprocessableEntity)

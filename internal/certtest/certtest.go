@@ -19,7 +19,7 @@ import (
 
 // Authority signs certificates.
 type Authority struct {
-	File string // of its certificate
+	File string
 
 	t    testing.TB
 	dir  string

@@ -30,7 +30,7 @@ const (
 type call struct {
 	bucket
 	over           string
-	asked          string // empty: over nats
+	asked          string
 	sent, answered time.Duration
 	outcome        outcome
 	why            string

@@ -96,7 +96,6 @@ func (n *nemesis) stopping(among []*process) func(*rand.Rand) (string, func()) {
 	}
 }
 
-// stop may fail to hand over.
 func (n *nemesis) stop(p *process) {
 	if err := p.stop(); err != nil {
 		n.w.say("%v", err)

@@ -115,7 +115,7 @@ func (f fault) frozen(process string) bool {
 func (f fault) parts(a, b string) bool {
 	switch f.kind {
 	case "routes cut", "routes stalled", "server frozen", "two servers frozen":
-		return true // perhaps at different servers
+		return true
 	case "drainer frozen":
 		return f.frozen(a) || f.frozen(b)
 	case "link cut", "link stalled", "one link stalled":

@@ -22,7 +22,7 @@ type verdict struct {
 	// jobs that ran although a stale server refused them
 	misled     int
 	takeovers  int
-	violations map[string][]string // by law
+	violations map[string][]string
 }
 
 // reported in full per law

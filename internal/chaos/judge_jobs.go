@@ -74,7 +74,6 @@ func (f *facts) repeats(v *verdict) {
 			continue
 		}
 		v.duplicates++
-		// a former owner may have held it without a start
 		from, until := f.firstStart(job), letters[0].buried
 		if s, known := f.submissions[job]; known {
 			from = s.sent

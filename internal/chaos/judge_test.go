@@ -16,7 +16,7 @@ const (
 
 var paced = bucket{"steady", "k1"}
 
-// calm is a flawless history: a hundred jobs of one bucket at 8/s, the last of which becomes a dead
+// calm is a flawless history: a hundred jobs of one bucket at 8/s, and the last becomes a dead
 // letter.
 func calm() *history {
 	h := &history{rules: rules(5), lease: 15 * s, left: map[string]int{}}

@@ -50,7 +50,7 @@ func (w *world) readLog(name string) error {
 	for lines.Scan() {
 		var l line
 		if json.Unmarshal(lines.Bytes(), &l) != nil {
-			continue // the ready line, or a truncated one
+			continue
 		}
 		switch l.Msg {
 		case "start":

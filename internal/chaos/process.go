@@ -66,7 +66,7 @@ func (p *process) start() error {
 		again := p.life.ending == fell
 		p.mu.Unlock()
 		close(exited)
-		if again { // as by a service manager
+		if again {
 			time.Sleep(time.Second)
 			if err := p.start(); err != nil {
 				p.w.say("%v", err)

@@ -17,7 +17,7 @@ type recovery struct {
 	times int
 	stood int
 	from  []time.Duration // from the fault to the last bucket's start
-	after []time.Duration // from its end
+	after []time.Duration
 }
 
 // recoveries measures how long busy buckets stood still. Overlapping faults share it.

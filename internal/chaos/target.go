@@ -23,7 +23,7 @@ type target struct {
 	stop func() error
 
 	mu    sync.Mutex
-	times map[string]uint64 // by job
+	times map[string]uint64
 }
 
 const (

@@ -53,7 +53,7 @@ type transport struct {
 
 	mu    sync.Mutex
 	watch *follow.Watch
-	now   *http.Transport // nil: to be made
+	now   *http.Transport
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {

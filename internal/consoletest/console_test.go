@@ -96,7 +96,7 @@ func TestEachViewInEachLook(t *testing.T) {
 			b.shoot("drainers-" + l.String())
 			b.open("doors")
 			b.sees("fixed window: 10 in 1d")
-			w.ask("GET", "/v1/stats", "", nil) // starts the counting of checks
+			w.ask("GET", "/v1/stats", "", nil)
 			for range 3 {
 				w.ask("POST", "/v1/check/signup/eve", "", nil)
 			}

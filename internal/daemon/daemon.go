@@ -55,7 +55,7 @@ type Command struct {
 }
 
 type Process struct {
-	Config config.Config // at the start
+	Config config.Config
 	// read from a file, including policies
 	HasFile bool
 	Stdout  io.Writer

@@ -37,7 +37,7 @@ func healthcheck(ctx context.Context, h config.HTTP, otherwise string, out io.Wr
 	if err != nil {
 		return err
 	}
-	// The certificate is for other names, and the request carries no secret.
+	// The certificate is for other names, and the request contains no secret.
 	client := http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	response, err := client.Do(request)

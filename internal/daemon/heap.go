@@ -20,10 +20,10 @@ func collectLess() {
 	percent := uint64(100)
 	var adapt func(struct{})
 	adapt = func(struct{}) {
-		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}} // 0 before the first collection
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(live)
 		want := max(100, 100*heapRoom/max(4<<20, live[0].Value.Uint64()))
-		if want > percent*5/4 || want < percent*4/5 { // each change stops the process
+		if want > percent*5/4 || want < percent*4/5 { // each change pauses the process
 			debug.SetGCPercent(int(want))
 			percent = want
 		}

@@ -38,6 +38,6 @@ func profiles(address string) (stop func(), err error) {
 			}
 			mux.ServeHTTP(w, r)
 		})}
-	go func() { _ = server.Serve(listener) }() // until closed
+	go func() { _ = server.Serve(listener) }()
 	return func() { _ = server.Close() }, nil
 }

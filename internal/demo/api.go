@@ -76,7 +76,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *api) arrive(r arrival) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.at = time.Now() // under the lock, for their order
+	r.at = time.Now()
 	n := len(a.arrivals)
 	r.allowed = n < a.limit || r.at.Sub(a.arrivals[n-a.limit].at) >= a.window
 	a.arrivals = append(a.arrivals, r)

@@ -28,7 +28,7 @@ const (
 	partitions = 8
 	outflow    = 48
 	capacity   = 800
-	apiLimit   = 50 // in any second
+	apiLimit   = 50
 	apiTakes   = 20 * time.Millisecond
 	lease      = 2 * time.Second
 )

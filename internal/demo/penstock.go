@@ -31,7 +31,7 @@ type penstock struct {
 	stream    jetstream.Stream
 	owners    jetstream.KeyValue
 	leases    jetstream.KeyValue
-	partition int // of the bucket
+	partition int
 }
 
 const configuration = `

@@ -127,14 +127,14 @@ func (s *scene) awaitSuccessor(ctx context.Context) (err error) {
 func (s *scene) takeover() time.Duration { return s.resumed.Sub(s.killSent) }
 
 type findings struct {
-	starts    int // with refused ones
+	starts    int
 	done      int
 	lost      []string
 	repeated  int
 	twice     []string
-	unknown   int           // done, but the acceptance was lost
-	overtaken int           // requests after the request of a job accepted later
-	behind    time.Duration // of those
+	unknown   int // done, but the acceptance was lost
+	overtaken int // requests after the request of a job accepted later
+	behind    time.Duration
 	// not explained by the network or a stall
 	unordered int
 	counted   int
@@ -191,7 +191,7 @@ func (s *scene) findings() findings {
 		}
 		if !s.resumed.IsZero() && !r.at.Before(s.resumed) && len(latest) > 0 &&
 			latest[0].at.Before(s.killDone) {
-			latest = nil // jobs in progress at the kill run again
+			latest = nil
 		}
 		if len(latest) == 0 || number(r) > number(latest[len(latest)-1]) {
 			latest = append(latest, r)

@@ -40,9 +40,9 @@ type Options struct {
 	Broker     *queue.Broker
 	Valves     admission.Valves
 	Limits     Limits
-	Sink       queue.Sink // of this process; may be nil
+	Sink       queue.Sink
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(admission.Outcome, error))
-	Allow      []netip.Prefix // of targets
+	Allow      []netip.Prefix
 	Connect    func(name string) (*nats.Conn, error)
 	Followed   func(ctx context.Context, policy string, revision uint64)
 	Audited    func(policy string, key job.Key) (audit.Standing, bool) // nil: no audit
@@ -80,7 +80,7 @@ type Door struct {
 	budget *admission.Budget
 	watch  *watch.Watch
 	mu     sync.Mutex
-	calls  *permits.Client // nil before the first call
+	calls  *permits.Client
 
 	stopping atomic.Bool
 }

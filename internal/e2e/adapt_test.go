@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestABucketLearnsTheLimitOfARealTarget that answers 429 to all except one call a second. The
-// learned rate is visible and counted, and is discarded when the outflow changes.
+// TestABucketLearnsTheLimitOfARealTarget has a target that answers 429 to all except one call a
+// second. The learned rate is visible and counted, and is discarded when the outflow changes.
 func TestABucketLearnsTheLimitOfARealTarget(t *testing.T) {
 	var mu sync.Mutex
 	var last time.Time

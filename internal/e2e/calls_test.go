@@ -113,7 +113,7 @@ func send(ctx context.Context, method, url string, document any) error {
 	return json.Unmarshal(body, document)
 }
 
-// TestCallsLeaveNothingBehind, in every way to end: given up, refused, settled, returned,
+// TestCallsLeaveNothingBehind ends calls in every way: given up, refused, settled, returned,
 // abandoned, or cut off. Goroutines, places, buckets and metrics are as before.
 func TestCallsLeaveNothingBehind(t *testing.T) {
 	const calls = 1000
@@ -166,7 +166,7 @@ func TestCallsLeaveNothingBehind(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		defer nc.Close() // before it can withdraw
+		defer nc.Close()
 		_, _ = callers.Acquire(ctx, permits.Request{Policy: "leased", Key: "b"})
 	}
 	call := func(i int) {

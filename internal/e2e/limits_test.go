@@ -91,7 +91,7 @@ func TestTwoAdmittersShareTheirLimits(t *testing.T) {
 
 	redis.Freeze()
 	down := func(admitter string) bool {
-		checks(t, "/v1/check/several/x", 1, admitter) // open always answers
+		checks(t, "/v1/check/several/x", 1, admitter)
 		return strings.Contains(metrics(t, admitter), "penstock_store_up 0")
 	}
 	c.until("both know that Redis does not answer", func() bool {

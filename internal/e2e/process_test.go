@@ -43,8 +43,6 @@ func TestMain(m *testing.M) {
 	proctest.Main(m, "github.com/penstock-mq/penstock/cmd/admitter")
 }
 
-// drain is the drainer process: it runs jobs of policy "api" for the time in their body, and prints
-// a line for each start and each end.
 func drain(url string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -287,8 +285,8 @@ func (c *cluster) until(what string, done func() bool) {
 	waittest.Until(c.t, what, done)
 }
 
-// ended waits for this many ended jobs, as long as there is progress: the speed depends on the
-// machine.
+// ended waits for this many ended jobs, and fails only without progress, because the speed depends
+// on the machine.
 func (c *cluster) ended(jobs int) {
 	c.t.Helper()
 	for n := 0; n < jobs; {

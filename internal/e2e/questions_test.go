@@ -17,8 +17,8 @@ import (
 )
 
 // TestQuestionsCostNoDrainerItsLease asks a drainer for the states of 40,000 buckets under one
-// outflow, while jobs are submitted with questions about their starts. If the lease expired another
-// drainer would take over.
+// outflow, while jobs are submitted with questions about their starts. If the lease expired,
+// another drainer would take over.
 func TestQuestionsCostNoDrainerItsLease(t *testing.T) {
 	c := newCluster(t,
 		`  - {name: api, algorithm: leaking_bucket, outflow: 1/s, outflow_total: 40/s,

@@ -81,7 +81,7 @@ func newInstallation(t *testing.T, disk string) *installation {
 	i := &installation{t: t, disk: disk, http: proctest.FreeAddress(t), log: new(waittest.Log),
 		came: map[string]int{}}
 	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // a truncated body matches no job
+		body, _ := io.ReadAll(r.Body)
 		name, _, _ := strings.Cut(string(body), " ")
 		i.mu.Lock()
 		defer i.mu.Unlock()

@@ -16,9 +16,8 @@ import (
 )
 
 // TestTakeoverOfALargeBacklog kills the owner of a bucket with 100,000 waiting jobs. Starts resume
-// in order, without loss, and within the rate; the simulation judges how soon. The drainers have so
-// many local workers that remote ones are not needed: their reported instants are later than the
-// last check.
+// in order, without loss, and within the rate; the simulation judges how soon. The drainers have
+// enough local workers, because remote ones report instants later than the last check.
 func TestTakeoverOfALargeBacklog(t *testing.T) {
 	const jobs, rate = 100_000, 4000.0
 	c := newCluster(t,
@@ -43,7 +42,8 @@ func TestTakeoverOfALargeBacklog(t *testing.T) {
 	if gap > waittest.Patience() {
 		t.Errorf("starts resumed %v after the kill", gap)
 	}
-	// Windows of a second and more that begin at a start; all pairs would be 5·10⁹.
+	// All pairs of starts would be 5·10⁹; these windows begin at a start, and last a second or
+	// more.
 	for i := range starts {
 		for _, window := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second} {
 			n, _ := slices.BinarySearchFunc(starts[i:], starts[i].at+
@@ -128,7 +128,7 @@ func TestNoGapWhileDrainersJoinAndLeave(t *testing.T) {
 	c.until("jobs run", func() bool { return c.record.started() >= buckets })
 	drainers = append(drainers, c.drainer())
 	spread(2)
-	for _, d := range drainers { // a rolling restart: the new one first, as deployments do
+	for _, d := range drainers {
 		c.drainer()
 		spread(3)
 		d.stop(t)

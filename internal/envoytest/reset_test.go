@@ -36,7 +36,7 @@ func TestRapidResetsHoldNothing(t *testing.T) {
 	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "x"},
 		{":path", "/" + envoyapi.Name + "/ShouldRateLimit"}, {"te", "trailers"},
 		{"content-type", "application/grpc"}} {
-		field := hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true} // identical fields
+		field := hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}
 		if err := fields.WriteField(field); err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ type Content[T any] struct {
 	kind    string
 	names   []string
 	load    func() (*T, error)
-	status  *Status // gets the result of each read
+	status  *Status
 	current atomic.Pointer[T]
 }
 
@@ -127,7 +127,7 @@ func look(names []string) []fs.FileInfo {
 		if infos = append(infos, info); info == nil || !info.IsDir() {
 			continue
 		}
-		inside, _ := os.ReadDir(name) // unreadable counts as missing
+		inside, _ := os.ReadDir(name)
 		for _, entry := range inside {
 			info, err := os.Stat(filepath.Join(name, entry.Name()))
 			if err == nil {
@@ -163,7 +163,7 @@ type Status struct {
 	Observe func(files string, err error)
 
 	mu  sync.Mutex
-	bad map[string]error // by kind
+	bad map[string]error
 }
 
 // Note records a read and returns err. On an error the former content stays in use.

@@ -172,7 +172,6 @@ func TestClientsAreKnownOverTLSAndFilesAreFollowed(t *testing.T) {
 		status, _ := ask(t, address, authority.Client(""), "one")
 		return status == 401
 	})
-	// So is an invalid certificate; new connections get a new one.
 	shown := func() string {
 		conn, err := tls.Dial("tcp", address, authority.Client(""))
 		if err != nil {

@@ -111,11 +111,11 @@ type briefConn struct {
 	front   *front
 	from    string
 	buf     []byte
-	read    int // bytes of buf
+	read    int
 	source  bytes.Reader
 	in      *bufio.Reader
 	renewed time.Time
-	left    bool // it is net/http's
+	left    bool
 
 	header http.Header
 	status int
@@ -184,7 +184,7 @@ func (c *briefConn) request() *http.Request {
 	c.in.Reset(&c.source)
 	r, err := http.ReadRequest(c.in)
 	if err != nil || r.Proto != "HTTP/1.1" || r.RequestURI[0] != '/' || r.Close || r.Host == "" ||
-		strings.Trim(r.Host, hostChars) != "" || r.ContentLength < 0 || // chunked
+		strings.Trim(r.Host, hostChars) != "" || r.ContentLength < 0 ||
 		r.ContentLength > int64(c.source.Len()+c.in.Buffered()) {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (c *briefConn) answer(r *http.Request) bool {
 	if c.status != http.StatusNoContent && c.header["Content-Length"] == nil {
 		c.header["Content-Length"] = []string{strconv.Itoa(len(c.body))}
 	}
-	_ = c.header.Write(&c.out) // cannot fail
+	_ = c.header.Write(&c.out)
 	c.out.WriteString("\r\n")
 	c.out.Write(c.body)
 	c.renew(now)

@@ -118,7 +118,7 @@ func FuzzBriefRequestsAreAnsweredLikeOthers(f *testing.F) {
 }
 
 func TestAConnectionOutlivesItsBriefRequests(t *testing.T) {
-	listener := newPipes() // each write is one read
+	listener := newPipes()
 	serve(t, listener, echo, lifecycle.HTTPOptions{MaxPerClient: 1,
 		Brief: func(r *http.Request) bool { return r.Method == http.MethodPost }})
 	ask := func(conn net.Conn, pieces ...string) int {

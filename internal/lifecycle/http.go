@@ -21,7 +21,7 @@ const (
 	idleTimeout   = 2 * time.Minute
 	firstTimeout  = 5 * time.Second
 
-	maxHeader = 64 << 10 // bytes
+	maxHeader = 64 << 10
 
 	unknownEvery = 20 * time.Millisecond
 )
@@ -124,7 +124,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 			err = server.Close()
 		}
 		if stopped := <-served; err == nil && !errors.Is(stopped, http.ErrServerClosed) {
-			err = stopped // it failed by itself at that moment
+			err = stopped
 		}
 		if err != nil && !errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("stop http on %s: %w", listener.Addr(), err)

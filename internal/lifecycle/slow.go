@@ -174,7 +174,7 @@ func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 		}
 	}
 	if address.Is6() { // the least network of a client
-		network, _ := address.Prefix(64) // valid for every IPv6 address
+		network, _ := address.Prefix(64)
 		address = network.Addr()
 	}
 	return address, true
@@ -203,7 +203,7 @@ var plainRefusal = regexp.MustCompile(
 		"Connection: close\r\n\r\n([0-9]{3} )?(.*)$")
 
 func (c problemConn) Write(p []byte) (int, error) {
-	const longest = 1024 // its answers are short
+	const longest = 1024
 	const status = len("HTTP/1.1 ")
 	if len(p) > longest || len(p) <= status || p[status] != '4' && p[status] != '5' {
 		return c.Conn.Write(p)
@@ -212,7 +212,7 @@ func (c problemConn) Write(p []byte) (int, error) {
 	if found == nil {
 		return c.Conn.Write(p)
 	}
-	code, _ := strconv.Atoi(string(found[1])) // three digits
+	code, _ := strconv.Atoi(string(found[1]))
 	return len(p), writeProblem(c.Conn, code, "", fmt.Sprintf(
 		`{"type":"about:blank","title":%q,"status":%d,"detail":%q}`, http.StatusText(code), code,
 		found[3]))

@@ -70,7 +70,7 @@ func play(ctx context.Context, dir string, rows []mutant,
 	if err != nil {
 		return nil, err
 	}
-	// Tests wait half of their time, so run twice as many as there are processors.
+	// Tests wait half of their time, so run two per processor.
 	results = t.all(ctx, scratch, rows, 2*runtime.GOMAXPROCS(0), tell)
 	var doubtful []mutant
 	var at []int

@@ -21,7 +21,7 @@ const played = "PENSTOCK_MUTANT"
 
 type tests struct {
 	dir     string
-	overlay string // with all mutants
+	overlay string
 	// by directory of their package; "" if it cannot be built with all mutants
 	binaries map[string]string
 	numbers  map[mutant]int

@@ -23,9 +23,9 @@ type Watch struct {
 	errors *seldom.Log
 
 	mu     sync.Mutex
-	away   map[string]bool // lost connections by name
-	since  time.Time       // when the first was lost
-	denied bool            // the server's refusal was logged
+	away   map[string]bool
+	since  time.Time // when the first was lost
+	denied bool      // the server's refusal was logged
 }
 
 func NewWatch(log *slog.Logger) *Watch {
@@ -123,7 +123,7 @@ func Connected(ctx context.Context, nc *nats.Conn) bool {
 // Leave flushes and closes a connection, because acknowledgements may be buffered.
 func Leave(nc *nats.Conn) {
 	if nc.IsConnected() {
-		_ = nc.FlushTimeout(leaveTimeout) // errors no longer matter
+		_ = nc.FlushTimeout(leaveTimeout)
 	}
 	nc.Close()
 }

@@ -97,7 +97,7 @@ func (k *known) wait(ctx context.Context, policy string, revision uint64) {
 type cache struct {
 	file string // empty: no cache
 	log  *slog.Logger
-	kept []byte // of the file
+	kept []byte
 }
 
 type keptPolicies struct {

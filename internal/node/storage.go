@@ -101,7 +101,7 @@ func (s *storage) checked(err error) error {
 func (s *storage) ration(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	policies := s.known.queues() // even without a stream
+	policies := s.known.queues()
 	found, err := s.Broker.Ration(ctx, policies...)
 	if ctx.Err() != nil {
 		return

@@ -84,13 +84,13 @@ type streams struct {
 	whole   lifecycle.Latch // known includes own
 	applied lifecycle.Latch // since then every policy was tried
 
-	set  policy.Entries         // of the last pass
+	set  policy.Entries
 	work map[string]*streamWork // of pass
 	late sync.WaitGroup         // changes that outlast their pass
 	due  chan struct{}
 
-	mu      sync.Mutex       // also of streamWork.busy
-	trouble map[string]error // by policy
+	mu      sync.Mutex // also of streamWork.busy
+	trouble map[string]error
 }
 
 var errSlow = errors.New("it is under way, and takes its time")

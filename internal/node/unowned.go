@@ -29,7 +29,7 @@ type owners struct {
 
 type asked struct {
 	partition int // the same while it has no owner
-	missing   int // in a row
+	missing   int
 }
 
 // look asks only about policies that had jobs: idle ones must be free.

@@ -22,7 +22,7 @@ type Log struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	open map[*Kind]map[string]string // states by subject
+	open map[*Kind]map[string]string
 }
 
 func New(log *slog.Logger) *Log { return &Log{log: log, open: map[*Kind]map[string]string{}} }

@@ -99,7 +99,7 @@ type rare struct {
 	base http.RoundTripper
 
 	mu   sync.Mutex
-	last map[string]time.Time // by URL; a provider has two
+	last map[string]time.Time
 }
 
 func (r *rare) RoundTrip(request *http.Request) (*http.Response, error) {

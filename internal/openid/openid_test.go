@@ -54,7 +54,7 @@ func newProvider(t *testing.T) *provider {
 			fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":"%s/keys"}`, cmp.Or(p.issuer, p.URL), p.URL)
 		case "/keys":
 			p.asked.Add(1)
-			point, _ := p.key.PublicKey.Bytes() // 4, x and y
+			point, _ := p.key.PublicKey.Bytes()
 			fmt.Fprintf(w, `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","kid":"1","x":%q,`+
 				`"y":%q}]}`, encode(point[1:33]), encode(point[33:]))
 		}
@@ -172,7 +172,7 @@ func TestTokensOfAProvider(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	if n := p.asked.Load(); n < 1 || n > 3 { // 3 after a stall of the machine
+	if n := p.asked.Load(); n < 1 || n > 3 {
 		t.Errorf("the provider was asked for its keys %d times", n)
 	}
 	if got := who(p.clients(), valid); got != "operators/ann@example.com [read operate]" {

@@ -29,7 +29,7 @@ func Programs() (string, bool) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(path), true
 	}
-	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is good
+	versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(versions) == 0 {
 		return "", false
 	}
@@ -106,7 +106,7 @@ func owner(dirs ...string) (*syscall.SysProcAttr, error) {
 	if err != nil {
 		return nil, err
 	}
-	uid, _ := strconv.ParseUint(who.Uid, 10, 32) // numbers on all systems that have a root
+	uid, _ := strconv.ParseUint(who.Uid, 10, 32)
 	gid, _ := strconv.ParseUint(who.Gid, 10, 32)
 	for _, dir := range dirs {
 		if err := os.Chown(dir, int(uid), int(gid)); err != nil {

@@ -81,7 +81,7 @@ func sharedLimits(f *strict.File) map[string]policy.Limit {
 		if _, twice := limits[l.Name]; twice && l.Name != "" {
 			f.Add(at+".name", "%q is the name of another one already", l.Name)
 		}
-		if len(problems) > 0 { // a valid one replaces it
+		if len(problems) > 0 {
 			l = policy.Limit{Name: l.Name, Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 1,
 				Window: policy.Duration(1e9)}}
 		}

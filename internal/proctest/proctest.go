@@ -49,7 +49,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	}
 	t.Cleanup(func() {
 		go func() {
-			for range p.Lines { // unread lines must not block it
+			for range p.Lines {
 			}
 		}()
 		p.Kill()
@@ -92,7 +92,7 @@ func Open(cmd *exec.Cmd) (*Process, error) {
 			}
 		}
 		close(lines)
-		_ = cmd.Wait() // ProcessState has its status
+		_ = cmd.Wait()
 	}()
 	return p, nil
 }
@@ -130,7 +130,7 @@ func (p *Process) Thaw() { p.Signal(thaw) }
 
 // Kill ends the process with SIGKILL and waits for its end.
 func (p *Process) Kill() {
-	_ = p.Cmd.Process.Kill() // fails only for an ended process
+	_ = p.Cmd.Process.Kill()
 	<-p.Exited
 }
 

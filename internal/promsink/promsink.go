@@ -43,7 +43,7 @@ type Sink struct {
 
 	mu    sync.Mutex
 	known map[string]bool
-	begun map[*Group]map[string]bool // by policy
+	begun map[*Group]map[string]bool
 }
 
 type vector interface {

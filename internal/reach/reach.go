@@ -46,7 +46,7 @@ var carriers = []carrier{
 type carrier struct {
 	netip.Prefix
 	at      [4]int
-	flipped bool // all bits inverted
+	flipped bool
 }
 
 func (c carrier) carried(address netip.Addr) netip.Addr {
@@ -116,7 +116,7 @@ func (r Rules) CheckHost(host string) error {
 func isOwn(address netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return true // assume the worst
+		return true
 	}
 	return slices.ContainsFunc(own, func(a net.Addr) bool {
 		network, err := netip.ParsePrefix(a.String())

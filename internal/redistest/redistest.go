@@ -47,7 +47,7 @@ func Start(t testing.TB, args ...string) *Server {
 // Open is [Start] for a TestMain, in the directory dir; the caller must Stop it.
 func Open(dir string, args ...string) (*Server, error) {
 	var err error
-	for range 5 { // the free port may be taken
+	for range 5 {
 		s := &Server{dir: dir, args: args}
 		if s.port, err = freePort(); err != nil {
 			return nil, err

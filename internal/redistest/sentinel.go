@@ -17,7 +17,7 @@ const masterName = "limits"
 // Sentinel watches a master, and promotes its only replica about two seconds after the master has
 // failed.
 type Sentinel struct {
-	Master, Replica *Server // initially
+	Master, Replica *Server
 	process         *Server
 }
 

@@ -235,7 +235,7 @@ func TestRecipesHaveTenLines(t *testing.T) {
 			recipes = regexp.MustCompile(`(?ms)^func .*?^}`).FindAllString(string(text), -1)
 		}
 		for _, recipe := range recipes {
-			if n := strings.Count(strings.TrimSpace(recipe), "\n"); n > 10 { // without the brace
+			if n := strings.Count(strings.TrimSpace(recipe), "\n"); n > 10 {
 				t.Errorf("%s: %d lines:\n%s", file, n, recipe)
 			}
 		}
@@ -356,7 +356,7 @@ func (w *world) trip(policy string, up <-chan struct{}) {
 		}
 		defer response.Body.Close()
 		var document struct{ Permit, Reason string }
-		_ = json.NewDecoder(response.Body).Decode(&document) // a settlement has no document
+		_ = json.NewDecoder(response.Body).Decode(&document)
 		return document.Permit, document.Reason
 	}
 	opened, wait := make(chan struct{}), "1ms"

@@ -19,13 +19,13 @@ type Log struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	told map[string]*told // by subject
+	told map[string]*told
 }
 
 type told struct {
 	at      time.Time
 	leftOut int
-	last    line // left out
+	last    line
 }
 
 type line struct {

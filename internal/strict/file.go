@@ -160,7 +160,7 @@ func (f *File) decode(at string, n *yaml.Node, into any) {
 		f.unread[p.Place] = true
 		for at := around(p.Place); at != ""; at = around(at) {
 			if !f.unread[at] {
-				f.unread[at] = false // part of it
+				f.unread[at] = false
 			}
 		}
 	}

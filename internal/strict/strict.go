@@ -48,7 +48,7 @@ func JSON(data []byte, into any) []Problem {
 func parseJSON(data []byte) (*yaml.Node, error) {
 	var document json.RawMessage
 	if err := json.Unmarshal(data, &document); err != nil {
-		return nil, err // also for excessive nesting
+		return nil, err
 	}
 	in := json.NewDecoder(bytes.NewReader(data))
 	in.UseNumber()
@@ -73,7 +73,7 @@ func readValue(in *json.Decoder) (*yaml.Node, error) {
 			n.Content = append(n.Content, child)
 		}
 		if err == nil {
-			_, err = in.Token() // the closing one
+			_, err = in.Token()
 		}
 	case string:
 		n.Value = v
@@ -201,8 +201,8 @@ func (d *decoder) bad(at string, n *yaml.Node, format string, args ...any) {
 }
 
 // Struct fields are named by json tags. null, and with omitempty an empty list or object, counts as
-// not given. zero:"meant" allows an explicit zero, null:"refused" forbids null, secret:"true" keeps
-// a value out of messages. any accepts everything.
+// missing. zero:"meant" allows an explicit zero, null:"refused" forbids null, secret:"true" keeps a
+// value out of messages. any accepts everything.
 func (d *decoder) decode(at string, n *yaml.Node, into reflect.Value, tag reflect.StructTag) {
 	n = aliased(n)
 	if into.Kind() == reflect.Pointer {
@@ -373,7 +373,7 @@ func (d *decoder) list(at string, n *yaml.Node, into reflect.Value, tag reflect.
 	into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
 	for i, one := range n.Content {
 		place := at
-		if into.Index(i).Kind() != reflect.String { // the list reports texts
+		if into.Index(i).Kind() != reflect.String {
 			place = item(at, i)
 		}
 		d.decode(place, one, into.Index(i), tag)

@@ -36,8 +36,8 @@ func Callback(allow []netip.Prefix) func(*url.URL) error {
 	return func(to *url.URL) error { return reach.Rules{Allow: allow}.CheckHost(to.Hostname()) }
 }
 
-// Possible returns why a policy from the API is forbidden: a target reserved for the operator's
-// file, as far as its URL shows, or credentials from files.
+// Possible returns why a policy from the API is forbidden: its URL shows a target reserved for the
+// operator's file, or it has credentials from files.
 func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	if p.Target == nil || p.Target.HTTP == nil {
 		return nil

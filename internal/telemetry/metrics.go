@@ -24,7 +24,7 @@ const scrapeDeadline = time.Second
 // Registry holds the metrics of a process. No label is a key: there are as many keys as users.
 type Registry struct {
 	prometheus *prometheus.Registry
-	admission  *promsink.Sink  // nil before it is registered
+	admission  *promsink.Sink
 	checked    *promsink.Group // the series of checks
 }
 
@@ -50,7 +50,7 @@ func (r *Registry) gauge(name, help string, labels ...string) *prometheus.GaugeV
 func (r *Registry) sink(table ...promsink.Metric) *promsink.Sink {
 	s := promsink.New(r.prometheus, table...)
 	if err := s.Err(); err != nil {
-		panic("telemetry: " + err.Error()) // as MustRegister does
+		panic("telemetry: " + err.Error())
 	}
 	return s
 }
@@ -227,7 +227,7 @@ func (r *Registry) FileRead() func(files string, err error) {
 func (r *Registry) Drain() queue.Sink {
 	sink, err := workersprom.New(r.prometheus)
 	if err != nil {
-		panic("telemetry: " + err.Error()) // as MustRegister does
+		panic("telemetry: " + err.Error())
 	}
 	return sink
 }

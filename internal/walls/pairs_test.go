@@ -16,9 +16,9 @@ import (
 	"testing"
 )
 
-// mostPairs bounds, by package, the pairs of files of which the first refers to a declaration in
-// the second (except for fields), and how many of them point upwards in the best order of the
-// files. A commit that raises a bound gives the reason.
+// mostPairs bounds, by package, the pairs of files in which the first refers to a declaration in
+// the second (except for fields), and the number that point upwards in the best order of the files.
+// A commit that raises a bound gives the reason.
 var mostPairs = map[string]struct{ pairs, upward int }{
 	"workers":                {94, 3},
 	"workers/internal/core":  {52, 13},

@@ -16,7 +16,7 @@ import (
 const (
 	// mostNamed bounds the starts listed for a window.
 	mostNamed = 20
-	// settling is the time after a change of limits in which starts are not judged.
+	// settling is the time after a change of limits without judgement.
 	settling = 5 * time.Second
 	// The worst window is kept for one to two periods.
 	period = time.Hour

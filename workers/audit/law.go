@@ -103,7 +103,7 @@ func (s spec) law() law {
 	case byWindow:
 		return &windowLaw{spec: s}
 	}
-	// zones are read anew, and cannot be compared
+	// zones are separate values, and cannot be compared
 	rule := policy.Rule{Limit: 1, Window: policy.Duration(s.window), Zone: s.zone}
 	return &clockLaw{spec: s, clock: rule.Fixed()}
 }

@@ -7,8 +7,8 @@
 // chained: with the subject penstock.jobs.<policy>.<key> a job ends when it is accepted as a job of
 // that bucket, with its forwarded headers. While that is full, the bucket of the job pauses for a
 // second, and no attempt counts. A message that is too large becomes a dead letter; any other
-// refusal is a failed attempt. All attempts of a job and of its replay have one Nats-Msg-Id, so
-// none is stored twice within the duplicate window.
+// refusal is a failed attempt. All attempts of a job and of its replay have one Nats-Msg-Id, and
+// are stored once within the duplicate window.
 package natstarget
 
 import (

@@ -13,7 +13,7 @@ import (
 // Reason is why a request is refused.
 type Reason string
 
-// Reasons: a bucket's queue or all queues are full; a limit at the door is exhausted; the job is
+// Reasons: a bucket's queue or all queues are full; a door policy's limit is exhausted; the job is
 // expected after its deadline; its cost can never pass.
 const (
 	Capacity Reason = "capacity"
@@ -85,7 +85,7 @@ func (m Millis) MarshalJSON() ([]byte, error) {
 type Bin struct {
 	Requests, Refused int64
 	Started           int64         // units
-	Depth             int64         // maximum number of jobs in all buckets
+	Depth             int64         // maximum number of jobs over all buckets
 	Wait              time.Duration // the longest of started jobs
 }
 

@@ -29,7 +29,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
-// Patience is how long a [Kit] waits before it fails the test.
+// Patience is a [Kit]'s longest wait before it fails the test.
 const Patience = 30 * time.Second
 
 // Kit is a running Penstock, until the end of the test. Its methods fail the test on errors.

@@ -123,7 +123,7 @@ func Pause(ctx context.Context, pause time.Duration) error {
 }
 
 // Ensure creates a stream, or updates its replicas and bounds. Its sequences, a table's revisions,
-// begin at the time in µs, so that a recreated stream's exceed all former ones: writes stay below a
+// begin at the time in µs. A recreated stream's exceed all former ones, because writes stay below a
 // million a second.
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}

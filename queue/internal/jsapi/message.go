@@ -130,8 +130,7 @@ func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Ti
 const batchBytes = 1 << 20
 
 // Batch reads up to n messages of a subject ("": all) in order from any replica, about [batchBytes]
-// in total, but at least one if any exists. It omits unusual messages and those that the replica
-// lacks.
+// in total, but at least one. It omits unusual messages and those that the replica lacks.
 func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
 	read []Message, err error) {
 
@@ -217,8 +216,8 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 	return Message{Subject: subject, Seq: seq, Time: stored, Header: m.Header, Data: m.Data}, true
 }
 
-// NextStored asks the leader for the first matching sequence at or after from; math.MaxUint64:
-// none.
+// NextStored asks the leader for the first matching sequence at or after from. Without one it
+// returns math.MaxUint64.
 func (c *Conn) NextStored(ctx context.Context, stream, filter string, from uint64) (uint64, error) {
 	if filter == "" {
 		filter = ">"

@@ -21,8 +21,8 @@ const (
 	// pullSlack is room for heartbeats.
 	pullSlack = 256
 
-	// SweepPatience is how long a consumer may withhold stored messages. A leader that catches up
-	// looks for more at the start of each pull.
+	// SweepPatience bounds the time that a consumer withholds stored messages. A leader that
+	// catches up looks for more at the start of each pull.
 	SweepPatience = 2 * pullExpires
 
 	// pullMaxBytes bounds the bytes in memory, unless messages can be larger.
@@ -46,7 +46,7 @@ type Delivery struct {
 }
 
 // Puller keeps pull requests open on one consumer and checks that no delivery is missing: nats.go
-// silently recovers from breaks after which an owner must start over. It must not be used
+// silently recovers from breaks, and then an owner must start over. It must not be used
 // concurrently.
 type Puller struct {
 	nc       *nats.Conn
@@ -57,7 +57,7 @@ type Puller struct {
 	inbox    string
 	request  []byte
 	silence  *time.Timer
-	open     int    // neither delivered nor cancelled
+	open     int    // pulls in flight
 	Received uint64 // consumer sequence; preset to continue a former puller
 	promised uint64 // by the last heartbeat
 
@@ -196,7 +196,7 @@ func (p *Puller) takeStatus(m *nats.Msg) error {
 	return fmt.Errorf("pull ended: %s %s", status, description)
 }
 
-// A replicated delivery waits for a quorum, in which one heartbeat may overtake it, but not two.
+// A replicated delivery waits for a quorum. Meanwhile one heartbeat may overtake it, but not two.
 func (p *Puller) heartbeat(m *nats.Msg) error {
 	delivered, err := strconv.ParseUint(m.Header.Get("Nats-Last-Consumer"), 10, 64)
 	if err != nil {

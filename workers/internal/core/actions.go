@@ -34,7 +34,7 @@ type Performer interface {
 	TellLost()
 }
 
-// Perform passes all actions to p in the order in which they must begin: closings before openings,
+// Perform passes all actions to p in the order of their beginnings: closings before openings,
 // starts before actions that can wait.
 func (c *Core) Perform(p Performer) {
 	out := c.out

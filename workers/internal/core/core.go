@@ -238,9 +238,9 @@ type Record struct {
 	seen pace.Instant
 }
 
-// vanished reports whether even a deletion marker is missing, because the table was recreated. A
-// lost record's owner writes it again, within its fence. The last contents remain in effect for a
-// lease.
+// vanished reports whether the record and its deletion marker are missing, because the table was
+// recreated. A lost record's owner writes it again, within its fence. The last contents remain in
+// effect for a lease.
 func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
 
 func (e Found) apply(c *Core, now pace.Instant) {
@@ -309,8 +309,8 @@ func (c *Core) Left() bool {
 	return c.Running() == 0 && len(c.unsettled) == 0
 }
 
-// Decide does all work due at now, except checkpoints. Valves learn of a lapsed lease before they
-// start jobs again.
+// Decide does all work due at now, except checkpoints. Valves are informed of a lapsed lease before
+// they start jobs again.
 func (c *Core) Decide(now pace.Instant) {
 	if !c.Lease.inFlight && now >= c.Lease.renewAt {
 		c.renew(now)

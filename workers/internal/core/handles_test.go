@@ -41,8 +41,8 @@ func TestAFormerTenureIsNotHeard(t *testing.T) {
 	}
 }
 
-// After a restored backup, another job has the sequence of one whose dead letter is being stored,
-// and must not end in its place.
+// After a restored backup, another job has the sequence of a job whose dead letter is being stored,
+// and must not end instead.
 func TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})

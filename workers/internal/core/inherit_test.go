@@ -28,7 +28,7 @@ func TestRunsOfAGoneHolderCountAsCrashed(t *testing.T) {
 	}
 }
 
-// A record's age counts from its storage. For its own records this process learns that from the
+// A record's age counts from its storage. For its own records this process gets that time from the
 // watch, perhaps late, so it reads the record before the claim.
 func TestARecordOfUnknownAgeIsReadBeforeItIsClaimed(t *testing.T) {
 	p := leaky("api", "10/s")

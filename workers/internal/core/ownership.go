@@ -70,9 +70,9 @@ type ownership struct {
 }
 
 const (
-	// favouriteFirst is the time for which a free partition is left to its preferred drainer.
+	// favouriteFirst is the time that a free partition is left to its preferred drainer.
 	favouriteFirst = time.Second
-	// steadyFor is the time for which the set of drainers must be stable before partitions move.
+	// steadyFor is the time that the set of drainers must be stable before partitions move.
 	steadyFor = 500 * time.Millisecond
 	// reopenAfter follows a failed opening, doubled up to reopenMost.
 	reopenAfter = 500 * time.Millisecond
@@ -125,8 +125,8 @@ func (c *Core) named(id string) bool {
 	return false
 }
 
-// take takes a partition, or a new epoch of our own. It repeats the replaced record's runs and
-// finished jobs, for which the next owner has no other source before the first checkpoint (law 3).
+// take takes a partition, or a new epoch for this process. It repeats the replaced record's runs
+// and finished jobs: before the first checkpoint, the next owner has no other source (law 3).
 func (c *Core) take(s *share, now pace.Instant) {
 	if s.part == nil && s.exists && s.stored.IsZero() && s.vanished == 0 {
 		// the time of its release must be known
@@ -257,7 +257,7 @@ func (c *Core) ownerRead(p Put, found Record, now pace.Instant) {
 	}
 }
 
-// ownerSeen handles an ownership record. A vanished record stays in effect: see [Record.vanished].
+// ownerSeen handles an ownership record. A missing record stays in effect; see [Record.vanished].
 func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 	c.stir(s)
 	if found.vanished() && s.exists {

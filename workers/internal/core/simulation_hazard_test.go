@@ -11,8 +11,8 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Hazards of a world, in addition to those of every world. Each seed has some, and the tolerances
-// that one requires apply only where it occurs.
+// Hazards of a world, in addition to every world's. Each seed has some, and the tolerances that one
+// requires apply only where it occurs.
 
 var onlyHazards = flag.String("hazards", "",
 	"hazards that every world of the simulation has, and no other, by comma")
@@ -46,7 +46,7 @@ const (
 	prioritySteps hazard = "steps-of-priority"
 )
 
-// hazards lists all. New ones are appended, so that seeds keep theirs.
+// hazards lists all. New ones are appended, because seeds must keep theirs.
 var hazards = []struct {
 	name   hazard
 	chance float64

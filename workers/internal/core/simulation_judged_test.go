@@ -220,7 +220,7 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	}
 }
 
-// The pause is the bucket's, wherever the job ran. Other outcomes do not take a bucket out of the
+// The pause is the bucket's, in any process. Other outcomes do not take a bucket out of the
 // contest, unless they were reported before the job arrived.
 func TestAPausedBucketMissesNoTurn(t *testing.T) {
 	for _, x := range []struct {

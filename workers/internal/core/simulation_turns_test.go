@@ -128,7 +128,7 @@ func (w *world) takeTurn(s *stint) {
 }
 
 // notFor reports whether one of some keys has no right to a worker, which was requested for another
-// key alone, or for one that ran fewer jobs then (see [valve.NextTurn]).
+// key alone, or for a key that ran fewer jobs then (see [valve.NextTurn]).
 func (o *promise) notFor(c *contest, some ...job.Key) bool {
 	return slices.ContainsFunc(some, func(key job.Key) bool {
 		return key != o.turn.Key && (o.turn.Alone || c.keys[key].running > o.turn.Running)
@@ -161,7 +161,7 @@ func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float
 // rivals reports whether a bucket certainly had the right to another's start: it and its next job
 // may start by all limits.
 //
-// Its jobs take one unit of these each. A costlier one that does not fit lets others pass for a
+// Its jobs take one unit of these each. A costlier job that does not fit lets others pass for a
 // time that depends on the limit, so their order is undefined. It must not wait for a checkpoint
 // with its cost either.
 func (w *world) rivals(s *stint, c *contest, key job.Key) bool {

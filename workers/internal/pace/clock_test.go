@@ -164,7 +164,7 @@ func FuzzClockKeepsLaw2(f *testing.F) {
 	})
 }
 
-// A bucket keeps its rate on average despite delays, as far as its peak can make up for them.
+// A bucket keeps its rate on average despite delays that its peak can make up for.
 func TestClockLongRunRate(t *testing.T) {
 	type lateness func(rng *rand.Rand, now Instant) time.Duration
 	upTo := func(most time.Duration) lateness {

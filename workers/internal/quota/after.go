@@ -15,7 +15,7 @@ type Ahead struct {
 const mostWindows = 64
 
 // After returns the delay of a job by the limits, once debts are paid and the jobs ahead, equal in
-// cost, have started as early as possible.
+// cost, have started at the earliest instants.
 func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration) {
 	if s == nil {
 		s = l.none

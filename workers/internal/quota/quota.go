@@ -104,7 +104,7 @@ func (l *Limits) off(now Now) time.Duration { return min(now.Off, l.mostOff) }
 
 type Now struct {
 	Own  time.Duration // the process's clock, which never steps
-	Wall time.Time     // JetStream's clock, to which windows are aligned
+	Wall time.Time     // JetStream's clock, which aligns windows
 	Off  time.Duration // largest error of Wall
 }
 
@@ -195,8 +195,8 @@ func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 	return wait, by
 }
 
-// Ask returns how long the next start must wait, for which limit, and until when it is allowed if
-// no other start is charged. After a wait for one limit, it evaluates the others at its end.
+// Ask returns the wait until the next start, its limit, and the end of the permission if no other
+// start is charged. After a wait for one limit, it evaluates the others at its end.
 func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, until time.Duration) {
 	if s == nil {
 		s = l.none

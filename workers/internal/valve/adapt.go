@@ -12,7 +12,7 @@ import (
 const (
 	// leastChange is the least relative change that adjusts a clock.
 	leastChange = 0.005
-	// tuneEvery is the interval at which a waiting bucket's rate rises.
+	// tuneEvery is the interval between rises of a waiting bucket's rate.
 	tuneEvery = 5 * time.Second
 )
 

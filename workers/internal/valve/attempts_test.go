@@ -13,7 +13,7 @@ func saveOf(epoch, known uint64, attempts, crashes int) *Save {
 	return &Save{handle.Ref{Part: handle.Partition{Policy: "api"}, Seq: 7}, r, known}
 }
 
-// standing is the record at the place of a write; empty: none.
+// standing is the record at the place of a write, or empty.
 type standing struct {
 	value    []byte
 	revision uint64

@@ -49,7 +49,7 @@ type heldJob struct {
 
 	charged *charged
 
-	inBucket, inTimers int // −1 if in neither; inBucket is in ready or later
+	inBucket, inTimers int // −1 outside of both; inBucket is in ready or later
 }
 
 type text struct {
@@ -475,7 +475,7 @@ func (b dueBucket) Moved(i int) { b.index = int32(i) }
 
 const mostSpread = 250 * time.Millisecond
 
-// spread returns a fraction of limit by the key's hash, so that buckets do not start together.
+// spread returns a fraction of limit by the key's hash, because buckets must not start together.
 func spread(key job.Key, limit time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(key))

@@ -218,7 +218,8 @@ func (v *Valve) hail(now pace.Instant) {
 	}
 }
 
-// caller returns the bucket whose call starts next; nil if there is none or a due job goes first.
+// caller returns the bucket whose call starts next, or nil without a call or if a due job goes
+// first.
 func (v *Valve) caller() (first *bucket) {
 	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
 		if b.callers.chosen.call.claim != 0 && (first == nil || b.Before(dueBucket{first})) {

@@ -38,7 +38,7 @@ const (
 	// claimFor is shorter than the caller's window, which began earlier.
 	claimFor  = 30 * time.Millisecond
 	mostCalls = 1 << 16
-	// callGrace is the time for which the valve waits longer than its caller, at most longestCall.
+	// callGrace is the time that the valve waits longer than its caller, at most longestCall.
 	callGrace, longestCall = time.Second, 10 * time.Minute
 	longestID              = 64
 	// unusedWithin is the lease of a call whose end affects no limit: a late start may be given

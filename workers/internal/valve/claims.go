@@ -30,14 +30,14 @@ type Claim struct {
 }
 
 const (
-	// ClaimWindow is how long a claim is valid: for the valve from its offer, for the worker, which
-	// stays idle meanwhile, from its claim.
+	// ClaimWindow is the life of a claim: for the valve from its offer, for the worker, which stays
+	// idle meanwhile, from its claim.
 	ClaimWindow = 50 * time.Millisecond
 	mostOffers  = 8
 	// busyPause follows an offer when no worker had room, nobodyPause one without an answer.
 	busyPause   = 20 * time.Millisecond
 	nobodyPause = 250 * time.Millisecond
-	// ahead is how long before a start the search for a worker begins.
+	// ahead is the time before a start when the search for a worker begins.
 	ahead = 20 * time.Millisecond
 	// HoldFor leaves time for the answer to a claim.
 	HoldFor = ClaimWindow - 10*time.Millisecond

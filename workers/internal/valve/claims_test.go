@@ -129,7 +129,7 @@ func TestClaimsAreNotForHangingBuckets(t *testing.T) {
 	}
 }
 
-// A worker with room for a bucket without running jobs may have none for one with a job. If the
+// A worker with room for a bucket without running jobs may have no room for another. If the
 // promised bucket was served meanwhile and a hanging one is next, that does not get the worker, and
 // the worker does not wait.
 func TestAClaimIsNoRoomForABucketThatRunsMore(t *testing.T) {

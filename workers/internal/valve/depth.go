@@ -12,8 +12,8 @@ import (
 )
 
 // When memory is short, jobs far from their turn are kept deep: as small records, without headers
-// and body, which are read again before they start. A job can go deep if nothing but its headers is
-// known of it, and it came after all deep ones.
+// and body, which are read again before they start. A job can go deep if it has no state besides
+// its headers, and came after all deep ones.
 
 // Memory is a budget for the waiting jobs of all valves.
 type Memory struct {

@@ -213,7 +213,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	b.counts()
 }
 
-// Its letter has its text, also if its deadline precedes those of jobs before it.
+// Its letter has its text, also if its deadline precedes the deadlines of jobs before it.
 func TestAJobThatIsDeepExpires(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
 	for i := range 5 {

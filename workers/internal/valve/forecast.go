@@ -36,7 +36,7 @@ type outlook struct{ forecast, coming *forecast }
 const (
 	// mostExact bounds the buckets that each question may walk.
 	mostExact = 1000
-	// forecastFor is the time for which a forecast is used.
+	// forecastFor is the life of a forecast.
 	forecastFor       = 100 * time.Millisecond
 	forecastPerBucket = time.Microsecond
 	staleForecast     = 2 * time.Second

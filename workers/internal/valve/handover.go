@@ -139,8 +139,8 @@ func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover
 	return h
 }
 
-// HandoverBut is Handover without the buckets' clocks. It reports a crash as long as it may affect
-// an unlisted bucket.
+// HandoverBut is Handover without the buckets' clocks. It reports a crash while it may affect an
+// unlisted bucket.
 func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	h := record.Handover{Rate: p.v.Policy.Outflow.String(), Burst: max(p.v.Policy.Burst, 1),
 		Total: p.v.Policy.OutflowTotal.String()}

@@ -184,8 +184,8 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 }
 
 // wind sets a clock from a record. After a crash the clock also waits an interval from the fence,
-// unless no job can start before it. Waits use the least elapsed time, to end none early; possible
-// starts use the most, to miss none.
+// unless no job can start before it. Waits use the least elapsed time, because no wait may end
+// early; possible starts use the most, because no start may be missed.
 func (in Inheritance) wind(c *pace.Clock, left record.Clock, p, before *pace.Pace,
 	now pace.Instant) {
 	noted := func(c *pace.Clock, at, adapted pace.Instant) {

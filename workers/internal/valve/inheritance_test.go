@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// lateAndCostly is a valve whose bucket a started a job of cost 6 as late as possible: the envelope
+// lateAndCostly is a valve whose bucket a started a job of cost 6 at the last moment: the envelope
 // allows the next in 6 s.
 func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	old := newValveBench(t, leaky("api", "1/s"))

@@ -111,7 +111,7 @@ type finishedJob struct {
 }
 
 const (
-	// staleFor is how long a backlog may redeliver a finished job.
+	// staleFor bounds the time until a backlog redelivers a finished job.
 	staleFor = 100 * time.Millisecond
 	// finishedFor is the same for a reopened backlog: the stream's leader applies acknowledgements
 	// later than the consumer confirms them, by seconds after an outage.

@@ -127,7 +127,7 @@ func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	return b.fresh
 }
 
-// mostRates is the number of buckets up to which idle ones keep their rates.
+// mostRates bounds the buckets whose rates are kept while idle.
 const mostRates = 10_000
 
 // forget removes an empty bucket once it equals a new one, because its next job must obey its

@@ -12,7 +12,7 @@ import (
 )
 
 // crashed counts a crash of a job's holder. It is recorded first, for the next owner, and later
-// jobs wait until the job is back in its place (law 4).
+// jobs wait until the job is back in the queue (law 4).
 func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
@@ -55,8 +55,8 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Progress takes a report, or an empty one as a sign of life, and returns a report for the
-// partition's new owner, if any.
+// Progress takes a report, or an empty one as a sign of life, and returns a report for a new owner
+// of the partition.
 func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver bool) {
 	j := v.runs[r.Number].heldJob
 	if j == nil {

@@ -314,8 +314,8 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 	}
 }
 
-// Limits change while a record has a smaller budget, or none, and records are lost. The unknown
-// units never exceed the record that a successor may find.
+// Limits change while a record has a smaller budget, or no budget, and records are lost. The
+// unknown units never exceed the record that a successor may find.
 func TestABudgetIsAlsoTheRecords(t *testing.T) {
 	large := daily(1600, "")
 	large.Limits = append(large.Limits, policy.Limit{Name: "more", Rule: policy.Rule{

@@ -12,7 +12,7 @@ import (
 // once the map has doubled.
 type uniques struct {
 	jobs  map[[16]byte]uniqueJob
-	sweep int // size at which stale entries are dropped
+	sweep int // size that triggers dropping of stale entries
 }
 
 type uniqueJob struct {

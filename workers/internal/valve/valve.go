@@ -29,7 +29,7 @@ import (
 )
 
 // Valve schedules a policy's jobs in the partitions that this drainer owns. Each bucket is in at
-// most one heap, so an iteration costs as much as its events.
+// most one heap, so an iteration's cost is its events'.
 type Valve struct {
 	settings
 	startLimits
@@ -82,8 +82,8 @@ type run struct {
 }
 
 const (
-	// MostCrashes is the number of crashes of its owner after which a running job becomes a dead
-	// letter, as the likely cause.
+	// MostCrashes is the number of owners that crash before a running job becomes a dead letter, as
+	// the likely cause.
 	MostCrashes = 3
 	mostLooks   = 32
 )

@@ -14,8 +14,8 @@ func Most(window time.Duration, peak float64, burst int64) float64 {
 	return peak*(window+2*time.Millisecond).Seconds() + float64(burst) + 1e-9
 }
 
-// Exceeds describes a window of T ≥ 1 s in which starts of one slot each break law 2, at a rate
-// with the default peak, or returns "".
+// Exceeds describes a window of T ≥ 1 s whose starts, of one slot each, break law 2 at a rate with
+// the default peak, or returns "".
 func Exceeds(starts []time.Duration, rate float64, burst int64) string {
 	peak := rate * policy.DefaultPeak
 	for i, from := range starts {
