@@ -11,38 +11,38 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
             };
             cookie?: never;
         };
-        /** The jobs of a bucket, in the order in which they were accepted. */
+        /** List the jobs of a bucket, oldest first. */
         get: operations["listJobs"];
         put?: never;
         /**
-         * Take a job.
-         * @description Stores the body as a job; 202 means that it is stored durably. A repeat, by its `Idempotency-Key`, is not
-         *     stored again, and gets the first job's id.
+         * Submit a job.
+         * @description Stores the body as a job and returns 202 once it is durable. Repeating a request with the same
+         *     `Idempotency-Key` stores nothing and returns the first job's id.
          *
-         *     `allowed`: it has started or is due now. `queued`: it starts after `delay_ms`, which is missing while no
-         *     drainer can say; then `position` and `depth` say where it waits. A job of cost n takes n slots of its bucket's
+         *     `allowed`: the job has started or is due. `queued`: it starts after `delay_ms`. If no drainer knows when,
+         *     `delay_ms` is missing, and `position` and `depth` show its place. A job of cost n takes n slots of its bucket's
          *     rate and one place of its capacity.
          *
-         *     With `wait` the answer comes when the job has ended, with what its HTTP target or worker answered, up to 1
-         *     MiB and without credentials. The result is stored nowhere. Otherwise the answer is the usual 202, and
-         *     `no_result` says why.
+         *     With `wait`, the answer comes when the job ends and carries the reply of its HTTP target or worker, up to 1
+         *     MiB and without credentials. The result is not stored. If it is not available, you get the usual 202 with the
+         *     reason in `no_result`.
          *
-         *     A job that could never start is 400: its deadline has passed or comes before its start, or its cost is above
-         *     the capacity. A JSON object or list without a `Content-Type`, or with that of a form, which `curl -d` sends,
-         *     is stored as `application/json`. Any other `Penstock-…` header is 400. A 429 with the reason
-         *     `deadline-unreachable` is not given to jobs with an `Idempotency-Key`, nor while no drainer answers.
+         *     A job that can never start returns 400: its deadline has passed or precedes its start, or its cost exceeds
+         *     the capacity. A JSON object or list without a `Content-Type`, or with the form type that `curl -d` sends, is
+         *     stored as `application/json`. Unknown `Penstock-…` headers return 400. Jobs with an `Idempotency-Key` never get
+         *     a 429 with the reason `deadline-unreachable`, nor does any job while no drainer answers.
          */
         post: operations["submitJob"];
         delete?: never;
@@ -61,13 +61,12 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Take up to 10,000 jobs, of any policies and keys.
-         * @description A JSON object per line, or one list of them, at most 16 MiB, read as a whole before the first job is stored.
-         *     The answer is a line per job, in their order: its number, its status and what the answer to the job alone
-         *     would hold, but without `delay_ms`, because no drainer is asked. Jobs of one bucket are stored in the order of
-         *     the batch, except those that NATS did not answer at first. A line that cannot be read is refused alone; a
-         *     batch of more than 10,000 jobs ends with a 413 in place of the next one. A client needs the right for some
-         *     policy; each job is checked by itself.
+         * Submit up to 10,000 jobs, of any policies and keys.
+         * @description Send one JSON object per line, or a list of them, at most 16 MiB. The whole batch is read before the first job
+         *     is stored. The answer has one line per job, in order: its number, its status and the fields of a single job's
+         *     answer, except `delay_ms`, because no drainer is asked. Jobs of one bucket are stored in batch order, except
+         *     those NATS acknowledged only on a retry. An unreadable line fails alone. After 10,000 jobs, the next line of
+         *     the answer is a 413. The client needs the right on at least one policy; rights are checked per job.
          */
         post: operations["submitBatch"];
         delete?: never;
@@ -82,7 +81,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the id of a job
+                 * @description the job's id
                  * @example stripe:42
                  */
                 job: components["parameters"]["JobID"];
@@ -90,10 +89,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * One job, or what became of it.
-         * @description A job that has ended is remembered for 14 days if it became a dead letter or, with an `Idempotency-Key`, was
-         *     cancelled or purged; one that is done for `result_retention` of its policy, or while its `Idempotency-Key` is
-         *     remembered.
+         * Get a job, or its outcome.
+         * @description Dead letters are kept for 14 days, and so is the outcome of a cancelled or purged job with an
+         *     `Idempotency-Key`. Completed jobs are kept for the policy's `result_retention`, or as long as their
+         *     `Idempotency-Key`.
          */
         get: operations["getJob"];
         put?: never;
@@ -103,11 +102,10 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Change a job that waits, backs off or is not due yet.
-         * @description `run` makes it wait for its turn, even if it backs off or is not due; `front` moves it to the front
-         *     of its bucket; the bucket's rate holds as before. The answer comes when the change is stored, so that it
-         *     survives handovers and crashes; after a 503 it may be in force. At most 1000 waiting jobs of a partition can
-         *     have been changed.
+         * Change a waiting or delayed job.
+         * @description `run` ends a backoff or delay, so the job waits for its turn; `front` moves it to the front of its bucket. The
+         *     bucket's rate still holds. The answer comes once the change is stored and survives handovers and crashes; after
+         *     a 503, the change may or may not apply. A partition can hold up to 1000 changed waiting jobs.
          */
         patch: operations["changeJob"];
         trace?: never;
@@ -115,42 +113,42 @@ export interface paths {
     "/v1/check/{policy}/{key}": {
         parameters: {
             query?: {
-                /** @description units that the request takes; what can never pass is 400 */
+                /** @description units to take; an amount above the limit returns 400 */
                 cost?: number;
             };
             header?: {
-                /** @description the address of the client that limits by `{ip}` count, from `http.trusted_proxies` only */
+                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
                 "Penstock-IP"?: components["parameters"]["IP"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
             };
             cookie?: never;
         };
-        /** What a check would answer, without taking. */
+        /** Preview a check without taking anything. */
         get: operations["peek"];
         put?: never;
         /**
          * Take from a limiter.
-         * @description For policies that decide at the door, and leaking buckets with `queue: false`, whose answer says after which
-         *     delay the caller may go ahead. With several limits the answer is that of the one that decides: the refusal
-         *     with the longest wait, or the limit with the fewest units left. Limits by `{ip}` count the caller's address
-         *     (of IPv6 the /64 network). While the store of limits does not answer, the policy's `on_store_error` decides:
-         *     `closed` answers 503, `open` allows everything, `local` decides by this admitter's share.
+         * @description Works for limiter policies and for leaking buckets with `queue: false`, which return the delay after which the
+         *     caller may proceed. With several limits, the answer comes from the decisive one: the refusal with the longest
+         *     wait, or the limit with the fewest units left. Limits by `{ip}` count the caller's address (for IPv6, its /64
+         *     network). If the limit store is unavailable, the policy's `on_store_error` decides: `closed` returns 503,
+         *     `open` allows everything, `local` uses this admitter's share.
          */
         post: operations["check"];
         /**
-         * Give back what was taken and not used, never above full.
-         * @description It is not checked who took the units: a client that may give back may also take.
+         * Return unused units, up to the limit.
+         * @description Penstock does not check who took the units.
          */
         delete: operations["refund"];
         options?: never;
@@ -164,12 +162,12 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -177,18 +175,18 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Renew a permit, or say how its call ended. */
+        /** Renew a permit, or report how its call ended. */
         put: operations["settlePermit"];
         /**
-         * Wait for the start of a call that the client makes itself.
-         * @description The call waits in the bucket of the policy's jobs, before these, and is stored nowhere. A 200 allows one call,
-         *     which begins within `start_within_ms` of the answer, or is given back by `DELETE`. A 429 comes at once, with
+         * Wait for permission to make a call yourself.
+         * @description The call waits in the policy's bucket, ahead of its jobs, and is not stored. A 200 permits one call: begin it
+         *     within `start_within_ms` of the answer, or return the permit with `DELETE`. A 429 comes immediately, with
          *     `Retry-After-Ms` and the reason `queue-full`, `too-late` (the turn comes after the wait), `paused` or
-         *     `target-down` (another call finds out whether it still is). A client that closes the connection gives its turn
-         *     up. Costs and priority are those of jobs, in headers or in the body.
+         *     `target-down` (another call is testing the target). Closing the connection gives up the turn. Set costs and
+         *     priority as for jobs, in headers or in the body.
          */
         post: operations["acquirePermit"];
-        /** Give back a permit whose call did not begin. */
+        /** Return a permit whose call did not begin. */
         delete: operations["returnPermit"];
         options?: never;
         head?: never;
@@ -202,7 +200,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** All policies that the client may read. */
+        /** List the policies the client may read. */
         get: operations["listPolicies"];
         put?: never;
         post?: never;
@@ -218,45 +216,45 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
             };
             cookie?: never;
         };
-        /** One policy. */
+        /** Get a policy. */
         get: operations["getPolicy"];
         /**
-         * Create a policy, or replace it as a whole.
-         * @description What is left out gets its default; `changed` lists every field that differs now. This admitter takes jobs when
-         *     it has answered, other processes follow within a second, and so do waiting jobs. There can be 10,000 policies;
-         *     one more is 409.
+         * Create or replace a policy.
+         * @description Omitted fields get their defaults; `changed` lists the fields that differ. This admitter applies the policy
+         *     before it answers; other processes and waiting jobs follow within a second. Creating more than 10,000 policies
+         *     returns 409.
          *
-         *     `algorithm`, `partitions` and having a queue cannot change under a name, and a capacity below what a bucket
-         *     holds is refused (409). A `max_jobs` below what the policy holds is accepted: no job is taken until it holds
-         *     fewer. A PUT revives a `retired` policy.
+         *     `algorithm`, `partitions` and whether there is a queue cannot change, and a capacity below what a bucket holds
+         *     returns 409. A `max_jobs` below what the policy holds is accepted: new jobs are refused until it holds fewer. A
+         *     PUT revives a `retired` policy.
          *
-         *     `target.http.headers` and `sign` belong to policies of a configuration file; everything else of such a policy
-         *     can be changed, except its target. What `GET` answers is taken as it is; only its `policy` counts. For a
-         *     change that must not overwrite another, send the `ETag` as `If-Match`; `If-None-Match: *` only creates. A
-         *     change that changes nothing makes no new revision.
+         *     Only policies from a configuration file can have `target.http.headers` and `sign`. You can change
+         *     everything but their target. You can send back the document that `GET` returned; only its `policy` is
+         *     used. To avoid overwriting another change, send the `ETag` as `If-Match`; `If-None-Match: *` only
+         *     creates. A PUT without changes makes no new revision.
          */
         put: operations["putPolicy"];
         post?: never;
         /**
-         * Delete a policy with its keys' limits; its dead letters stay.
-         * @description The policy stops taking jobs; if jobs wait it is opened again, and the answer is 409. With `purge` they are
-         *     dropped, and it goes when the running ones have ended. Dead letters stay, and can be replayed when a policy of
-         *     that name exists again. A policy of a configuration file comes back when its text there changes.
+         * Delete a policy and its keys' limits.
+         * @description The policy stops accepting jobs. If jobs are waiting, it reopens and the answer is 409; with `purge` they are
+         *     dropped, and the policy is deleted once its running jobs have ended. Dead letters stay and can be replayed when
+         *     a policy of that name exists again. A policy from a configuration file returns when its text there changes.
          */
         delete: operations["deletePolicy"];
         options?: never;
         head?: never;
         /**
-         * Change the fields that are named, and no others.
-         * @description `target`, `queue` and `retry` are merged field by field. `dry_run` also checks what the buckets hold. The
-         *     `note` of an answer says when the file that the policy is in will overwrite the change.
+         * Change some fields of a policy.
+         * @description `target`, `queue` and `retry` are merged field by field. `dry_run` also checks what the buckets hold. For a
+         *     policy from a file, the answer's `note` says when the file will overwrite the change.
          */
         patch: operations["patchPolicy"];
         trace?: never;
@@ -267,14 +265,14 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
             };
             cookie?: never;
         };
-        /** The keys with limits of their own. */
+        /** List the keys with their own limits. */
         get: operations["listOverrides"];
         put?: never;
         post?: never;
@@ -290,33 +288,33 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
             };
             cookie?: never;
         };
-        /** One key's limits. */
+        /** Get a key's limits. */
         get: operations["getOverride"];
         /**
-         * Give one key limits of its own, as a whole.
-         * @description What is left out is the policy's own; a `peak` that is left out stands to the outflow as the policy's does. It
-         *     applies within a second, to waiting jobs too. 100,000 keys of a policy can have limits of their own, counting
-         *     those that had them within the last hour; one more is 409.
+         * Set a key's limits, replacing previous ones.
+         * @description Omitted fields follow the policy; an omitted `peak` keeps the policy's ratio of peak to outflow. The limits
+         *     apply within a second, to waiting jobs too. Up to 100,000 keys of a policy can have their own limits, counting
+         *     those removed within the last hour; one more returns 409.
          */
         put: operations["putOverride"];
         post?: never;
-        /** Take a key's limits back; it follows the policy again. */
+        /** Remove a key's limits, so it follows the policy again. */
         delete: operations["deleteOverride"];
         options?: never;
         head?: never;
-        /** Change those of a key's limits that are named. */
+        /** Change some of a key's limits. */
         patch: operations["patchOverride"];
         trace?: never;
     };
@@ -326,7 +324,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -336,9 +334,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Hold a policy's jobs back; what runs finishes.
-         * @description A paused bucket takes jobs up to its capacity and starts none. No attempt is counted and no place lost;
-         *     deadlines go on. Pausing a policy and pausing one of its keys are two switches: jobs start when neither is on.
+         * Pause a policy; running jobs finish.
+         * @description A paused bucket accepts jobs up to its capacity and starts none. Jobs keep their places and attempts, but
+         *     deadlines still apply. Policies and keys are paused independently: jobs start only if neither is paused.
          */
         post: operations["pausePolicy"];
         delete?: never;
@@ -353,7 +351,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -376,12 +374,12 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -390,7 +388,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Hold a bucket's jobs back. */
+        /** Pause a bucket. */
         post: operations["pauseKey"];
         delete?: never;
         options?: never;
@@ -404,12 +402,12 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -434,11 +432,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The first buckets of all policies that the client may read, in some order.
-         * @description By `depth`; by `age`, for how long the job has waited that starts next; by `late`, by how much starts became
-         *     later in the last minute, except for pauses; or by `refused`, how many jobs this admitter refused in the last
-         *     minute. The first answer by `refused` is empty, because counting starts with it; it lists every bucket with
-         *     more than a 64th of its policy's refusals.
+         * List the top buckets across the policies the client may read.
+         * @description Sorts by `depth`, by `age` (how long the next job has waited), by `late` (how much starts were delayed in the
+         *     last minute, excluding pauses) or by `refused` (how many jobs this admitter refused in the last minute).
+         *     Counting refusals begins with the first request by `refused`, so its answer is empty; later answers list every
+         *     bucket with more than a 64th of its policy's refusals.
          */
         get: operations["listAllBuckets"];
         put?: never;
@@ -455,7 +453,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -463,9 +461,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The buckets of a policy that hold jobs or calls, deepest first.
-         * @description The admitter asks the drainers that own the partitions, for a second at most; `unanswered` lists partitions
-         *     whose buckets are missing.
+         * List a policy's non-empty buckets, deepest first.
+         * @description The admitter asks the drainers that own the partitions and waits up to a second; `unanswered` lists the
+         *     partitions whose buckets are missing.
          */
         get: operations["listBuckets"];
         put?: never;
@@ -482,19 +480,19 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
             };
             cookie?: never;
         };
-        /** One bucket; an unknown one is empty. */
+        /** Get a bucket; unknown buckets are empty. */
         get: operations["getBucket"];
         put?: never;
         post?: never;
@@ -510,7 +508,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -520,9 +518,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancel the jobs of a policy that have a tag permanently, without dead letters.
-         * @description The admitter reads the queue, some 100,000 small jobs a second, for at most 20 seconds. Jobs that come
-         *     meanwhile are not looked at.
+         * Cancel a policy's jobs by tag, permanently and without dead letters.
+         * @description The admitter scans the queue for up to 20 seconds, at about 100,000 small jobs a second. It ignores jobs that
+         *     arrive during the scan.
          */
         post: operations["cancelTagged"];
         delete?: never;
@@ -537,12 +535,12 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -551,7 +549,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cancel the jobs of a bucket that have a tag permanently, without dead letters. */
+        /** Cancel a bucket's jobs by tag, permanently and without dead letters. */
         post: operations["cancelTaggedOfKey"];
         delete?: never;
         options?: never;
@@ -565,12 +563,12 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -580,9 +578,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Drop what waits in a bucket permanently, without dead letters.
-         * @description The answer comes within 5 s: repeat while it has `more`. A drainer goes on dropping meanwhile; where none owns
-         *     the partition the admitter drops them itself, and stops. A drainer that owns it and does not answer is 503.
+         * Drop a bucket's waiting jobs, permanently and without dead letters.
+         * @description The answer comes within 5 s; repeat the request while `more` is true. The owning drainer keeps dropping jobs
+         *     between requests; without an owner, the admitter drops them itself and stops when it answers. If the owner does
+         *     not answer, the request returns 503.
          */
         post: operations["purge"];
         delete?: never;
@@ -597,14 +596,14 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
             };
             cookie?: never;
         };
-        /** The schedules of a policy. */
+        /** List a policy's schedules. */
         get: operations["listSchedules"];
         put?: never;
         post?: never;
@@ -620,27 +619,27 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
             };
             cookie?: never;
         };
-        /** One schedule, with what its jobs are made of. */
+        /** Get a schedule, with the headers and body of its jobs. */
         get: operations["getSchedule"];
         put?: never;
         /**
-         * Store a schedule, in place of one of the same key and name.
-         * @description The body and the other headers are those of its jobs, as for a single one. It stays paused if the one before was. Replacing another client's needs the right operate.
+         * Create or replace a schedule.
+         * @description The body and the other headers become those of its jobs, as when you submit one. A replaced schedule stays paused if it was. Replacing another client's schedule requires the right `operate`.
          */
         post: operations["putSchedule"];
-        /** End a schedule. */
+        /** Delete a schedule. */
         delete: operations["deleteSchedule"];
         options?: never;
         head?: never;
@@ -654,7 +653,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -662,9 +661,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Jobs that have ended, the last one first, of a policy with `result_retention`.
-         * @description At most 100,000 jobs and 64 MiB are kept of a policy; the oldest go first. Nothing waits until an entry is
-         *     stored, so some may be missing, and a job that ran again after a crash may be listed twice.
+         * List a policy's ended jobs, most recent first.
+         * @description Requires a `result_retention`. Up to 100,000 jobs and 64 MiB are kept per policy, dropping the oldest first.
+         *     Entries are written asynchronously: some may be missing, and a job that reran after a crash may appear twice.
          */
         get: operations["listHistory"];
         put?: never;
@@ -681,19 +680,19 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
             };
             cookie?: never;
         };
-        /** Jobs of a bucket that have ended, the last one first. */
+        /** List a bucket's ended jobs, most recent first. */
         get: operations["listHistoryOfBucket"];
         put?: never;
         post?: never;
@@ -711,9 +710,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Changes by operators and files: who changed what, and when, the last one first.
-         * @description Of each policy the last 1,000 changes are kept, and the last 1,000 of single jobs; 50,000 in all. They are in
-         *     backups, and stay when the policy is deleted.
+         * List changes by operators and files, most recent first.
+         * @description Penstock keeps the last 1,000 changes of each policy and the last 1,000 of its individual jobs, 50,000 in total.
+         *     Backups include them, and they outlive the policy.
          */
         get: operations["listChanges"];
         put?: never;
@@ -730,14 +729,14 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
             };
             cookie?: never;
         };
-        /** Changes of a policy, and of its keys, jobs, schedules and dead letters, the last one first. */
+        /** List changes to a policy and its keys, jobs, schedules and dead letters, most recent first. */
         get: operations["listChangesOfPolicy"];
         put?: never;
         post?: never;
@@ -754,7 +753,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The policies that have dead letters and that the client may read, those with most first. */
+        /** List readable policies with dead letters, most letters first. */
         get: operations["listPoliciesWithDeadLetters"];
         put?: never;
         post?: never;
@@ -770,14 +769,14 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
             };
             cookie?: never;
         };
-        /** Dead letters, oldest first. */
+        /** List dead letters, oldest first. */
         get: operations["listDeadLetters"];
         put?: never;
         post?: never;
@@ -794,7 +793,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -804,9 +803,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Replay all dead letters, or the selected ones, in their order.
-         * @description Dead letters of full buckets stay (`full`) and hold up no other bucket, malformed ones stay (`unfit`). After
-         *     20 s it stops with `complete` false: ask again.
+         * Replay all or selected dead letters, in order.
+         * @description Letters of full buckets (`full`) and malformed letters (`unfit`) stay; a full bucket does not block others.
+         *     After 20 s the replay stops with `complete` false; repeat the request.
          */
         post: operations["replayDeadLetters"];
         delete?: never;
@@ -821,23 +820,23 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
-                /** @description the number of a dead letter */
+                /** @description the dead letter's number */
                 id: components["parameters"]["Letter"];
             };
             cookie?: never;
         };
         /**
-         * One dead letter, with the headers and the body of its job.
-         * @description Forwarded headers whose names suggest a credential are shown as `[redacted]`; a replay still has them.
+         * Get a dead letter, with its job's headers and body.
+         * @description Forwarded headers whose names suggest a credential appear as `[redacted]`; a replay still sends them.
          */
         get: operations["getDeadLetter"];
         put?: never;
         post?: never;
-        /** Discard one. */
+        /** Discard a dead letter. */
         delete: operations["discardDeadLetter"];
         options?: never;
         head?: never;
@@ -850,11 +849,11 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
-                /** @description the number of a dead letter */
+                /** @description the dead letter's number */
                 id: components["parameters"]["Letter"];
             };
             cookie?: never;
@@ -862,11 +861,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Make it a job again, at the end of its bucket.
-         * @description A replay is a new job with the same headers and body. It obeys the bound: when the bucket is full the answer
-         *     is 429 and the letter stays. A limiter at the door is not asked again, a deadline that has passed is left out,
-         *     and the `Idempotency-Key` is kept. Repeating a request within `duplicate_window` makes one job. A malformed
-         *     letter, or one without its body, is 409.
+         * Replay a dead letter, at the end of its bucket.
+         * @description A replay is a new job with the same headers, `Idempotency-Key` and body, but without a deadline that has
+         *     passed. If the bucket is full, the answer is 429 and the letter stays. Limiters do not count it again. Repeating
+         *     the request within `duplicate_window` creates one job. A malformed letter, or one without its body, returns 409.
          */
         post: operations["replayDeadLetter"];
         delete?: never;
@@ -883,10 +881,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Drainers with their leases, partitions and workers.
-         * @description As of each lease's last renewal, which comes every third of `lease_ms`. A drainer that is not `alive` is dead
-         *     or cut off; `draining` ones hand their partitions over. Processes that only run jobs for others have no lease
-         *     and are not listed.
+         * List drainers with their leases, partitions and workers.
+         * @description Shows the state at each drainer's last lease renewal; leases are renewed every third of `lease_ms`. A drainer
+         *     that is not `alive` has died or lost its connection; a `draining` one is handing over its partitions. Remote
+         *     workers have no lease and are not listed.
          */
         get: operations["listDrainers"];
         put?: never;
@@ -905,12 +903,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Events as they come, of the keys that the client may read.
-         * @description Server-sent events. The `data` of one is an `Event`. Beside their types there are `missed` (some in between
-         *     are not kept) and `end` (the stream is over, with a `reason`: `slow`, `stopping`, or `ask again` after 15
-         *     minutes and when rights have changed). The last 1,024 events are kept. A quiet stream says `: alive` every 15
-         *     seconds. Events are for watching: those that a crash or the network loses are not repeated. Count with
-         *     metrics.
+         * Stream events of the keys the client may read.
+         * @description Server-sent events whose `data` is an `Event`. Two further types exist: `missed` (some events were not kept) and
+         *     `end` (the stream is over; its `reason` is `slow`, `stopping`, or `ask again` after 15 minutes or a change of
+         *     rights). The last 1,024 events are kept. An idle stream sends `: alive` every 15 seconds. Events lost in a crash
+         *     or on the network are not resent, so count with metrics instead.
          */
         get: operations["listenToEvents"];
         put?: never;
@@ -927,7 +924,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -935,9 +932,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What happened to the jobs of a policy in each minute of the last day.
-         * @description 400,000 records are kept for all policies together, about 40 MB; a policy takes two a minute while it has
-         *     jobs, and the oldest go first. So with more than 138 policies that are always busy it is less than a day.
+         * Get a policy's job counts per minute over the last day.
+         * @description All policies together keep 400,000 records, about 40 MB, and drop the oldest first. A policy with jobs writes two
+         *     a minute, so more than 138 constantly busy policies have less than a day.
          */
         get: operations["getMinutes"];
         put?: never;
@@ -956,11 +953,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Figures of the last minute, per policy that the client may read.
-         * @description An admitter counts while somebody asks, and for two minutes more; `window_ms` says for how long, and is 0 at
-         *     the first question. `refused` and the checks are this admitter's, everything else is the installation's.
-         *     Quantiles are at most an eighth too large. `shadow` has what shadow limits would have refused or delayed
-         *     (`over`) and by how much in total (`by_ms`).
+         * Get statistics of the last minute for each policy the client may read.
+         * @description An admitter counts until two minutes after the last request; `window_ms` is how long it has counted, 0 on the
+         *     first request. `refused` and the checks cover this admitter, everything else the whole installation. Quantiles
+         *     are at most an eighth too large. `shadow` shows what shadow limits would have refused or delayed (`over`) and
+         *     the total delay (`by_ms`).
          */
         get: operations["getStats"];
         put?: never;
@@ -979,8 +976,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The calling client and its rights.
-         * @description Any of the rights will do.
+         * Get the calling client and its rights.
+         * @description Requires any one of the rights.
          */
         get: operations["getClient"];
         put?: never;
@@ -998,7 +995,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether the process runs. */
+        /** Check that the process runs. */
         get: operations["health"];
         put?: never;
         post?: never;
@@ -1016,9 +1013,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Whether it can do all its work.
-         * @description Ready: connected to NATS, and the streams of the policies exist; with an embedded server, its disk can be
-         *     written; with `--drain`, the drainer holds its lease. While NATS is away checks are still answered.
+         * Check that the process is ready.
+         * @description A process is ready when it is connected to NATS and all policies have their streams; with an embedded server its
+         *     disk must be writable, with `--drain` the drainer must hold its lease. Rate limit checks work without NATS.
          */
         get: operations["ready"];
         put?: never;
@@ -1053,7 +1050,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** This description. */
+        /** Get this document. */
         get: operations["describe"];
         put?: never;
         post?: never;
@@ -1071,14 +1068,14 @@ export interface components {
             policy: string;
             key: string;
             name: string;
-            /** @description a cron pattern has six fields, the first of which is seconds */
+            /** @description cron patterns have six fields, starting with seconds */
             when: string;
-            /** @description of a cron pattern; UTC when it is missing */
+            /** @description the cron pattern's time zone; UTC if missing */
             zone?: string;
             paused: boolean;
-            /** @description of its jobs' body */
+            /** @description size of its jobs' body */
             bytes: number;
-            /** @description of the configuration file that it is from; missing when it is from none */
+            /** @description the set of its configuration file; missing if it is not from a file */
             set?: string;
         };
         Readiness: {
@@ -1090,7 +1087,7 @@ export interface components {
                 notes?: string[];
             }[];
         };
-        /** @description what is wrong, as RFC 9457 has it */
+        /** @description an error (RFC 9457) */
         Problem: {
             /** Format: uri */
             type: string;
@@ -1098,16 +1095,16 @@ export interface components {
             status: number;
             /** @description for people */
             detail?: string;
-            /** @description what is wrong with the request */
+            /** @description the invalid field or parameter */
             field?: string;
-            /** @description why; or, of 503 and 507, which part */
+            /** @description why; with 503 and 507, which part failed */
             reason?: string;
-            /** @description all problems of a document */
+            /** @description all errors of a document */
             problems?: {
                 field?: string;
                 reason: string;
             }[];
-            /** @description of a repeat, the job that is gone */
+            /** @description for a repeat: the job that ended */
             job?: string;
             /**
              * @description its outcome
@@ -1130,13 +1127,13 @@ export interface components {
             /** @enum {unknown} */
             type: "https://iana.org/assignments/http-problem-types#quota-exceeded" | "urn:penstock:problem:deadline-unreachable";
             /**
-             * @description `queue-full`, the bucket or the policy holds as many jobs as it may; `rate-limited`, a door policy has nothing left; `deadline-unreachable`, the job would start after its deadline
+             * @description `queue-full`: the bucket or policy is full; `rate-limited`: a limiter has no units left; `deadline-unreachable`: the job would start after its deadline
              * @enum {string}
              */
             reason: "queue-full" | "rate-limited" | "deadline-unreachable";
             /**
              * Format: date-time
-             * @description deadline-unreachable: when
+             * @description with deadline-unreachable
              */
             expected_start?: string;
             title: string;
@@ -1148,21 +1145,21 @@ export interface components {
             verdict: "rejected";
             retry_after_ms: number;
         };
-        /** @description the policy, with the name of its limit if it has several; `POLICY/max_jobs` and `POLICY/max_bytes` where it holds as much as it may */
+        /** @description the policy, with the name of its limit if it has several; `POLICY/max_jobs` or `POLICY/max_bytes` if the policy is full */
         Violated: string[];
         Accepted: {
             /**
-             * @description it has started or is due now; or it starts later
+             * @description allowed: started or due; queued: starts later
              * @enum {string}
              */
             verdict: "allowed" | "queued";
             /** @description its id */
             job: string;
-            /** @description until it starts; missing while unknown */
+            /** @description time until it starts; missing if unknown */
             delay_ms?: number;
-            /** @description how many of its bucket start before it */
+            /** @description number of jobs ahead of it in its bucket */
             position?: number;
-            /** @description how many its bucket holds */
+            /** @description number of jobs in its bucket */
             depth?: number;
             /**
              * @description it was accepted before
@@ -1170,34 +1167,34 @@ export interface components {
              */
             duplicate?: true;
             /**
-             * @description why the outcome is not here: the job has not ended yet; it was submitted before; too many wait; the process
-             *     is about to end
+             * @description why there is no outcome: the job has not ended yet; it was submitted before; too many requests are waiting;
+             *     the process is stopping
              * @enum {string}
              */
             no_result?: "time" | "repeat" | "busy" | "stopping";
-            /** @description with no_result: the latest report of the worker that runs it */
+            /** @description with no_result: its worker's latest report */
             progress?: string;
         };
-        /** @description how a job ended, which is kept nowhere */
+        /** @description how a job ended; not stored */
         Outcome: {
             job: string;
             /** @enum {string} */
             end: "done" | "dead" | "cancelled";
             reason?: components["schemas"]["Reason"];
             error?: string;
-            /** @description that failed */
+            /** @description failed attempts */
             attempts: number;
-            /** @description what the HTTP target answered, or the handler had to say */
+            /** @description the reply of the HTTP target or handler */
             reply?: {
                 status?: number;
                 header?: {
                     [key: string]: string[];
                 };
-                /** @description when it is UTF-8 */
+                /** @description if it is UTF-8 */
                 body?: string;
                 body_base64?: string;
                 /**
-                 * @description it is more than 1 MiB and left out
+                 * @description the body exceeds 1 MiB and is omitted
                  * @constant
                  */
                 body_too_large?: true;
@@ -1207,10 +1204,10 @@ export interface components {
             allowed: boolean;
             limit: number;
             remaining: number;
-            /** @description how long to wait before going ahead */
+            /** @description how long to wait before proceeding */
             delay_ms: number;
             retry_after_ms: number;
-            /** @description until all of the limit is there again */
+            /** @description time until the full limit is available */
             reset_after_ms: number;
         };
         /**
@@ -1228,37 +1225,37 @@ export interface components {
          */
         BatchJob: {
             policy: string;
-            /** @description not escaped */
+            /** @description unescaped */
             key: string;
-            /** @description those of a single job */
+            /** @description headers of a single job */
             headers?: {
                 [key: string]: string;
             };
-            /** @description any JSON, stored as it is written */
+            /** @description any JSON, stored verbatim */
             body?: unknown;
             text?: string;
             base64?: string;
         };
         BatchLine: {
-            /** @description the number of the job */
+            /** @description the job's number */
             n: number;
             status: number;
         } | components["schemas"]["Accepted"] | components["schemas"]["Rejected"] | components["schemas"]["Problem"];
         /**
-         * @description the reason why the next job does not start; `until` says until when, if known:
+         * @description why the next job does not start; `until` is when it may, if known:
          *
          *     | value | meaning |
          *     |---|---|
          *     | `rate`, `total_rate` | the bucket's outflow, or `outflow_total` |
-         *     | `limit:NAME` | that limit on starts; without a time, its state is with another drainer |
-         *     | `concurrency` | as many of its jobs run as may |
+         *     | `limit:NAME` | that limit on starts; without `until`, another drainer keeps its state |
+         *     | `concurrency` | its maximum number of jobs is running |
          *     | `paused`, `policy_paused` | an operator paused the bucket, or the policy |
          *     | `throttled_by_target` | the target asked for a pause |
-         *     | `breaker` | the target is down: one job at a time tries whether it is back, the next at `until`, and no attempt counts |
-         *     | `backoff`, `not_before` | all its jobs have failed and will be tried again, or are not due yet |
-         *     | `no_worker`, `workers_busy` | no process runs jobs of the policy; or all workers have jobs |
+         *     | `breaker` | the target is down: one job at a time probes it, the next at `until`, without counting attempts |
+         *     | `backoff`, `not_before` | all its jobs are waiting for a retry, or are not due yet |
+         *     | `no_worker`, `workers_busy` | the policy has no workers, or all of them are busy |
          *     | `no_drainer` | no drainer answers for its partition |
-         *     | `storage` | its drainer cannot write to JetStream, still reads the queue, or waits for a checkpoint |
+         *     | `storage` | its drainer cannot write to JetStream, is still reading the queue, or is waiting for a checkpoint |
          */
         BlockedBy: string;
         Job: {
@@ -1267,21 +1264,21 @@ export interface components {
             key: string;
             partition: number;
             /**
-             * @description `delayed` backs off or is not due yet; `finishing` has ended, which is being written down; `stored` is
-             *     in no drainer's hands
+             * @description `delayed`: waiting for a retry, or not due yet; `finishing`: ended, with the outcome being written; `stored`:
+             *     not loaded by any drainer
              * @enum {string}
              */
             state: "waiting" | "delayed" | "running" | "finishing" | "stored" | "cancelled";
-            /** @description how many of its bucket start before it; where more than 4,096 wait, as if all cost the same */
+            /** @description number of jobs ahead of it in its bucket; ignores costs if more than 4,096 wait */
             position: number | null;
-            /** @description calls that wait in its bucket, and have nine of ten starts */
+            /** @description calls waiting in its bucket, which get nine of ten starts */
             calls?: number;
-            /** @description until it starts */
+            /** @description time until it starts */
             eta_ms: number | null;
-            /** @description that failed */
+            /** @description failed attempts */
             attempts?: number;
             last_error?: string;
-            /** @description the latest report of the worker that runs it */
+            /** @description its worker's latest report */
             progress?: string;
             blocked_by?: components["schemas"]["BlockedBy"];
             /** Format: date-time */
@@ -1295,14 +1292,14 @@ export interface components {
             cost: number;
             priority: number;
             tags?: components["schemas"]["Tag"][];
-            /** @description bytes of the body */
+            /** @description size of the body in bytes */
             size: number;
-            /** @description an operator has changed it */
+            /** @description an operator changed it */
             changed?: boolean;
             header?: {
                 [key: string]: string[];
             };
-            /** @description when it is UTF-8 */
+            /** @description if it is UTF-8 */
             body?: string;
             body_base64?: string;
         };
@@ -1310,10 +1307,10 @@ export interface components {
         Tag: string;
         Jobs: {
             jobs: components["schemas"]["Job"][];
-            /** @description the `after` of the next page */
+            /** @description the next page's `after` */
             next?: number;
         };
-        /** @description a job that has ended, as far as that is remembered */
+        /** @description an ended job */
         EndedJob: {
             job: string;
             key?: string;
@@ -1330,17 +1327,17 @@ export interface components {
             dead_at?: string;
             tags?: components["schemas"]["Tag"][];
             size?: number;
-            /** @description the job that was made of its letter */
+            /** @description the job created by replaying its letter */
             replayed_as?: string;
-            /** @description in the history of a policy with result_retention, like all following fields */
+            /** @description only in the history, like the fields after it */
             id?: number;
             /** Format: date-time */
             ended_at?: string;
-            /** @description of the last attempt */
+            /** @description duration of the last attempt */
             duration_ms?: number;
-            /** @description that its target answered */
+            /** @description status its target returned */
             status?: number;
-            /** @description the first KiB of what its target answered, when that is UTF-8 */
+            /** @description the first KiB of the target's reply, if it is UTF-8 */
             answer?: string;
             answer_base64?: string;
         };
@@ -1348,64 +1345,64 @@ export interface components {
             id: number;
             /** Format: date-time */
             at: string;
-            /** @description name of the client, or the file; missing without access control */
+            /** @description the client's name, or the file; missing without access control */
             by?: string;
-            /** @description address of the client, perhaps of a proxy */
+            /** @description the client's address, possibly a proxy's */
             from?: string;
             /** @description for people */
             what: string;
             policy: string;
             key?: string;
-            /** @description its id, for changes of a single job */
+            /** @description the job's id, if one job was changed */
             job?: string;
-            /** @description fields, with their values before and after */
+            /** @description fields with their old and new values */
             changed?: string[];
-            /** @description further facts */
+            /** @description further information */
             details?: string[];
         };
         AuditList: {
             changes: components["schemas"]["AuditEntry"][];
-            /** @description the `before` of the next page; missing on the last */
+            /** @description the next page's `before`; missing on the last page */
             next?: number;
         };
         EndedJobs: {
             jobs: components["schemas"]["EndedJob"][];
-            /** @description the `before` of the next page; missing on the last */
+            /** @description the next page's `before`; missing on the last page */
             next?: number;
         };
         /**
-         * @description why a job became a dead letter: `permanent` (no attempt can succeed), `attempts` (all failed), `deadline`,
-         *     `malformed` (its headers cannot be understood), `crashed` (its drainer did, three times)
+         * @description why a job became a dead letter: `permanent` (retrying cannot help), `attempts` (all attempts failed), `deadline`
+         *     (passed), `malformed` (invalid headers), `crashed` (its drainer crashed three times)
          */
         Reason: string;
         Day: {
             /**
              * Format: date-time
-             * @description the begin of the first minute that has counts
+             * @description start of the first minute with counts
              */
             from: string;
-            /** @description a list each, with a number for every minute from `from` on, without the one that is not over */
+            /** @description one number per complete minute since `from` */
             counts: {
                 accepted: number[];
                 started: number[];
                 /** @description done, dead or cancelled */
                 ended: number[];
                 dead: number[];
-                /** @description by admitters; what JetStream refuses to plain publishers is not known */
+                /** @description by admitters; excludes direct publishes refused by JetStream */
                 refused: number[];
-                /** @description by how much starts of all buckets became later than their outflow allowed */
+                /** @description total delay of starts beyond what the outflow allowed */
                 late_ms: number[];
-                /** @description the most jobs that the policy held */
+                /** @description maximum number of jobs */
                 depth: number[];
             };
         };
         DeadPolicy: {
-            /** @description may be gone; dead letters outlive their policy */
+            /** @description may be deleted; dead letters outlive their policy */
             policy: string;
             letters: number;
             /**
              * Format: date-time
-             * @description time of its oldest letter
+             * @description time of the oldest letter
              */
             oldest_at: string;
             /** Format: date-time */
@@ -1417,7 +1414,7 @@ export interface components {
             job: string;
             reason: components["schemas"]["Reason"];
             error?: string;
-            /** @description runs that failed, the last one included */
+            /** @description failed attempts, including the last */
             attempts: number;
             /** Format: date-time */
             accepted_at: string;
@@ -1428,21 +1425,21 @@ export interface components {
             header?: {
                 [key: string]: string[];
             };
-            /** @description when it is UTF-8 */
+            /** @description if it is UTF-8 */
             body?: string;
             body_base64?: string;
         };
         Replayed: {
-            /** @description are jobs again */
+            /** @description letters replayed */
             replayed: number;
-            /** @description stay, because their buckets are full */
+            /** @description letters kept because their buckets are full */
             full: number;
-            /** @description stay, because they cannot be jobs */
+            /** @description letters kept because they are malformed */
             unfit: number;
-            /** @description false: there are more; ask again */
+            /** @description false: more remain; repeat the request */
             complete: boolean;
         };
-        /** @description most fields are missing when no drainer answers for the partition */
+        /** @description most fields are missing if no drainer answers for the partition */
         Bucket: {
             key: string;
             partition: number;
@@ -1450,46 +1447,46 @@ export interface components {
             depth: number;
             waiting?: number;
             delayed?: number;
-            /** @description jobs that a worker has, and calls under a lease or begun within 250 ms */
+            /** @description jobs at a worker, and calls with a lease or started within 250 ms */
             running?: number;
-            /** @description calls that wait for a start */
+            /** @description calls waiting for a permit */
             calls?: number;
             /** @description calls among `running` */
             calls_running?: number;
-            /** @description starts per second that are configured */
+            /** @description configured starts per second */
             outflow?: number;
-            /** @description starts in T ≥ 1 s are at most peak × (T + 0.002) + burst */
+            /** @description within T ≥ 1 s, at most peak × (T + 0.002) + burst starts */
             peak?: number;
             burst?: number;
-            /** @description starts per second that it has learnt to keep to */
+            /** @description adaptive limit in starts per second */
             adapted?: number;
-            /** @description starts per second over some 5 s */
+            /** @description starts per second over about 5 s */
             rate?: number;
             /** @description over a minute, or three intervals of a slower outflow */
             rate_1m?: number;
-            /** @description by how much its starts became later in the last minute than the outflow allowed, in ms by cause: a value of BlockedBy, `limit` or `processor` */
+            /** @description how much starts were delayed beyond the outflow in the last minute, in ms by cause: a value of BlockedBy, `limit` or `processor` */
             late_ms?: {
                 [key: string]: number;
             };
-            /** @description units left of its limits on starts; for a single bucket */
+            /** @description its limits on starts; only for a single bucket */
             limits?: {
                 name: string;
-                /** @description units that may start now */
+                /** @description units left */
                 left: number;
-                /** @description that may at most */
+                /** @description the limit's maximum */
                 most: number;
             }[];
             /**
-             * @description a drainer that has just taken the partition reads what waits
+             * @description a new owner is still reading the queue
              * @constant
              */
             reading?: true;
             paused?: boolean;
-            /** @description until the pause that the target asked for is over */
+            /** @description remaining pause requested by the target */
             throttled_ms?: number;
-            /** @description since the oldest waiting job was accepted */
+            /** @description time since the oldest waiting job was accepted */
             head_age_ms?: number;
-            /** @description until a job accepted now would start; null while that is not known; with `outflow_total` and more than 1,000 buckets an estimate, rather late than early */
+            /** @description time until a job accepted now would start; null if unknown; with `outflow_total` and more than 1,000 buckets, a conservative estimate */
             eta_ms?: number | null;
             blocked_by?: components["schemas"]["BlockedBy"];
             /** Format: date-time */
@@ -1497,29 +1494,29 @@ export interface components {
             last_error?: string;
             unanswered?: components["schemas"]["Unanswered"];
             override?: components["schemas"]["Override"];
-            /** @description audit of its starts; for a single bucket */
+            /** @description audit of its starts; only for a single bucket */
             audit?: {
                 /** Format: date-time */
                 since: string;
                 worst: components["schemas"]["AuditedWindow"][] | null;
-                /** @description how often a limit was broken */
+                /** @description number of limit violations */
                 broken: number;
                 /**
-                 * @description events were lost, so there may have been more starts
+                 * @description events were lost, so starts may be missing
                  * @constant
                  */
                 incomplete?: true;
             };
         };
-        /** @description partitions without an answer, whose buckets are missing */
+        /** @description partitions whose drainer did not answer */
         Unanswered: number[];
         AuditedWindow: {
             /** @description `outflow`, `outflow_total` or the name of a limit */
             limit: string;
             window: components["schemas"]["Duration"];
-            /** @description that started in it */
+            /** @description units started in the window */
             units: number;
-            /** @description that may */
+            /** @description units allowed */
             most: number;
             /** Format: date-time */
             from: string;
@@ -1527,25 +1524,25 @@ export interface components {
             to: string;
         };
         /**
-         * @description a number for each s, m, h, d or w, or for a duration
+         * @description a number per s, m, h, d, w or duration
          * @example 96/s
          * @example 3/10s
          */
         Rate: string;
-        /** @description files of the drainers, for policies of a file only */
+        /** @description file paths on the drainers; only in policies from a file */
         ClientTLS: {
             ca?: string;
             cert?: string;
             key?: string;
         };
         /**
-         * @description with units up to days and weeks
+         * @description with a unit up to days and weeks
          * @example 30s
          * @example 1d
          */
         Duration: string;
         /**
-         * @description bytes with a unit
+         * @description a number with a unit
          * @example 1GiB
          */
         Size: string;
@@ -1553,17 +1550,17 @@ export interface components {
             /** @enum {string} */
             algorithm?: "token_bucket" | "leaking_bucket" | "fixed_window" | "sliding_log" | "sliding_counter";
             outflow?: components["schemas"]["Rate"];
-            /** @description starts that may come together after idleness */
+            /** @description starts allowed at once after an idle time */
             burst?: number;
-            /** @description jobs that a bucket holds; tokens of a token bucket */
+            /** @description maximum jobs in a bucket; tokens in a token bucket */
             capacity?: number;
             refill?: components["schemas"]["Rate"];
             limit?: number;
             window?: components["schemas"]["Duration"];
-            /** @description whose days, weeks or months the windows are */
+            /** @description time zone of windows of days, weeks or months */
             zone?: string;
             /**
-             * @description what a sliding log records
+             * @description which requests a sliding log records
              * @enum {string}
              */
             count?: "all" | "accepted";
@@ -1573,19 +1570,19 @@ export interface components {
             name?: string;
             limits?: (components["schemas"]["Rule"] & {
                 name?: string;
-                /** @description what is counted together: {key}, {ip} or a text */
+                /** @description what the limit counts by: {key}, {ip} or a text */
                 key?: string;
-                /** @description the name of the cost that it counts */
+                /** @description name of the cost it counts */
                 cost?: string;
-                /** @description it only counts what it would have done */
+                /** @description count violations without enforcing the limit */
                 shadow?: boolean;
-                /** @description its name among several policies that share it */
+                /** @description name under which policies share it */
                 shared?: string;
             })[];
-            /** @description the policy only counts what it would have done */
+            /** @description count violations without enforcing the policy */
             shadow?: boolean;
             window_margin?: components["schemas"]["Duration"];
-            /** @description its share of the turns of policies that share a limit, or the slots of a worker, 1 to 1000 */
+            /** @description share among policies with a common limit or worker, 1 to 1000 */
             weight?: number;
             adaptive_rate?: {
                 min?: components["schemas"]["Rate"];
@@ -1598,7 +1595,7 @@ export interface components {
             };
             /** @enum {string} */
             on_store_error?: "open" | "closed" | "local";
-            /** @description jobs of a bucket that run at once; 0: no limit */
+            /** @description maximum running jobs of a bucket; 0: no limit */
             concurrency?: number;
             workers?: number;
             partitions?: number;
@@ -1606,14 +1603,14 @@ export interface components {
             max_age?: components["schemas"]["Duration"];
             duplicate_window?: components["schemas"]["Duration"];
             result_retention?: components["schemas"]["Duration"];
-            /** @description the policy through which outcomes are posted that jobs ask for */
+            /** @description the policy that delivers callbacks */
             callbacks?: string;
             priority_step?: components["schemas"]["Duration"];
-            /** @description one of the two; without it, workers run the jobs */
+            /** @description either http or nats; without a target, workers run the jobs */
             target?: {
                 http?: {
                     url: string;
-                    /** @description that the drainer adds; for policies of a file only */
+                    /** @description headers the drainer adds; only in policies from a file */
                     headers?: {
                         [key: string]: {
                             file?: string;
@@ -1622,7 +1619,7 @@ export interface components {
                     sign?: {
                         hmac_file?: string;
                     };
-                    /** @description client credentials for access tokens; for policies of a file only */
+                    /** @description client credentials for access tokens; only in policies from a file */
                     oauth2?: {
                         token_url: string;
                         client_id: string;
@@ -1640,7 +1637,7 @@ export interface components {
                             json?: string;
                         };
                     };
-                    /** @description a bucket pauses when its target says that nothing is left */
+                    /** @description pause a bucket if its target reports an exhausted limit */
                     rate_limit_headers?: boolean;
                     forward?: string[];
                     methods?: string[];
@@ -1666,24 +1663,24 @@ export interface components {
         };
         PolicyDocument: {
             policy: components["schemas"]["Policy"];
-            /** @description grows with every change */
+            /** @description increases with every change */
             revision: number;
             /**
-             * @description who wrote the content
+             * @description where its content comes from
              * @enum {string}
              */
             source: "file" | "api";
-            /** @description of the file that it is in */
+            /** @description set of its configuration file */
             set?: string;
             paused: boolean;
-            /** @description it takes no new jobs */
+            /** @description it accepts no new jobs */
             retired: boolean;
             /**
-             * @description it goes when its queue is empty
+             * @description it will be deleted once its queue is empty
              * @constant
              */
             deleting?: true;
-            /** @description the last change of its content; missing while there was none */
+            /** @description the last change of its content, if any */
             last_change?: {
                 /** Format: date-time */
                 at: string;
@@ -1692,24 +1689,24 @@ export interface components {
             changed?: components["schemas"]["Changes"];
             /** @constant */
             dry_run?: true;
-            /** @description of a change to a policy that is in a file: what the file does to it */
+            /** @description for a policy from a file: when the file overwrites the change */
             note?: string;
         };
         /**
-         * @description what became of each field
+         * @description changed fields with their old and new values
          * @example [
          *       "outflow 20/s → 50/s"
          *     ]
          */
         Changes: string[];
-        /** @description what one key follows instead of the policy's own numbers */
+        /** @description a key's own limits, in place of the policy's */
         Override: {
             outflow?: components["schemas"]["Rate"];
             peak?: components["schemas"]["Rate"];
             burst?: number;
             /** @description 0: no limit */
             concurrency?: number;
-            /** @description share of the turns under `outflow_total` */
+            /** @description share of `outflow_total` */
             weight?: number;
             paused?: boolean;
         };
@@ -1727,18 +1724,18 @@ export interface components {
             version?: string;
             /** Format: date-time */
             started_at?: string;
-            /** @description its lease is younger than it lasts */
+            /** @description its lease is valid */
             alive: boolean;
             lease_ms: number;
             lease_age_ms: number;
-            /** @description it hands its partitions over */
+            /** @description it is handing over its partitions */
             draining: boolean;
             /**
-             * @description the lease is of another format version
+             * @description the lease has another format version
              * @constant
              */
             unreadable?: true;
-            /** @description limits that policies share, whose state it keeps */
+            /** @description shared limits whose state it keeps */
             shared_limits?: string[];
             policies: {
                 [key: string]: {
@@ -1773,14 +1770,14 @@ export interface components {
             attempt?: number;
             wait_ms?: number;
             duration_ms?: number;
-            /** @description dead: why, as of a dead letter; limit_broken: which */
+            /** @description dead: the dead letter's reason; limit_broken: the limit */
             reason?: string;
             error?: string;
-            /** @description the report of the worker that runs the job */
+            /** @description the worker's report */
             progress?: string;
-            /** @description for how long the bucket starts nothing */
+            /** @description length of the pause */
             pause_ms?: number;
-            /** @description adapted: the rate of now, in starts per second */
+            /** @description adapted: the new rate in starts per second */
             outflow?: number;
             /**
              * @description the breaker covers all buckets
@@ -1793,14 +1790,14 @@ export interface components {
             p99: number;
         };
         Stats: {
-            /** @description for how long events were heard: 0 at the first question */
+            /** @description how long events were counted; 0 on the first request */
             window_ms: number;
             policies: {
                 policy: string;
                 accepted: number;
                 started: number;
                 done: number;
-                /** @description attempts */
+                /** @description failed attempts */
                 failed: number;
                 throttled: number;
                 dead: number;
@@ -1811,20 +1808,20 @@ export interface components {
                 checks_allowed: number;
                 /** @description by this admitter */
                 checks_refused: number;
-                /** @description the most frequent keys in this admitter's checks, with the query keys */
+                /** @description the keys this admitter checks most often; only with the query parameter `keys` */
                 keys?: {
                     key: string;
                     allowed: number;
                     refused: number;
-                    /** @description checks that may be its too, at most */
+                    /** @description maximum number of further checks of this key */
                     more?: number;
                 }[];
-                /** @description what limits would have done by the name of the limit */
+                /** @description effect of shadow limits, by name */
                 shadow?: {
                     [key: string]: {
-                        /** @description requests or starts that it would have refused or delayed */
+                        /** @description requests or starts it would have refused or delayed */
                         over: number;
-                        /** @description by how much, all together */
+                        /** @description total delay */
                         by_ms: number;
                     };
                 };
@@ -1832,16 +1829,16 @@ export interface components {
                 rate: number;
                 wait_ms?: components["schemas"]["Quantiles"];
                 duration_ms?: components["schemas"]["Quantiles"];
-                /** @description of each second, the oldest first */
+                /** @description starts in each second, oldest first */
                 starts: number[] | null;
             }[] | null;
         };
     };
     responses: {
-        /** @description the request is wrong, or is not for this client */
+        /** @description the request is invalid, or the client may not make it */
         ProblemAnswer: {
             headers: {
-                /** @description with 405: methods of the path */
+                /** @description with 405: the path's methods */
                 Allow?: string;
                 /** @description with 401 */
                 "WWW-Authenticate"?: string;
@@ -1851,7 +1848,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description not now */
+        /** @description temporarily unavailable */
         Unavailable: {
             headers: {
                 "Retry-After": components["headers"]["RetryAfter"];
@@ -1861,7 +1858,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description over the limit, or the queue is full */
+        /** @description the limit is exceeded, or the queue is full */
         RejectedAnswer: {
             headers: {
                 "Retry-After": components["headers"]["RetryAfter"];
@@ -1876,7 +1873,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Rejected"];
             };
         };
-        /** @description over the limit */
+        /** @description the limit is exceeded */
         Refused: {
             headers: {
                 "Retry-After": components["headers"]["RetryAfter"];
@@ -1891,7 +1888,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["QuotaExceeded"] & components["schemas"]["Decision"];
             };
         };
-        /** @description the request may go ahead, after `delay_ms` */
+        /** @description the request may proceed, after `delay_ms` */
         Checked: {
             headers: {
                 "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
@@ -1904,7 +1901,7 @@ export interface components {
                 "application/json": components["schemas"]["Decision"];
             };
         };
-        /** @description the policy's queue paces its jobs; it answers no checks */
+        /** @description the policy has a queue, so it answers no checks */
         NotALimiter: {
             headers: {
                 [name: string]: unknown;
@@ -1913,7 +1910,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description the policy has no queue; or a repeat whose job is gone without success, so that nothing would run */
+        /** @description the policy has no queue, or the job of this `Idempotency-Key` ended without success */
         Ended: {
             headers: {
                 [name: string]: unknown;
@@ -1931,7 +1928,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description the current revision is not the one that the request demands */
+        /** @description the current revision does not meet the request's condition */
         PreconditionFailed: {
             headers: {
                 [name: string]: unknown;
@@ -1940,7 +1937,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description the body says that it is no JSON merge patch */
+        /** @description the `Content-Type` is not a JSON merge patch */
         NoPatch: {
             headers: {
                 "Accept-Patch"?: "application/merge-patch+json";
@@ -1950,7 +1947,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description nothing has changed */
+        /** @description not modified */
         NotModified: {
             headers: {
                 ETag: components["headers"]["ETag"];
@@ -1958,7 +1955,7 @@ export interface components {
             };
             content?: never;
         };
-        /** @description the policy as it is now, or would be */
+        /** @description the policy as stored, or as it would be */
         PolicyAnswer: {
             headers: {
                 ETag: components["headers"]["ETag"];
@@ -1968,7 +1965,7 @@ export interface components {
                 "application/json": components["schemas"]["PolicyDocument"];
             };
         };
-        /** @description the key's limits as they are now, or would be */
+        /** @description the key's limits as stored, or as they would be */
         OverrideAnswer: {
             headers: {
                 ETag: components["headers"]["ETag"];
@@ -1978,7 +1975,7 @@ export interface components {
                 "application/json": components["schemas"]["OverrideDocument"];
             };
         };
-        /** @description 200 when the policy is gone, 202 while jobs run; ask again to see how far it is */
+        /** @description 200 once the policy is deleted, 202 while its jobs run; repeat the request to check */
         Deleted: {
             headers: {
                 [name: string]: unknown;
@@ -1987,14 +1984,14 @@ export interface components {
                 "application/json": {
                     policy: string;
                     deleted: boolean;
-                    /** @description jobs that waited and were dropped */
+                    /** @description dropped waiting jobs */
                     removed: number;
-                    /** @description that are left */
+                    /** @description remaining jobs */
                     jobs?: number;
                 };
             };
         };
-        /** @description a page of them; one of a bucket may hold fewer than `limit`, even none, although there are more */
+        /** @description one page; a bucket's page may hold fewer than `limit` entries, even none, before the last */
         History: {
             headers: {
                 [name: string]: unknown;
@@ -2003,7 +2000,7 @@ export interface components {
                 "application/json": components["schemas"]["EndedJobs"];
             };
         };
-        /** @description a page of them */
+        /** @description one page */
         Audit: {
             headers: {
                 [name: string]: unknown;
@@ -2012,7 +2009,7 @@ export interface components {
                 "application/json": components["schemas"]["AuditList"];
             };
         };
-        /** @description the number of discarded ones */
+        /** @description the number of discarded letters */
         Discarded: {
             headers: {
                 [name: string]: unknown;
@@ -2021,14 +2018,14 @@ export interface components {
                 "application/json": {
                     discarded: number;
                     /**
-                     * @description there are more; ask again
+                     * @description more letters remain; repeat the request
                      * @constant
                      */
                     incomplete?: true;
                 };
             };
         };
-        /** @description a word, and notes for clients that may read */
+        /** @description a word, and notes for clients with the right `read` */
         Text: {
             headers: {
                 [name: string]: unknown;
@@ -2039,100 +2036,94 @@ export interface components {
         };
     };
     parameters: {
-        /** @description which schedule of the key */
+        /** @description the schedule's name */
         ScheduleName: string;
         /**
-         * @description the name of a policy
+         * @description the policy's name
          * @example stripe
          */
         PolicyName: string;
         /**
-         * @description the limited party; the rest of the path, slashes included, and perhaps empty
+         * @description the key, the rest of the path including slashes; may be empty
          * @example acme
          */
         Key: string;
         /**
-         * @description the id of a job
+         * @description the job's id
          * @example stripe:42
          */
         JobID: string;
-        /** @description the number of a dead letter */
+        /** @description the dead letter's number */
         Letter: number;
-        /** @description only those of this key */
+        /** @description only letters of this key */
         LetterKey: string;
-        /** @description only those with this reason */
+        /** @description only letters with this reason */
         LetterReason: "permanent" | "attempts" | "deadline" | "malformed" | "crashed";
-        /** @description the `next` of the page before */
+        /** @description the `next` of the previous page */
         HistoryBefore: number;
-        /** @description only those that died at this time or later; RFC 3339, or how long ago */
+        /** @description only letters that died at this time or later; RFC 3339, or how long ago */
         Since: string;
-        /** @description only those that died before; RFC 3339, or how long ago */
+        /** @description only letters that died before this time; RFC 3339, or how long ago */
         Before: string;
-        /** @description entries of a page */
+        /** @description entries per page */
         Limit: number;
-        /** @description 1 checks everything, writes nothing, and answers what would be there */
+        /** @description 1 validates without writing and returns the would-be result */
         DryRun: 0 | 1;
-        /** @description only if the stored document has one of these entity tags; `*` stands for any */
+        /** @description only if the stored document has one of these entity tags; `*` matches any */
         IfMatch: string;
-        /** @description only if the stored document has none of these entity tags; `*` stands for any */
+        /** @description only if the stored document has none of these entity tags; `*` matches any */
         IfNoneMatch: string;
-        /** @description makes another submission with it, within the policy's `duplicate_window`, a repeat of this one */
+        /** @description identifies the job, so resubmitting it within the policy's `duplicate_window` returns the first one */
         IdempotencyKey: string;
         /**
-         * @description RFC 3339, or a duration from now; a job that has not started by then becomes a dead letter
+         * @description RFC 3339, or a duration from now; a job not started by then becomes a dead letter
          * @example 90s
          */
         Deadline: string;
         /** @description RFC 3339, or a duration from now; the job starts no earlier */
         NotBefore: string;
-        /** @description failed attempts after which the job is a dead letter; at most the policy's `retry.max_attempts` */
+        /** @description number of failed attempts that make the job a dead letter; at most the policy's `retry.max_attempts` */
         MaxAttempts: number;
         /**
-         * @description duration of an attempt, at most the policy's `timeout`
+         * @description maximum duration of an attempt, at most the policy's `timeout`
          * @example 90s
          */
         Timeout: string;
         /**
-         * @description duration for which the ended job is kept, at most the policy's `result_retention`; `0s` keeps nothing
+         * @description how long to keep the ended job, at most the policy's `result_retention`; `0s` keeps nothing
          * @example 1h
          */
         Retention: string;
         /**
-         * @description a name under which at most one job of the bucket waits: while it does, the answer is that job, with `duplicate`;
-         *     with `; replace` behind the name, that job is cancelled and this one waits in its place
+         * @description a name that only one waiting job of the bucket can have: a second one returns the first with `duplicate`. With
+         *     `; replace` after the name, the new job cancels and replaces the first
          * @example reindex
          */
         Unique: string;
-        /** @description higher goes first within a bucket; where the policy has a `priority_step`, by that much waiting for each step */
+        /** @description higher priorities start first within a bucket; with a `priority_step`, each step counts as that much waiting */
         Priority: number;
-        /**
-         * @description slots that the job takes of its bucket's rate, at most the capacity; what limits count by another name is
-         *     `Penstock-Cost-NAME`
-         */
+        /** @description slots of its bucket's rate, at most the capacity; set other named costs with `Penstock-Cost-NAME` */
         Cost: number;
-        /** @description of the request to an HTTP target, as far as it lists methods; default its first, or POST */
+        /** @description request method, one of those the HTTP target lists; defaults to its first, or POST */
         Method: string;
-        /** @description an escaped path, and perhaps a query, that is appended to the URL of an HTTP target */
+        /** @description an escaped path, with an optional query, to append to the HTTP target's URL */
         Path: string;
-        /** @description labels to find the job by: up to 8 tags of up to 64 characters, in several fields or with commas */
+        /** @description labels to find the job by: up to 8 tags of up to 64 characters, in several headers or separated by commas */
         TagParam: string;
-        /**
-         * @description the URL to which the outcome is posted when the job is done or dead: the body is an Outcome. For policies with
-         *     `callbacks`
-         */
+        /** @description a URL that receives an Outcome by POST when the job is done or dead; requires a policy with `callbacks` */
         Callback: string;
-        /** @description the address of the client that limits by `{ip}` count, from `http.trusted_proxies` only */
+        /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
         IP: string;
     };
     requestBodies: never;
     headers: {
-        /** @description where the job can be looked up */
+        /** @description the job's URL */
         Location: string;
-        /** @description a repeat of a job that was accepted before */
+        /** @description the job was accepted before */
         IdempotentReplayed: "true";
-        /** @description the most that one key can have at once */
+        /** @description the limit of one key */
         LimitHeader: number;
-        /** @description units left; missing where none were counted */
+        /** @description units left; missing if none were counted */
         Remaining: number;
         /**
          * @description draft-ietf-httpapi-ratelimit-headers, a structured field
@@ -2140,11 +2131,11 @@ export interface components {
          */
         RateLimitPolicy: string;
         /**
-         * @description the same
+         * @description draft-ietf-httpapi-ratelimit-headers
          * @example "signup";r=3;t=60
          */
         RateLimit: string;
-        /** @description whole seconds after which to come back */
+        /** @description seconds to wait before retrying */
         RetryAfter: number;
         /** @description the revision */
         ETag: string;
@@ -2156,24 +2147,24 @@ export interface operations {
     listJobs: {
         parameters: {
             query?: {
-                /** @description the `next` of the page before */
+                /** @description the `next` of the previous page */
                 after?: number;
-                /** @description entries of a page */
+                /** @description entries per page */
                 limit?: components["parameters"]["Limit"];
-                /** @description only those in this state; a page looks through 2,000 jobs and may hold fewer than there are */
+                /** @description only jobs in this state; a page examines 2,000 jobs, so it may hold fewer than `limit` */
                 state?: "waiting" | "delayed" | "running" | "finishing" | "stored";
-                /** @description only those with this tag; a page looks as far as with `state` */
+                /** @description only jobs with this tag; a page examines 2,000 jobs */
                 tag?: components["schemas"]["Tag"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -2182,7 +2173,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description a page of them */
+            /** @description one page */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2198,86 +2189,80 @@ export interface operations {
     submitJob: {
         parameters: {
             query?: {
-                /** @description how long to wait for the end of the job, as a duration, at most 5m */
+                /** @description how long to wait for the job to end, as a duration, at most 5m */
                 wait?: string;
             };
             header?: {
-                /** @description the same as `wait` */
+                /** @description same as `wait` */
                 "Penstock-Wait"?: string;
-                /** @description makes another submission with it, within the policy's `duplicate_window`, a repeat of this one */
+                /** @description identifies the job, so resubmitting it within the policy's `duplicate_window` returns the first one */
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
                 /**
-                 * @description RFC 3339, or a duration from now; a job that has not started by then becomes a dead letter
+                 * @description RFC 3339, or a duration from now; a job not started by then becomes a dead letter
                  * @example 90s
                  */
                 "Penstock-Deadline"?: components["parameters"]["Deadline"];
                 /** @description RFC 3339, or a duration from now; the job starts no earlier */
                 "Penstock-Not-Before"?: components["parameters"]["NotBefore"];
-                /** @description failed attempts after which the job is a dead letter; at most the policy's `retry.max_attempts` */
+                /** @description number of failed attempts that make the job a dead letter; at most the policy's `retry.max_attempts` */
                 "Penstock-Max-Attempts"?: components["parameters"]["MaxAttempts"];
                 /**
-                 * @description duration of an attempt, at most the policy's `timeout`
+                 * @description maximum duration of an attempt, at most the policy's `timeout`
                  * @example 90s
                  */
                 "Penstock-Timeout"?: components["parameters"]["Timeout"];
                 /**
-                 * @description duration for which the ended job is kept, at most the policy's `result_retention`; `0s` keeps nothing
+                 * @description how long to keep the ended job, at most the policy's `result_retention`; `0s` keeps nothing
                  * @example 1h
                  */
                 "Penstock-Retention"?: components["parameters"]["Retention"];
                 /**
-                 * @description a name under which at most one job of the bucket waits: while it does, the answer is that job, with `duplicate`;
-                 *     with `; replace` behind the name, that job is cancelled and this one waits in its place
+                 * @description a name that only one waiting job of the bucket can have: a second one returns the first with `duplicate`. With
+                 *     `; replace` after the name, the new job cancels and replaces the first
                  * @example reindex
                  */
                 "Penstock-Unique"?: components["parameters"]["Unique"];
-                /** @description higher goes first within a bucket; where the policy has a `priority_step`, by that much waiting for each step */
+                /** @description higher priorities start first within a bucket; with a `priority_step`, each step counts as that much waiting */
                 "Penstock-Priority"?: components["parameters"]["Priority"];
-                /**
-                 * @description slots that the job takes of its bucket's rate, at most the capacity; what limits count by another name is
-                 *     `Penstock-Cost-NAME`
-                 */
+                /** @description slots of its bucket's rate, at most the capacity; set other named costs with `Penstock-Cost-NAME` */
                 "Penstock-Cost"?: components["parameters"]["Cost"];
-                /** @description of the request to an HTTP target, as far as it lists methods; default its first, or POST */
+                /** @description request method, one of those the HTTP target lists; defaults to its first, or POST */
                 "Penstock-Method"?: components["parameters"]["Method"];
-                /** @description an escaped path, and perhaps a query, that is appended to the URL of an HTTP target */
+                /** @description an escaped path, with an optional query, to append to the HTTP target's URL */
                 "Penstock-Path"?: components["parameters"]["Path"];
-                /** @description labels to find the job by: up to 8 tags of up to 64 characters, in several fields or with commas */
+                /** @description labels to find the job by: up to 8 tags of up to 64 characters, in several headers or separated by commas */
                 "Penstock-Tag"?: components["parameters"]["TagParam"];
-                /**
-                 * @description the URL to which the outcome is posted when the job is done or dead: the body is an Outcome. For policies with
-                 *     `callbacks`
-                 */
+                /** @description a URL that receives an Outcome by POST when the job is done or dead; requires a policy with `callbacks` */
                 "Penstock-Callback"?: components["parameters"]["Callback"];
-                /** @description the address of the client that limits by `{ip}` count, from `http.trusted_proxies` only */
+                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
                 "Penstock-IP"?: components["parameters"]["IP"];
-                /** @description kept with the job, for its target */
+                /** @description stored with the job and sent to its target */
                 "Content-Encoding"?: string;
-                /** @description the W3C trace context that the job belongs to, with `tracestate` */
+                /** @description the job's W3C trace context, along with `tracestate` */
                 traceparent?: string;
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
             };
             cookie?: never;
         };
-        /** @description the job, at most 1 MiB; headers named `Penstock-Forward-NAME` go to its target as NAME */
+        /** @description the job, at most 1 MiB; its target receives `Penstock-Forward-NAME` headers as NAME */
         requestBody?: {
             content: {
                 "*/*": unknown;
             };
         };
         responses: {
-            /** @description the job has ended within the time of `wait` */
+            /** @description the job ended within `wait` */
             200: {
                 headers: {
                     Location: components["headers"]["Location"];
@@ -2292,7 +2277,7 @@ export interface operations {
                     "application/json": components["schemas"]["Outcome"];
                 };
             };
-            /** @description the job is stored, or was, if it is a `duplicate` */
+            /** @description the job is stored, or was already if `duplicate` */
             202: {
                 headers: {
                     Location: components["headers"]["Location"];
@@ -2308,7 +2293,7 @@ export interface operations {
                 };
             };
             409: components["responses"]["Ended"];
-            /** @description the `Idempotency-Key` was used with another body, method or path */
+            /** @description the `Idempotency-Key` was reused with a different body, method or path */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -2326,7 +2311,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the address of the client that limits by `{ip}` count, from `http.trusted_proxies` only */
+                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
                 "Penstock-IP"?: components["parameters"]["IP"];
             };
             path?: never;
@@ -2339,7 +2324,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description a line for each job, which is an object as in the answer to the job alone */
+            /** @description one line per job, an object like the answer to a single job */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2355,13 +2340,13 @@ export interface operations {
     getJob: {
         parameters: {
             query?: {
-                /** @description 1 has its headers and its body with it */
+                /** @description 1 includes its headers and body */
                 body?: 0 | 1;
             };
             header?: never;
             path: {
                 /**
-                 * @description the id of a job
+                 * @description the job's id
                  * @example stripe:42
                  */
                 job: components["parameters"]["JobID"];
@@ -2370,7 +2355,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description how the job stands */
+            /** @description the job's state */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2379,7 +2364,7 @@ export interface operations {
                     "application/json": components["schemas"]["Job"] | components["schemas"]["EndedJob"];
                 };
             };
-            /** @description it is done, or never was */
+            /** @description the job is done, or never existed */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2398,7 +2383,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the id of a job
+                 * @description the job's id
                  * @example stripe:42
                  */
                 job: components["parameters"]["JobID"];
@@ -2407,7 +2392,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description it is cancelled */
+            /** @description the cancelled job */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2416,7 +2401,7 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description it runs, or has just ended */
+            /** @description the job is running, or has just ended */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -2432,18 +2417,18 @@ export interface operations {
     changeJob: {
         parameters: {
             query?: {
-                /** @description 1 makes it wait for its turn, even if it backs off or is not due */
+                /** @description 1 ends its backoff or delay */
                 run?: 1;
                 /** @description 1 moves it to the front of its bucket */
                 front?: 1;
                 priority?: number;
-                /** @description RFC 3339, how long from now, or none */
+                /** @description RFC 3339, a duration from now, or none */
                 deadline?: string;
             };
             header?: never;
             path: {
                 /**
-                 * @description the id of a job
+                 * @description the job's id
                  * @example stripe:42
                  */
                 job: components["parameters"]["JobID"];
@@ -2452,7 +2437,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description as it stands now */
+            /** @description the changed job */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2461,7 +2446,7 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description it runs or has just ended, or too many jobs have been changed */
+            /** @description the job is running or has just ended, or too many jobs have been changed */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -2477,21 +2462,21 @@ export interface operations {
     peek: {
         parameters: {
             query?: {
-                /** @description units that the request takes; what can never pass is 400 */
+                /** @description units to take; an amount above the limit returns 400 */
                 cost?: number;
             };
             header?: {
-                /** @description the address of the client that limits by `{ip}` count, from `http.trusted_proxies` only */
+                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
                 "Penstock-IP"?: components["parameters"]["IP"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -2510,21 +2495,21 @@ export interface operations {
     check: {
         parameters: {
             query?: {
-                /** @description units that the request takes; what can never pass is 400 */
+                /** @description units to take; an amount above the limit returns 400 */
                 cost?: number;
             };
             header?: {
-                /** @description the address of the client that limits by `{ip}` count, from `http.trusted_proxies` only */
+                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
                 "Penstock-IP"?: components["parameters"]["IP"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -2543,21 +2528,21 @@ export interface operations {
     refund: {
         parameters: {
             query?: {
-                /** @description units that the request takes; what can never pass is 400 */
+                /** @description units to take; an amount above the limit returns 400 */
                 cost?: number;
             };
             header?: {
-                /** @description the address of the client that limits by `{ip}` count, from `http.trusted_proxies` only */
+                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
                 "Penstock-IP"?: components["parameters"]["IP"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -2566,7 +2551,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description it is given back */
+            /** @description returned */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2586,12 +2571,12 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -2601,16 +2586,16 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description as of workers; `progress` renews the lease, `pause` pauses the bucket while the call goes on, `unreached` is `unavailable` of a target that did not get the call. Or the HTTP status of the target's answer */
+                    /** @description a worker's status: `progress` renews the lease, `pause` pauses the bucket during the call, `unreached` is `unavailable` for a call that never reached the target. Or the HTTP status of the target's answer */
                     status: ("progress" | "pause" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
                     error?: string;
-                    /** @description how long the target wants no more requests */
+                    /** @description how long the target wants no further requests */
                     retry_after_ms?: number;
-                    /** @description what it cost, by name */
+                    /** @description actual costs, by name */
                     used?: {
                         [key: string]: number;
                     };
-                    /** @description the answer's rate-limit headers, such as `X-RateLimit-Remaining`: a limit that they say is used up pauses the bucket */
+                    /** @description the answer's rate-limit headers, such as `X-RateLimit-Remaining`; an exhausted limit pauses the bucket */
                     headers?: {
                         [key: string]: string;
                     };
@@ -2618,7 +2603,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description it is known */
+            /** @description recorded */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2637,22 +2622,19 @@ export interface operations {
                 wait?: string;
             };
             header?: {
-                /** @description higher goes first within a bucket; where the policy has a `priority_step`, by that much waiting for each step */
+                /** @description higher priorities start first within a bucket; with a `priority_step`, each step counts as that much waiting */
                 "Penstock-Priority"?: components["parameters"]["Priority"];
-                /**
-                 * @description slots that the job takes of its bucket's rate, at most the capacity; what limits count by another name is
-                 *     `Penstock-Cost-NAME`
-                 */
+                /** @description slots of its bucket's rate, at most the capacity; set other named costs with `Penstock-Cost-NAME` */
                 "Penstock-Cost"?: components["parameters"]["Cost"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -2663,7 +2645,7 @@ export interface operations {
             content: {
                 "application/json": {
                     cost?: number;
-                    /** @description by the names of limits with a cost of their own */
+                    /** @description by the name of a limit with its own cost */
                     costs?: {
                         [key: string]: number;
                     };
@@ -2672,7 +2654,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description the call may begin */
+            /** @description you may make the call */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2680,7 +2662,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         permit: string;
-                        /** @description the permit ends without a `PUT` for so long: its place is free then, and what it cost stays; 0: only an end that pauses the bucket need be told */
+                        /** @description the permit expires this long after its last `PUT`, which frees its place but not its cost; 0: report the end only if it pauses the bucket */
                         lease_ms: number;
                         start_within_ms: number;
                     };
@@ -2699,12 +2681,12 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -2713,7 +2695,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description it is given back */
+            /** @description returned */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2728,7 +2710,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description only if the stored document has none of these entity tags; `*` stands for any */
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path?: never;
@@ -2736,7 +2718,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description by name */
+            /** @description the policies, sorted by name */
             200: {
                 headers: {
                     ETag: components["headers"]["ETag"];
@@ -2757,12 +2739,12 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description only if the stored document has none of these entity tags; `*` stands for any */
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -2780,18 +2762,18 @@ export interface operations {
     putPolicy: {
         parameters: {
             query?: {
-                /** @description 1 checks everything, writes nothing, and answers what would be there */
+                /** @description 1 validates without writing and returns the would-be result */
                 dry_run?: components["parameters"]["DryRun"];
             };
             header?: {
-                /** @description only if the stored document has one of these entity tags; `*` stands for any */
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
                 "If-Match"?: components["parameters"]["IfMatch"];
-                /** @description only if the stored document has none of these entity tags; `*` stands for any */
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -2816,18 +2798,18 @@ export interface operations {
     deletePolicy: {
         parameters: {
             query?: {
-                /** @description 1 drops the jobs that wait; without it they are a 409 */
+                /** @description 1 drops waiting jobs instead of returning 409 */
                 purge?: 0 | 1;
             };
             header?: {
-                /** @description only if the stored document has one of these entity tags; `*` stands for any */
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
                 "If-Match"?: components["parameters"]["IfMatch"];
-                /** @description only if the stored document has none of these entity tags; `*` stands for any */
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -2847,25 +2829,25 @@ export interface operations {
     patchPolicy: {
         parameters: {
             query?: {
-                /** @description 1 checks everything, writes nothing, and answers what would be there */
+                /** @description 1 validates without writing and returns the would-be result */
                 dry_run?: components["parameters"]["DryRun"];
             };
             header?: {
-                /** @description only if the stored document has one of these entity tags; `*` stands for any */
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
                 "If-Match"?: components["parameters"]["IfMatch"];
-                /** @description only if the stored document has none of these entity tags; `*` stands for any */
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
             };
             cookie?: never;
         };
-        /** @description a JSON merge patch (RFC 7396), in which null is the default */
+        /** @description a JSON merge patch (RFC 7396); null restores the default */
         requestBody: {
             content: {
                 "application/merge-patch+json": Record<string, never>;
@@ -2884,15 +2866,15 @@ export interface operations {
     listOverrides: {
         parameters: {
             query?: {
-                /** @description the `next` of the page before */
+                /** @description the `next` of the previous page */
                 after?: string;
-                /** @description entries of a page */
+                /** @description entries per page */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -2901,7 +2883,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description a page of them */
+            /** @description one page */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2909,7 +2891,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         overrides: components["schemas"]["OverrideDocument"][];
-                        /** @description the `after` of the next page; missing on the last */
+                        /** @description the next page's `after`; missing on the last page */
                         next?: string;
                     };
                 };
@@ -2922,17 +2904,17 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description only if the stored document has none of these entity tags; `*` stands for any */
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -2950,23 +2932,23 @@ export interface operations {
     putOverride: {
         parameters: {
             query?: {
-                /** @description 1 checks everything, writes nothing, and answers what would be there */
+                /** @description 1 validates without writing and returns the would-be result */
                 dry_run?: components["parameters"]["DryRun"];
             };
             header?: {
-                /** @description only if the stored document has one of these entity tags; `*` stands for any */
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
                 "If-Match"?: components["parameters"]["IfMatch"];
-                /** @description only if the stored document has none of these entity tags; `*` stands for any */
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -2990,19 +2972,19 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description only if the stored document has one of these entity tags; `*` stands for any */
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
                 "If-Match"?: components["parameters"]["IfMatch"];
-                /** @description only if the stored document has none of these entity tags; `*` stands for any */
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3020,30 +3002,30 @@ export interface operations {
     patchOverride: {
         parameters: {
             query?: {
-                /** @description 1 checks everything, writes nothing, and answers what would be there */
+                /** @description 1 validates without writing and returns the would-be result */
                 dry_run?: components["parameters"]["DryRun"];
             };
             header?: {
-                /** @description only if the stored document has one of these entity tags; `*` stands for any */
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
                 "If-Match"?: components["parameters"]["IfMatch"];
-                /** @description only if the stored document has none of these entity tags; `*` stands for any */
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
                 "If-None-Match"?: components["parameters"]["IfNoneMatch"];
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
             };
             cookie?: never;
         };
-        /** @description a JSON merge patch (RFC 7396), in which null is the policy's */
+        /** @description a JSON merge patch (RFC 7396); null restores the policy's value */
         requestBody: {
             content: {
                 "application/merge-patch+json": Record<string, never>;
@@ -3065,7 +3047,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3085,7 +3067,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3105,12 +3087,12 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3130,12 +3112,12 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3152,9 +3134,9 @@ export interface operations {
     listAllBuckets: {
         parameters: {
             query?: {
-                /** @description what has the largest first */
+                /** @description sort order */
                 by?: "depth" | "age" | "late" | "refused";
-                /** @description entries of a page */
+                /** @description entries per page */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -3163,7 +3145,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description the largest first */
+            /** @description the buckets, largest first */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3172,18 +3154,18 @@ export interface operations {
                     "application/json": {
                         buckets: (components["schemas"]["Bucket"] & {
                             policy: string;
-                            /** @description jobs, at least; by `refused` alone */
+                            /** @description minimum number of jobs; only with `by=refused` */
                             refused?: number;
                         })[];
-                        /** @description buckets that hold jobs or calls; by `refused`: that are known */
+                        /** @description buckets that hold jobs or calls; with `by=refused`: known ones */
                         total: number;
-                        /** @description for how long refusals were counted; by `refused` alone */
+                        /** @description how long refusals were counted; only with `by=refused` */
                         window_ms?: number;
-                        /** @description jobs that each policy holds, with or without a drainer; not by `refused` */
+                        /** @description jobs per policy, with or without a drainer; not with `by=refused` */
                         depths?: {
                             [key: string]: number;
                         };
-                        /** @description partitions that no drainer answered for, by policy */
+                        /** @description partitions without an answer from a drainer, by policy */
                         unanswered?: {
                             [key: string]: number[];
                         };
@@ -3197,15 +3179,15 @@ export interface operations {
     listBuckets: {
         parameters: {
             query?: {
-                /** @description the `next_offset` of the page before */
+                /** @description the `next_offset` of the previous page */
                 offset?: number;
-                /** @description entries of a page */
+                /** @description entries per page */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3214,7 +3196,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description a page of them */
+            /** @description one page */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3222,7 +3204,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         buckets: components["schemas"]["Bucket"][];
-                        /** @description buckets that hold jobs or calls */
+                        /** @description buckets holding jobs or calls */
                         total: number;
                         /** @description missing on the last page */
                         next_offset?: number;
@@ -3240,12 +3222,12 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3254,7 +3236,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description how it stands */
+            /** @description the bucket's state */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3271,13 +3253,13 @@ export interface operations {
         parameters: {
             query: {
                 tag: components["schemas"]["Tag"];
-                /** @description the `next` of the answer before */
+                /** @description the `next` of the previous answer */
                 after?: number;
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3287,8 +3269,8 @@ export interface operations {
         requestBody?: never;
         responses: {
             /**
-             * @description how many were cancelled, and how many were left alone because they run or had just ended; with `next` the
-             *     time was up before all jobs were looked at
+             * @description the number of cancelled jobs, and of jobs left because they were running or had just ended; `next` is
+             *     present if time ran out before the end of the queue
              */
             200: {
                 headers: {
@@ -3298,7 +3280,7 @@ export interface operations {
                     "application/json": {
                         cancelled: number;
                         left: number;
-                        /** @description the `after` with which it goes on */
+                        /** @description pass as `after` to continue */
                         next?: number;
                     };
                 };
@@ -3311,18 +3293,18 @@ export interface operations {
         parameters: {
             query: {
                 tag: components["schemas"]["Tag"];
-                /** @description the `next` of the answer before */
+                /** @description the `next` of the previous answer */
                 after?: number;
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3332,8 +3314,8 @@ export interface operations {
         requestBody?: never;
         responses: {
             /**
-             * @description how many were cancelled, and how many were left alone because they run or had just ended; with `next` the
-             *     time was up before all jobs were looked at
+             * @description the number of cancelled jobs, and of jobs left because they were running or had just ended; `next` is
+             *     present if time ran out before the end of the queue
              */
             200: {
                 headers: {
@@ -3343,7 +3325,7 @@ export interface operations {
                     "application/json": {
                         cancelled: number;
                         left: number;
-                        /** @description the `after` with which it goes on */
+                        /** @description pass as `after` to continue */
                         next?: number;
                     };
                 };
@@ -3358,12 +3340,12 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3372,7 +3354,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description the number of dropped jobs; running ones are left alone */
+            /** @description the number of dropped jobs; running jobs are not affected */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3381,7 +3363,7 @@ export interface operations {
                     "application/json": {
                         key: string;
                         removed: number;
-                        /** @description time was up */
+                        /** @description time ran out */
                         more?: boolean;
                     };
                 };
@@ -3396,7 +3378,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3405,7 +3387,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description active ones first, then paused ones */
+            /** @description active schedules first, then paused ones */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3423,18 +3405,18 @@ export interface operations {
     getSchedule: {
         parameters: {
             query?: {
-                /** @description which schedule of the key */
+                /** @description the schedule's name */
                 name?: components["parameters"]["ScheduleName"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3443,20 +3425,20 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description as it is now */
+            /** @description the schedule */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["Schedule"] & {
-                        /** @description of its jobs */
+                        /** @description headers of its jobs */
                         header: {
                             [key: string]: string[];
                         };
-                        /** @description of its jobs, if it is text */
+                        /** @description body of its jobs, if it is text */
                         body?: string;
-                        /** @description their body if it is not */
+                        /** @description body of its jobs if it is not text */
                         base64?: string;
                     };
                 };
@@ -3469,21 +3451,21 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description when it ticks; a cron pattern, @every, @hourly, @daily, @weekly, @monthly, @yearly or @at */
+                /** @description a cron pattern, @every, @hourly, @daily, @weekly, @monthly, @yearly or @at */
                 "Penstock-Schedule": string;
                 /** @description the time zone of a cron pattern; UTC by default */
                 "Penstock-Schedule-Zone"?: string;
-                /** @description distinguishes several schedules of a key */
+                /** @description the schedule's name, if a key has several */
                 "Penstock-Schedule-Name"?: string;
             };
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3496,7 +3478,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description it ticks */
+            /** @description the stored schedule */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -3512,18 +3494,18 @@ export interface operations {
     deleteSchedule: {
         parameters: {
             query?: {
-                /** @description which schedule of the key */
+                /** @description the schedule's name */
                 name?: components["parameters"]["ScheduleName"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3532,7 +3514,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description it ticks no more */
+            /** @description deleted */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3546,19 +3528,19 @@ export interface operations {
     pauseSchedule: {
         parameters: {
             query: {
-                /** @description which schedule of the key */
+                /** @description the schedule's name */
                 name?: components["parameters"]["ScheduleName"];
                 paused: 0 | 1;
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3567,7 +3549,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description as it is now */
+            /** @description the schedule */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3583,15 +3565,15 @@ export interface operations {
     listHistory: {
         parameters: {
             query?: {
-                /** @description the `next` of the page before */
+                /** @description the `next` of the previous page */
                 before?: components["parameters"]["HistoryBefore"];
-                /** @description entries of a page */
+                /** @description entries per page */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3608,20 +3590,20 @@ export interface operations {
     listHistoryOfBucket: {
         parameters: {
             query?: {
-                /** @description the `next` of the page before */
+                /** @description the `next` of the previous page */
                 before?: components["parameters"]["HistoryBefore"];
-                /** @description entries of a page */
+                /** @description entries per page */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
                 /**
-                 * @description the limited party; the rest of the path, slashes included, and perhaps empty
+                 * @description the key, the rest of the path including slashes; may be empty
                  * @example acme
                  */
                 key: components["parameters"]["Key"];
@@ -3638,9 +3620,9 @@ export interface operations {
     listChanges: {
         parameters: {
             query?: {
-                /** @description the `next` of the page before */
+                /** @description the `next` of the previous page */
                 before?: components["parameters"]["HistoryBefore"];
-                /** @description entries of a page */
+                /** @description entries per page */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
@@ -3657,15 +3639,15 @@ export interface operations {
     listChangesOfPolicy: {
         parameters: {
             query?: {
-                /** @description the `next` of the page before */
+                /** @description the `next` of the previous page */
                 before?: components["parameters"]["HistoryBefore"];
-                /** @description entries of a page */
+                /** @description entries per page */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3688,7 +3670,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description the number of each */
+            /** @description policies and their number of dead letters */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3706,15 +3688,15 @@ export interface operations {
     listDeadLetters: {
         parameters: {
             query?: {
-                /** @description the `next` of the page before */
+                /** @description the `next` of the previous page */
                 after?: number;
-                /** @description entries of a page */
+                /** @description entries per page */
                 limit?: components["parameters"]["Limit"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3723,7 +3705,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description a page of them */
+            /** @description one page */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3731,9 +3713,9 @@ export interface operations {
                 content: {
                     "application/json": {
                         letters: components["schemas"]["DeadLetter"][];
-                        /** @description the `after` of the next page; missing on the last */
+                        /** @description the next page's `after`; missing on the last page */
                         next?: number;
-                        /** @description how many ever went to make room for others */
+                        /** @description total number dropped to make room */
                         discarded?: number;
                     };
                 };
@@ -3745,21 +3727,21 @@ export interface operations {
     discardDeadLetters: {
         parameters: {
             query?: {
-                /** @description the last id to go, so that what came after the letters you have seen stays */
+                /** @description the last id to discard, to keep letters that arrived after those you have seen */
                 through?: number;
-                /** @description only those of this key */
+                /** @description only letters of this key */
                 key?: components["parameters"]["LetterKey"];
-                /** @description only those with this reason */
+                /** @description only letters with this reason */
                 reason?: components["parameters"]["LetterReason"];
-                /** @description only those that died at this time or later; RFC 3339, or how long ago */
+                /** @description only letters that died at this time or later; RFC 3339, or how long ago */
                 since?: components["parameters"]["Since"];
-                /** @description only those that died before; RFC 3339, or how long ago */
+                /** @description only letters that died before this time; RFC 3339, or how long ago */
                 before?: components["parameters"]["Before"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3776,19 +3758,19 @@ export interface operations {
     replayDeadLetters: {
         parameters: {
             query?: {
-                /** @description only those of this key */
+                /** @description only letters of this key */
                 key?: components["parameters"]["LetterKey"];
-                /** @description only those with this reason */
+                /** @description only letters with this reason */
                 reason?: components["parameters"]["LetterReason"];
-                /** @description only those that died at this time or later; RFC 3339, or how long ago */
+                /** @description only letters that died at this time or later; RFC 3339, or how long ago */
                 since?: components["parameters"]["Since"];
-                /** @description only those that died before; RFC 3339, or how long ago */
+                /** @description only letters that died before this time; RFC 3339, or how long ago */
                 before?: components["parameters"]["Before"];
             };
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3797,7 +3779,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description how far it came within 20 s */
+            /** @description the progress within 20 s */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3817,18 +3799,18 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
-                /** @description the number of a dead letter */
+                /** @description the dead letter's number */
                 id: components["parameters"]["Letter"];
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description credentials that it forwards are `[redacted]` */
+            /** @description the dead letter */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3847,11 +3829,11 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
-                /** @description the number of a dead letter */
+                /** @description the dead letter's number */
                 id: components["parameters"]["Letter"];
             };
             cookie?: never;
@@ -3869,18 +3851,18 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
-                /** @description the number of a dead letter */
+                /** @description the dead letter's number */
                 id: components["parameters"]["Letter"];
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description it is a job; the letter is gone */
+            /** @description the letter is now a job */
             202: {
                 headers: {
                     "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
@@ -3906,7 +3888,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description every drainer that has a lease */
+            /** @description all drainers with a lease */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3924,17 +3906,17 @@ export interface operations {
     listenToEvents: {
         parameters: {
             query?: {
-                /** @description of this policy alone */
+                /** @description only events of this policy */
                 policy?: string;
-                /** @description of this key alone */
+                /** @description only events of this key */
                 key?: string;
-                /** @description of these types alone, with commas between them */
+                /** @description only events of these types, separated by commas */
                 type?: string;
-                /** @description begin with up to this many of the last events */
+                /** @description start with up to this many recent events */
                 recent?: number;
             };
             header?: {
-                /** @description the `id` of an event, after which the stream continues */
+                /** @description the `id` of the event to continue after */
                 "Last-Event-ID"?: string;
             };
             path?: never;
@@ -3942,7 +3924,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description a stream */
+            /** @description the stream */
             200: {
                 headers: {
                     "Cache-Control"?: "no-store";
@@ -3963,7 +3945,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description the name of a policy
+                 * @description the policy's name
                  * @example stripe
                  */
                 policy: components["parameters"]["PolicyName"];
@@ -3972,7 +3954,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description by all processes together */
+            /** @description counts over all processes */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3988,7 +3970,7 @@ export interface operations {
     getStats: {
         parameters: {
             query?: {
-                /** @description number of keys to list, the most frequently checked first */
+                /** @description number of keys to list, most frequently checked first */
                 keys?: number;
             };
             header?: never;
@@ -3997,7 +3979,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description of the policies in which something happened */
+            /** @description policies with activity */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4019,7 +4001,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description the client of the token or certificate */
+            /** @description the client */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4054,7 +4036,7 @@ export interface operations {
     ready: {
         parameters: {
             query?: {
-                /** @description a line for each part of the process; JSON, if the request accepts that */
+                /** @description one line per part of the process; JSON, if the request accepts it */
                 verbose?: string;
             };
             header?: never;
@@ -4063,7 +4045,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description it can */
+            /** @description ready */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4073,7 +4055,7 @@ export interface operations {
                     "application/json": components["schemas"]["Readiness"];
                 };
             };
-            /** @description it cannot */
+            /** @description not ready */
             503: {
                 headers: {
                     "Retry-After": components["headers"]["RetryAfter"];
@@ -4096,7 +4078,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description as text, or as the request accepts it */
+            /** @description the metrics, as text or in the format the request accepts */
             200: {
                 headers: {
                     [name: string]: unknown;
