@@ -17,9 +17,9 @@ func TestPagesHaveTheNumbersOfTheCode(t *testing.T) {
 	p := policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket}}.WithDefaults()
 	for page, sentences := range map[string][]string{
 		"reference/api.md": {
-			fmt.Sprintf("the body of a job %d MiB", admission.MaxBody>>20),
+			fmt.Sprintf("job bodies %d MiB", admission.MaxBody>>20),
 			fmt.Sprintf("There can be %d,000 policies", store.MaxPolicies/1000),
-			fmt.Sprintf("One client address may hold %d connections",
+			fmt.Sprintf("One address may open %d connections",
 				lifecycle.DefaultMaxPerClient),
 		},
 		"guide.md": {

@@ -24,13 +24,13 @@ func (a *app) advise() *cobra.Command {
 	var goal, name, html string
 	cmd := &cobra.Command{
 		Use:   "advise --trace FILE --goal GOALS",
-		Short: "Look for a policy under which yesterday's requests keep to goals",
-		Long: `Plays a trace under policies of each algorithm, with many rates, capacities and bursts, and
-prints the one that starts the least of those that keep to the goals with half to spare; if none
-does, the one with most to spare. The status is 3 if none keeps to the goals at all.
+		Short: "Find a policy that meets your goals for recorded requests",
+		Long: `Plays a trace under policies of every algorithm with many rates, capacities and bursts. Of
+the policies that meet the goals with half to spare, it prints the one that allows the fewest
+starts; without any, it prints the one with the most to spare. If no policy meets the goals, the
+exit status is 3.
 
-A bound of the outflow is about each key, and about what a policy's rule promises, in this trace and
-in any other.`,
+An outflow goal applies per key. It limits what a policy's rule allows for any trace.`,
 		Example: "  penstock advise --trace access.log --key user " +
 			"--goal 'refused <= 0.1%, wait p99 <= 30s, outflow <= 50/s'",
 		Args: exactly(0),
@@ -56,7 +56,7 @@ in any other.`,
 				return err
 			}
 			if !found.Meets() {
-				fmt.Fprintln(a.err, "penstock: no policy that was tried keeps to the goals;",
+				fmt.Fprintln(a.err, "penstock: no tried policy meets the goals;",
 					"this one comes nearest")
 				return said(exitRefused)
 			}
@@ -68,8 +68,8 @@ in any other.`,
 	flags.StringVar(&goal, "goal", "",
 		"`goals` such as 'refused <= 0.1%, wait p99 <= 30s, outflow <= 50/s'")
 	flags.StringVar(&name, "policy", "advised",
-		"the policy's `name`; requests of others are left out")
-	flags.StringVar(&html, "html", "", "write the frontier as a picture to this `file`")
+		"the policy's `name`; requests of other policies are skipped")
+	flags.StringVar(&html, "html", "", "write a chart of the frontier to this `file`")
 	return cmd
 }
 
@@ -112,7 +112,7 @@ func (a *app) advised(t traced, found advice.Advice) error {
 		return json.NewEncoder(a.out).Encode(answer)
 	}
 	fmt.Fprintln(a.out, plain(t.String()))
-	fmt.Fprintf(a.out, "%s played; better in one thing is worse in another among these:\n\n",
+	fmt.Fprintf(a.out, "%s played; each of these trades one goal for another:\n\n",
 		count(len(found.Tried), "policy", "policies"))
 	columns, rows := frontier(found)
 	if err := table(a.out, columns, rows); err != nil {
@@ -211,9 +211,9 @@ func frontierCharts(goals advice.Goals, a advice.Advice) []chart {
 		return c
 	}
 	return []chart{
-		of("Refused, by what may start", "%", "refused", 100,
+		of("Refused, by allowed starts", "%", "refused", 100,
 			func(t advice.Tried) float64 { return 100 * t.RefusedShare() }),
-		of("The 99th percentile of waits, by what may start", "s", "wait p99", 1,
+		of("The 99th percentile of waits, by allowed starts", "s", "wait p99", 1,
 			func(t advice.Tried) float64 { return time.Duration(t.Wait.P99).Seconds() }),
 	}
 }

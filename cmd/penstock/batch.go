@@ -104,7 +104,7 @@ func (a *app) submitFile(ctx context.Context, s submission, header http.Header) 
 		return printErr
 	}
 	if l.total.NotTaken > 0 || !l.ended {
-		fmt.Fprintln(l.err, "penstock: the same command goes on from here")
+		fmt.Fprintln(l.err, "penstock: run the same command again to continue")
 	}
 	switch {
 	case err != nil:
@@ -241,7 +241,7 @@ func (l *loader) name(n int, why string) {
 	case named <= told:
 		l.meter.say("line %d: %s", n, line(why, 300))
 	case named == told+1:
-		l.meter.say("more lines are bad or fail, which are counted and not named")
+		l.meter.say("further bad or failed lines are only counted")
 	}
 }
 
@@ -254,7 +254,7 @@ func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err er
 		return nil, "", errors.New("want a JSON object")
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("is no JSON: %w", err)
+		return nil, "", fmt.Errorf("invalid JSON: %w", err)
 	}
 	headers := map[string]string{}
 	for name := range l.header {
@@ -280,7 +280,7 @@ func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err er
 	}
 	set("headers", headers)
 	if fields["policy"] == nil && l.policy == "" {
-		return nil, "", errors.New("policy: is missing, in the line and on the command line")
+		return nil, "", errors.New("policy: missing in the line and on the command line")
 	}
 	if fields["policy"] == nil {
 		set("policy", l.policy)
@@ -350,7 +350,7 @@ func (l *loader) unanswered(batch []numbered, err error) error {
 		l.total.Accepted == 0 && !said {
 		return err
 	}
-	l.meter.say("%v: sending it again", err)
+	l.meter.say("%v: retrying", err)
 	return nil
 }
 
@@ -389,7 +389,7 @@ func (l *loader) summary() error {
 	took := time.Since(l.began)
 	fmt.Fprintf(l.out, "%s: %d accepted", count(t.Lines, "line", "lines"), t.Accepted)
 	if t.Repeats > 0 {
-		fmt.Fprintf(l.out, " (%d of them before)", t.Repeats)
+		fmt.Fprintf(l.out, " (%d of them earlier)", t.Repeats)
 	}
 	for _, part := range []struct {
 		n    int

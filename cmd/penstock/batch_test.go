@@ -52,7 +52,7 @@ func TestAFileOfJobsIsSubmittedAndBadLinesAreNamed(t *testing.T) {
 		t.Errorf("status %d, want 2: %s%s", r.status, r.out, r.err)
 	}
 	for _, want := range []string{
-		"line 2: is no JSON: invalid character", "line 4: want a JSON object",
+		"line 2: invalid JSON: invalid character", "line 4: want a JSON object",
 		"line 5: want a JSON object", "line 6: ", "line 7: headers: want an object of strings",
 		`line 8: job: cannot be read: json: unknown field "colour"`, "line 9: Penstock-Cost",
 		"line 11: is longer than", "line 12: too large",
@@ -98,7 +98,7 @@ func TestRefusedLinesAreSentAgain(t *testing.T) {
 
 	r = i.feed(lines.String(), "submit", "stuck", "--file", "-", "--wait", "1s")
 	if r.status != 3 || !strings.HasPrefix(r.out, "40 lines: 10 accepted, 30 not taken, in ") ||
-		!strings.Contains(r.err, "the same command goes on from here") {
+		!strings.Contains(r.err, "run the same command again to continue") {
 		t.Errorf("status %d, want 3: %s%s", r.status, r.out, r.err)
 	}
 	i.run(0, words("purge stuck --key k0")...)
@@ -117,13 +117,13 @@ func TestRefusedLinesAreSentAgain(t *testing.T) {
 func TestAFileIsRefusedAsAWhole(t *testing.T) {
 	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}\n")
 	i.says(2, words("submit mail --file /nowhere"), "no such file")
-	i.says(2, words("submit mail body --file -"), "not both")
+	i.says(2, words("submit mail body --file -"), "want either BODY")
 	i.says(2, words("submit mail --file - --id x"), "--id is for a single job")
-	i.says(2, words("submit mail --run x"), "--run is for the jobs of a --file")
+	i.says(2, words("submit mail --run x"), "--run requires --file")
 	i.says(2, words("submit mail --file - --wait -1s"), "want 0 or more")
 	i.says(0, words("submit mail --file -"), "0 lines: 0 accepted")
 	i.says(2, []string{"submit", "--file", write(t, "{\"key\":\"a\"}\n")},
-		"line 1: policy: is missing")
+		"line 1: policy: missing")
 	i.says(4, []string{"submit", "--file",
 		write(t, "{\"policy\":\"nope\"}\n{\"policy\":\"no\"}\n")},
 		`line 1: unknown policy: "nope" [404]`+"\npenstock: line 2: unknown policy")

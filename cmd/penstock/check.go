@@ -14,15 +14,15 @@ func (a *app) check() *cobra.Command {
 	var peek, refund bool
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "check POLICY [--key KEY]",
-		Short: "Ask a limiter whether something may go ahead",
-		Long: "Takes units from a limiter and says whether that was allowed, by the exit status\n" +
-			"too: 0 allowed, 3 refused. It is for policies that decide at the door.",
+		Short: "Check a rate limit",
+		Long: "Takes units from a limiter and prints the decision. The exit status is 0 if it was\n" +
+			"allowed, 3 if it was refused. Only limiter policies answer checks.",
 		Example: "  penstock check signup --key 203.0.113.7 && ./sign-up",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			method := http.MethodPost
 			switch {
 			case peek && refund:
-				return usageError{errors.New("--peek and --refund contradict each other")}
+				return usageError{errors.New("--peek and --refund are mutually exclusive")}
 			case peek:
 				method = ""
 			case refund:
@@ -40,10 +40,10 @@ func (a *app) check() *cobra.Command {
 			return a.show(answer, func() error { return a.checked(answer) })
 		},
 	})
-	keyFlag(cmd, &key, "who or what is limited; none is a `key` too")
+	keyFlag(cmd, &key, "the `key` to limit; may be empty")
 	cmd.Flags().Int64Var(&cost, "cost", 1, "`units` to take")
-	cmd.Flags().BoolVar(&peek, "peek", false, "look without taking")
-	cmd.Flags().BoolVar(&refund, "refund", false, "give units back that were taken and not used")
+	cmd.Flags().BoolVar(&peek, "peek", false, "show the decision without taking units")
+	cmd.Flags().BoolVar(&refund, "refund", false, "return unused units")
 	return cmd
 }
 
@@ -58,14 +58,14 @@ func (a *app) checked(answer []byte) error {
 	}
 	text := fmt.Sprintf("allowed, %d of %d remain", c.Remaining, c.Limit)
 	if c.DelayMS > 0 {
-		text += ", go ahead in " + short(milliseconds(c.DelayMS))
+		text += ", proceed in " + short(milliseconds(c.DelayMS))
 	}
 	return a.printf("%s\n", text)
 }
 
 func (a *app) refused(p *problem) error {
 	err := a.show(p.body, func() error {
-		return a.printf("refused, come back in %s\n", short(milliseconds(p.RetryAfterMS)))
+		return a.printf("refused, retry in %s\n", short(milliseconds(p.RetryAfterMS)))
 	})
 	if err != nil {
 		return err

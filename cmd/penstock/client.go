@@ -37,12 +37,12 @@ const defaultServer = "http://127.0.0.1:8080"
 func (s *settings) variables() []variable {
 	return []variable{
 		{&s.server, "server", "server", "`URL` of the admitter"},
-		{&s.token, "token", "token-file", "`token` to ask with"},
-		{&s.tokenFile, "token-file", "token", "`file` that holds it"},
+		{&s.token, "token", "token-file", "bearer `token`"},
+		{&s.tokenFile, "token-file", "token", "`file` with the token"},
 		{&s.caCert, "cacert", "cacert",
-			"PEM `file` of the authorities to trust in place of the system's"},
-		{&s.cert, "cert", "cert-key", "PEM `file` of a certificate to show"},
-		{&s.certKey, "cert-key", "cert", "PEM `file` of its key"},
+			"PEM `file` of trusted authorities, replacing the system's"},
+		{&s.cert, "cert", "cert-key", "PEM `file` of the client certificate"},
+		{&s.certKey, "cert-key", "cert", "PEM `file` of the certificate's key"},
 	}
 }
 
@@ -60,7 +60,7 @@ func (s *settings) flags(flags *pflag.FlagSet) {
 	for _, v := range s.variables() {
 		flags.StringVar(v.to, v.flag, *v.to, v.usage+" ("+v.name()+")")
 	}
-	flags.DurationVar(&s.timeout, "timeout", 30*time.Second, "how long an answer may take")
+	flags.DurationVar(&s.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
 }
 
 func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
@@ -90,10 +90,10 @@ func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
 		token = strings.TrimSpace(string(text))
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, errors.New("token: holds a character that no token can hold")
+		return nil, errors.New("token: contains an invalid character")
 	}
 	if s.cert == "" && s.certKey != "" {
-		return nil, errors.New("cert-key: without a certificate")
+		return nil, errors.New("cert-key: requires --cert")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig, err = clienttls.Files{CA: s.caCert, Cert: s.cert,
@@ -212,7 +212,7 @@ func readProblem(response *http.Response) error {
 	p := &problem{}
 	body, err := io.ReadAll(io.LimitReader(response.Body, mostOfAProblem))
 	if err != nil || json.Unmarshal(body, p) != nil {
-		*p = problem{Detail: "the answer is not one of an admitter: is the server right?"}
+		*p = problem{Detail: "the server is not an admitter; check --server"}
 	}
 	if p.Status, p.body = response.StatusCode, body; p.RetryAfterMS == 0 {
 		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))

@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) dead() *cobra.Command {
-	return group("dead", "Look at dead letters, try them again, or drop them", a.deadList(),
+	return group("dead", "List, replay or drop dead letters", a.deadList(),
 		a.deadShow(), a.deadReplay(), a.deadDrop())
 }
 
@@ -25,7 +25,7 @@ func (a *app) deadList() *cobra.Command {
 	var limit int
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "ls [POLICY]",
-		Short: "List the dead letters of a policy, oldest first, or how many each policy has",
+		Short: "List a policy's dead letters, oldest first, or count those of all policies",
 		Args:  between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -35,7 +35,7 @@ func (a *app) deadList() *cobra.Command {
 				path("dead", a.policy), after, limit)}, a.letterTable)
 		},
 	})
-	cmd.Flags().Uint64Var(&after, "after", 0, "only those behind this `id`")
+	cmd.Flags().Uint64Var(&after, "after", 0, "only letters after this `id`")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "show at most this many")
 	return cmd
 }
@@ -57,10 +57,10 @@ func (a *app) letterTable(page manage.DeadLetters) error {
 				line(l.Error, 100)}
 		})
 	if err == nil && page.Next != nil {
-		err = a.printf("there are more: --after %d\n", *page.Next)
+		err = a.printf("more with --after %d\n", *page.Next)
 	}
 	if page.Discarded > 0 {
-		fmt.Fprintf(a.err, "%d older ones went to make room\n", page.Discarded)
+		fmt.Fprintf(a.err, "%d older letters were dropped to make room\n", page.Discarded)
 	}
 	return err
 }
@@ -72,7 +72,7 @@ func letterArgs(many func() bool) cobra.PositionalArgs {
 		case len(args) == 0 || len(args) > 2:
 			return fmt.Errorf("%s: want a policy and the id of a dead letter", cmd.CommandPath())
 		case many() && len(args) == 2:
-			return errors.New("want the id of a dead letter, or all of them, and not both")
+			return errors.New("want either the id of a dead letter or a selection")
 		case many():
 			return nil
 		case len(args) == 1:
@@ -89,7 +89,7 @@ func letterArgs(many func() bool) cobra.PositionalArgs {
 func (a *app) deadShow() *cobra.Command {
 	return a.ofPolicy(&cobra.Command{
 		Use:   "show POLICY ID",
-		Short: "Show a dead letter with its headers and its body",
+		Short: "Show a dead letter with its headers and body",
 		Args:  letterArgs(func() bool { return false }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return call(cmd.Context(), a, request{path: path("dead", args[0], args[1])}, a.letter)
@@ -114,7 +114,7 @@ func (a *app) message(rows []row, header map[string][]string, text *string, size
 	if err := table(a.out, "", rows); err != nil {
 		return err
 	}
-	body := fmt.Sprintf("(%d bytes that are no text)", size)
+	body := fmt.Sprintf("(%d bytes of binary data)", size)
 	if text != nil {
 		body = plain(*text)
 	}
@@ -126,11 +126,11 @@ type some map[string]*string
 
 func someFlags(cmd *cobra.Command) some {
 	f, s := cmd.Flags(), some{}
-	s["key"] = f.String("key", "", "only those of this `key`")
-	s["reason"] = f.String("reason", "", "only those that died for this `reason`, such as attempts")
+	s["key"] = f.String("key", "", "only letters of this `key`")
+	s["reason"] = f.String("reason", "", "only letters with this `reason`, such as attempts")
 	s["since"] = f.String("since", "",
-		"only those that died at a `time` (RFC 3339, or how long ago)")
-	s["before"] = f.String("before", "", "only those that died before a `time`")
+		"only letters that died at this `time` or later (RFC 3339, or how long ago)")
+	s["before"] = f.String("before", "", "only letters that died before this `time`")
 	return s
 }
 
@@ -155,7 +155,7 @@ func (a *app) deadReplay() *cobra.Command {
 	many := func() bool { return all || s.query(cmd) != "" }
 	cmd = a.ofPolicy(&cobra.Command{
 		Use:   "replay POLICY {ID | --all | --key … --reason … --since … --before …}",
-		Short: "Make a dead letter a job again, or many",
+		Short: "Replay dead letters as new jobs",
 		Args:  letterArgs(many),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if many() {
@@ -167,7 +167,7 @@ func (a *app) deadReplay() *cobra.Command {
 			})
 		},
 	})
-	cmd.Flags().BoolVar(&all, "all", false, "all that there are now, in their order")
+	cmd.Flags().BoolVar(&all, "all", false, "all current letters, in order")
 	s = someFlags(cmd)
 	return cmd
 }
@@ -191,10 +191,10 @@ func (a *app) replayAll(cmd *cobra.Command, query string) error {
 	if !a.json {
 		fmt.Fprintf(a.out, "%d replayed", total.Replayed)
 		if total.Full > 0 {
-			fmt.Fprintf(a.out, ", %d stay because their buckets are full", total.Full)
+			fmt.Fprintf(a.out, ", %d kept because their buckets are full", total.Full)
 		}
 		if total.Unfit > 0 {
-			fmt.Fprintf(a.out, ", %d stay because they cannot be jobs", total.Unfit)
+			fmt.Fprintf(a.out, ", %d kept because they are malformed", total.Unfit)
 		}
 		fmt.Fprintln(a.out)
 	}
@@ -212,7 +212,7 @@ func (a *app) deadDrop() *cobra.Command {
 	cmd = a.ofPolicy(&cobra.Command{
 		Use: "drop POLICY {ID | --all | --through ID | " +
 			"--key … --reason … --since … --before …}",
-		Short: "Discard a dead letter permanently, or many",
+		Short: "Discard dead letters permanently",
 		Args: letterArgs(func() bool {
 			return all || through > 0 || s.query(cmd) != ""
 		}),
@@ -227,8 +227,8 @@ func (a *app) deadDrop() *cobra.Command {
 		},
 	})
 	s = someFlags(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "all of the policy's")
-	cmd.Flags().Uint64Var(&through, "through", 0, "all up to this `id`")
+	cmd.Flags().BoolVar(&all, "all", false, "all letters of the policy")
+	cmd.Flags().Uint64Var(&through, "through", 0, "all letters up to this `id`")
 	cmd.MarkFlagsMutuallyExclusive("all", "through")
 	for name := range s {
 		cmd.MarkFlagsMutuallyExclusive("through", name)

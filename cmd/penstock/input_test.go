@@ -31,7 +31,7 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"submit mail x -H nonsense":            `want "Name: value"`,
 		"submit mail @/nowhere":                "no such file",
 		"submit m --cost 1 -H Penstock-Cost:2": "given twice",
-		"job 42":                               "want an id such as mail:42",
+		"job 42":                               "not a job id such as mail:42",
 		"why":                                  "no argument: usage: penstock why",
 		"rate mail":                            "1 argument: usage: penstock rate POLICY",
 		"policies ls --server ftp://x":         "want a URL such as",
@@ -48,7 +48,7 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 	} {
 		i.says(2, words(args), want)
 	}
-	i.says(2, []string{"policies", "ls", "--token", "a b"}, "no token can hold")
+	i.says(2, []string{"policies", "ls", "--token", "a b"}, "invalid character")
 	a, b := i.run(0, "--version"), i.run(0, "version")
 	if a != b || !strings.HasPrefix(a, "penstock ") {
 		t.Errorf("--version says %q, version %q", a, b)

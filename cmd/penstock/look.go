@@ -26,13 +26,13 @@ func (a *app) buckets() *cobra.Command {
 	var limit, offset int
 	cmd := &cobra.Command{
 		Use:   "buckets [POLICY]",
-		Short: "List the buckets that hold jobs or calls, of a policy or of all, deepest first",
+		Short: "List non-empty buckets of one or all policies, deepest first",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.Flags().Changed("by") {
-				return errors.New("--by is for the buckets of all policies")
+				return errors.New("--by requires that no POLICY is given")
 			}
 			if len(args) == 0 && (cmd.Flags().Changed("key") || offset != 0) {
-				return errors.New("--key and --offset want a policy")
+				return errors.New("--key and --offset require a POLICY")
 			}
 			return between(0, 1)(cmd, args)
 		},
@@ -54,7 +54,7 @@ func (a *app) buckets() *cobra.Command {
 	}
 	keyFlag(cmd, &key, "only the bucket of this `key`")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
-	cmd.Flags().IntVar(&offset, "offset", 0, "leave out this many, the deepest")
+	cmd.Flags().IntVar(&offset, "offset", 0, "skip this many buckets")
 	cmd.Flags().StringVar(&by, "by", job.ByDepth, "of all policies, what comes first: depth, age, "+
 		"late (in\nthe last minute) or refused (in it, by the admitter asked)")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(
@@ -82,7 +82,7 @@ func (a *app) allBuckets(ctx context.Context, by string, limit int) error {
 			err = a.moreBuckets(len(page.Buckets), page.Total)
 		}
 		for _, name := range slices.Sorted(maps.Keys(page.Unanswered)) {
-			fmt.Fprintf(a.err, "no drainer answered for %s of %s: their buckets are missing\n",
+			fmt.Fprintf(a.err, "no drainer answered for %s of %s; their buckets are missing\n",
 				partitions(page.Unanswered[name]), name)
 		}
 		return err
@@ -96,7 +96,7 @@ func (a *app) bucketTable(page manage.Buckets) error {
 	}
 	if len(page.Unanswered) > 0 {
 		fmt.Fprintln(a.err, "no drainer answered for", partitions(page.Unanswered)+
-			": their buckets are missing")
+			"; their buckets are missing")
 	}
 	return err
 }
@@ -145,7 +145,7 @@ func jobArgs(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if _, _, ok := job.ParseID(args[0]); !ok {
-		return fmt.Errorf("%q is no job: want an id such as mail:42", args[0])
+		return fmt.Errorf("%q is not a job id such as mail:42", args[0])
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ type pending = manage.Job
 func (a *app) jobCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job JOB",
-		Short: "Show how a job stands, or what became of it",
+		Short: "Show a job's state or outcome",
 		Args:  jobArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return call(cmd.Context(), a, request{path: path("jobs", args[0])},
@@ -193,7 +193,7 @@ func (a *app) jobChange(use, short, long string, query func() (url.Values, error
 			}
 			return call(cmd.Context(), a, request{method: http.MethodPatch,
 				path: path("jobs", args[0]) + "?" + change.Encode()}, func(j jobAnswer) error {
-				if err := a.printf("%s of %s is changed\n", j.Job, keyName(j.Key)); err != nil {
+				if err := a.printf("changed %s of %s\n", j.Job, keyName(j.Key)); err != nil {
 					return err
 				}
 				return table(a.out, "", j.rows())
@@ -208,7 +208,7 @@ func (a *app) jobChanges() []*cobra.Command {
 	}
 	var priority, deadline string
 	set := a.jobChange("set JOB --priority N --deadline TIME",
-		"Give a job that waits another priority or deadline", "Gives a job that waits another "+
+		"Change the priority or deadline of a waiting job", "Gives a job that waits another "+
 			"priority or deadline: RFC 3339, how long\nfrom now, such as 90m, or none.",
 		func() (url.Values, error) {
 			query := url.Values{}
@@ -226,11 +226,11 @@ func (a *app) jobChanges() []*cobra.Command {
 	set.Flags().StringVar(&priority, "priority", "", "the `number`; higher goes first")
 	set.Flags().StringVar(&deadline, "deadline", "", "the `time` until which it may start")
 	return []*cobra.Command{
-		a.jobChange("run JOB", "Have a job wait for its turn from now on",
-			"Has a job that backs off, or is not due yet, wait for its turn from now on. Its\n"+
-				"bucket's rate holds for it as for others.", always("run")),
+		a.jobChange("run JOB", "End a job's backoff or delay",
+			"Ends the backoff or delay of a job, which then waits for its turn. Its bucket's\n"+
+				"rate still applies.", always("run")),
 		a.jobChange("front JOB", "Move a job to the front of its bucket",
-			"Moves a job that waits before all others that its bucket holds.", always("front")),
+			"Moves a waiting job ahead of all others in its bucket.", always("front")),
 		set,
 	}
 }
@@ -281,9 +281,9 @@ func (a *app) history() *cobra.Command {
 	var limit int
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "history POLICY [--key KEY]",
-		Short: "List the jobs that have ended, the last one first",
-		Long: "Lists the jobs of a policy that have ended, or of one of its buckets, the last\n" +
-			"one first. The policy must say result_retention: for how long they are to be known.",
+		Short: "List ended jobs, most recent first",
+		Long: "Lists the ended jobs of a policy or one of its buckets, most recent first. The\n" +
+			"policy needs a result_retention, which says how long to keep them.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := path("history", a.policy)
 			if cmd.Flags().Changed("key") {
@@ -293,14 +293,14 @@ func (a *app) history() *cobra.Command {
 				a.historyTable)
 		},
 	})
-	keyFlag(cmd, &key, "only those of this `key`")
+	keyFlag(cmd, &key, "only jobs of this `key`")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
 	return cmd
 }
 
 func (a *app) historyTable(page struct{ Jobs []jobAnswer }) error {
 	if len(page.Jobs) == 0 {
-		return a.printf("none is known: a policy keeps them if it says result_retention\n")
+		return a.printf("no ended jobs; a policy keeps them only with result_retention\n")
 	}
 	return list(a, "JOB|KEY|STATE|ENDED|WAITED AND RAN|FAILED|ANSWER", page.Jobs,
 		func(j jobAnswer) row {
@@ -318,7 +318,7 @@ func (a *app) audit() *cobra.Command {
 	var limit int
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "audit [POLICY]",
-		Short: "List who changed what, the last change first",
+		Short: "List changes and their authors, most recent first",
 		Args:  between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := path(append([]string{"audit"}, args...)...)
@@ -332,7 +332,7 @@ func (a *app) audit() *cobra.Command {
 
 func (a *app) auditTable(page manage.Changes) error {
 	if len(page.Changes) == 0 {
-		return a.printf("nothing was changed\n")
+		return a.printf("no changes\n")
 	}
 	return list(a, "WHEN|WHO|FROM|POLICY|KEY|WHAT|BEFORE AND AFTER", page.Changes,
 		func(c queue.Change) row {
@@ -352,7 +352,7 @@ func (a *app) auditTable(page manage.Changes) error {
 func (a *app) drainers() *cobra.Command {
 	return &cobra.Command{
 		Use:   "drainers",
-		Short: "List the drainers: who is alive, owns what, and how busy it is",
+		Short: "List drainers with their state, partitions and load",
 		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return call(cmd.Context(), a, request{path: path("drainers")}, a.drainerTable)

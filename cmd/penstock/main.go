@@ -68,9 +68,9 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 	running = new(bool)
 	root = &cobra.Command{
 		Use:   "penstock",
-		Short: "Submit jobs to Penstock, see why they wait, and steer them",
-		Long: "penstock talks to an admitter over HTTP: it submits jobs, says why they wait,\n" +
-			"and looks after policies, buckets and dead letters.\n\n" + statusHelp,
+		Short: "Submit jobs to Penstock, inspect them and manage policies",
+		Long: "penstock submits jobs to an admitter over HTTP, explains why they wait, and\n" +
+			"manages policies, buckets and dead letters.\n\n" + statusHelp,
 		Version:       buildinfo.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -84,7 +84,7 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 	}
 	a.settings.flags(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&a.json, "json", false,
-		"print the answers of the API, for programs")
+		"print the API's JSON answers")
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return unknown(root, args[0])
@@ -105,7 +105,7 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 func (a *app) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Say which version this is",
+		Short: "Print the version",
 		Args:  exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
@@ -119,7 +119,7 @@ func (a *app) version() *cobra.Command {
 func (a *app) man() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
-		Short:  "Write the manual pages of all commands",
+		Short:  "Write manual pages for all commands",
 		Args:   exactly(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {

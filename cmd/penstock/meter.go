@@ -40,7 +40,7 @@ func (m *meter) count(accepted, refusals, waiting int) {
 		return
 	}
 	rate := float64(accepted) / max(m.bar.State().SecondsSince, 0.001)
-	m.bar.Describe(fmt.Sprintf("%d accepted, %.0f/s, %d refusals, %d wait", accepted, rate,
+	m.bar.Describe(fmt.Sprintf("%d accepted, %.0f/s, %d refusals, %d waiting", accepted, rate,
 		refusals, waiting))
 }
 

@@ -51,7 +51,7 @@ func chartsOf(all []*play) []chart {
 		return s
 	}
 	perSecond := func(p *play, n int64) float64 { return float64(n) / p.Width.Seconds() }
-	rate := chart{Title: "Requests, and starts", X: name, Y: "per second"}
+	rate := chart{Title: "Requests and starts", X: name, Y: "per second"}
 	refused := chart{Title: "Refused", X: name, Y: "per second"}
 	depth := chart{Title: "Jobs waiting and running, all buckets", X: name, Y: "jobs"}
 	wait := chart{Title: "The longest wait", X: name, Y: "s"}

@@ -170,7 +170,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	}
 	i.says(0, words("job slow:4"), "before it", "blocked by", "5 bytes")
 	i.says(0, words("why slow:4"),
-		"slow:4 of big waits for its turn: 1 before it at 1/h, starts at")
+		"slow:4 of big waits for its turn: 1 ahead of it at 1/h, starts at")
 	i.says(0, words("buckets slow"), "KEY", "big", "rate until")
 	i.says(0, words("buckets"), "POLICY", "slow    big")
 	i.document(0, &j, "buckets", "slow", "--limit", "1")
@@ -179,30 +179,30 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	}
 
 	i.says(0, words("rate slow 5/h --key big"), "big of slow changed: outflow none → 5/h")
-	i.until("1 before it at 5/h", "why", "slow:4")
+	i.until("1 ahead of it at 5/h", "why", "slow:4")
 	i.says(0, words("rate slow default --key big"), "outflow 5/h → none")
 	i.says(0, words("rate other 2/h --dry-run"), "other would be changed: outflow 1/h → 2/h")
 	i.says(0, words("rate other 2/h --peak 3/h"), "other changed: outflow 1/h → 2/h, peak")
 	i.says(0, words("submit other x"), "other:1")
 	i.until("ago: outflow 1/h → 2/h, peak", "why", "other:1")
 	i.until("\nother was changed", "why", "other")
-	i.says(2, words("rate slow default"), "give a rate")
+	i.says(2, words("rate slow default"), "specify a rate")
 	i.says(2, words("rate slow fast"), "want a rate such as")
 
 	i.says(0, words("pause slow --key big"), "big of slow is paused")
-	i.until("an operator paused the bucket; penstock resume slow --key big lets it go on", "why",
+	i.until("an operator paused the bucket; penstock resume slow --key big resumes it", "why",
 		"slow:4")
 	i.says(0, words("resume slow --key big"), "big of slow is resumed")
 	i.says(0, words("pause slow"), "slow is paused")
-	i.until("an operator paused the policy; penstock resume slow lets it go on", "why", "slow")
+	i.until("an operator paused the policy; penstock resume slow resumes it", "why", "slow")
 	i.says(0, words("policies ls"), "paused")
 	i.says(0, words("resume slow"), "slow is resumed")
 
 	i.says(0, words("submit slow x --key big"), "queued slow:5")
 	i.says(0, words("submit slow x --key big"), "queued slow:6")
 	i.says(0, words("submit slow x --key big"), "queued slow:7")
-	i.says(3, words("submit slow x --key big"), "refused, come back in")
-	i.says(3, words("submit slow x --key big --wait 1ms"), "refused, come back in")
+	i.says(3, words("submit slow x --key big"), "refused, retry in")
+	i.says(3, words("submit slow x --key big --wait 1ms"), "refused, retry in")
 	i.until("big of slow holds 5 of 5 jobs and is full, so new ones are refused", "why", "slow",
 		"-k", "big")
 	i.document(3, &j, "submit", "slow", "x", "--key", "big")
@@ -210,7 +210,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 		t.Errorf("the refusal is %v", j)
 	}
 
-	i.says(0, words("cancel slow:4"), "slow:4 of big is cancelled")
+	i.says(0, words("cancel slow:4"), "cancelled slow:4 of big")
 	i.says(0, words("why slow:4"), "slow:4 is cancelled")
 	i.says(4, words("cancel slow:999"), "has finished, or never was")
 	i.says(2, words("purge slow"), "want --key")
@@ -247,7 +247,7 @@ func TestProgressAndResultsOfAWorkerAreShown(t *testing.T) {
 	i.says(0, words("submit mail ann"), " mail:1")
 	i.until("mail:1 runs now: 40 %", "why", "mail:1")
 	i.says(0, words("job mail:1"), "progress", "40 %")
-	i.until(", runs now: 40 %", words("submit mail bob --wait 300ms")...)
+	i.until(", running: 40 %", words("submit mail bob --wait 300ms")...)
 	close(release)
 	i.says(0, words("submit mail eve --wait 1m"), " is done\nsent to eve")
 	i.until("sent to ann", "job", "mail:1")
@@ -277,10 +277,10 @@ func TestCallsAreExplainedBesideJobs(t *testing.T) {
 	}
 	const all = "the bucket a of api holds no jobs and 3 calls (2 waiting, 1 running)"
 	i.until(all, "why", "api", "--key", "a")
-	i.says(0, words("why api"), all+": as many jobs of its bucket run as may (1)")
+	i.says(0, words("why api"), all+": its bucket runs its maximum number of jobs (1)")
 	i.says(0, words("submit api x --key a"), "api:1")
-	i.until("api:1 of a waits: as many jobs of its bucket run as may (1); it is the next, "+
-		"beside 2 calls", "why", "api:1")
+	i.until("api:1 of a waits: its bucket runs its maximum number of jobs (1); it is next, "+
+		"along with 2 calls", "why", "api:1")
 	i.says(0, words("job api:1"), "calls in its bucket")
 	var page struct {
 		Buckets []struct{ Calls, Depth, Running int }
@@ -296,11 +296,11 @@ func TestTheExitStatusOfCheck(t *testing.T) {
 		"  - {name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 1}\n")
 	i.says(0, words("check signup --key ann"), "allowed, 1 of 2 remain")
 	i.says(0, words("check signup --key ann --peek"), "allowed, 1 of 2 remain")
-	i.says(3, words("check signup --key ann --cost 2"), "refused, come back in")
+	i.says(3, words("check signup --key ann --cost 2"), "refused, retry in")
 	i.run(0, words("check signup --key ann --refund")...)
 	i.says(0, words("check signup --key ann --cost 2"), "allowed, 0 of 2 remain")
 	i.says(2, words("check signup --cost 3"), "[400]")
-	i.says(2, words("check signup --peek --refund"), "contradict")
+	i.says(2, words("check signup --peek --refund"), "mutually exclusive")
 	i.says(6, words("check mail"), "[409]")
 	var c map[string]any
 	i.document(3, &c, "check", "signup", "--key", "ann")
@@ -319,24 +319,24 @@ func TestWhyExplainsAJob(t *testing.T) {
      retry: {backoff: 1h, max_backoff: 1h}, target: {http: {url: `+down.URL+`}}}
 `, "--drain")
 	i.run(0, words("submit alone x")...)
-	i.until("no process has workers for policy alone", "why", "alone:1")
+	i.until("policy alone has neither a target nor a running worker", "why", "alone:1")
 	i.run(0, words("submit down x --not-before 1h")...)
 	i.until("is not due yet: it starts at", "why", "down:1")
 	i.run(0, words("submit down x --key first")...)
-	i.until("has failed 1 time and is tried again at", "why", "down:2")
+	i.until("has failed 1 time and is retried at", "why", "down:2")
 	for range 4 {
 		i.run(0, words("submit down x --key first")...)
 	}
 	waittest.Until(t, "the target is found down", func() bool { return len(down.got()) == 5 })
 	i.run(0, words("submit down x --key first")...)
-	i.until("the target is down, and one job looks at", "why", "down", "--key", "first")
+	i.until("the target is down; one job probes it at", "why", "down", "--key", "first")
 	i.run(0, words("submit bad x --key ann")...)
-	i.until("bad:1 of ann is dead: its target or handler said that no attempt can succeed, after "+
-		"1 attempt: target answered 422: so it is; penstock dead replay bad 1 tries it again",
+	i.until("bad:1 of ann is dead: its target or handler rejected it permanently, after "+
+		"1 attempt: target answered 422: so it is; penstock dead replay bad 1 retries it",
 		"why", "bad:1")
 	i.says(4, words("why bad:77"), "has finished, or never was")
 	i.says(4, words("why bed"), "unknown policy: \"bed\" [404]; did you mean bad?")
-	i.says(2, words("why bad:1 --key x"), "one or the other")
+	i.says(2, words("why bad:1 --key x"), "--key requires a POLICY")
 	var r map[string]any
 	i.document(0, &r, "why", "bad:1")
 	if r["job"] != "bad:1" || r["policy"] != "bad" || r["state"] != "dead" || r["why"] == nil {
@@ -354,8 +354,8 @@ func TestWhyReportsAMissingDrainer(t *testing.T) {
 	i.says(0, words("drainers"), "no drainer holds a lease")
 	i.says(0, words("buckets mail"), "no drainer answered for partition 0")
 	i.says(0, words("buckets"), "no drainer answered for partition 0 of mail")
-	i.says(2, words("buckets --key x"), "want a policy")
-	i.says(2, words("buckets mail --by age"), "all policies")
+	i.says(2, words("buckets --key x"), "require a POLICY")
+	i.says(2, words("buckets mail --by age"), "no POLICY")
 	i.says(2, words("buckets --by agee"), "did you mean age?")
 	i.says(0, []string{"__complete", "buckets", "--by", ""}, "refused")
 
@@ -377,7 +377,7 @@ func TestDeadLettersAreReadReplayedAndDropped(t *testing.T) {
 	i.says(0, words("dead ls"), "POLICY", "bad     3  ")
 	i.says(2, words("dead ls bad --after 1 more"), "2 arguments")
 	i.says(0, words("dead ls bad"), "permanent", "target answered 422", `"ann\a"`)
-	i.says(0, words("dead ls bad --limit 2"), "there are more: --after 2")
+	i.says(0, words("dead ls bad --limit 2"), "more with --after 2")
 	i.says(0, words("dead show bad 1"), "reason", `"a \x1b[31mred\x1b[0m word"`)
 	if out := i.run(0, words("dead show bad 1")...); strings.ContainsAny(out, "\x1b\x07") {
 		t.Errorf("a terminal would obey %q", out)
@@ -396,7 +396,7 @@ func TestDeadLettersAreReadReplayedAndDropped(t *testing.T) {
 	i.until("\n5  ", "dead", "ls", "bad")
 	i.says(0, words("dead drop bad --all"), "1 dead letter dropped")
 	i.says(2, words("dead drop bad"), "want the id of a dead letter, or --all")
-	i.says(2, words("dead drop bad 1 --all"), "not both")
+	i.says(2, words("dead drop bad 1 --all"), "want either")
 	i.says(2, words("dead show bad one"), "want the number")
 	i.says(2, words("dead lss bad"), "did you mean ls?")
 	i.says(4, words("dead ls bed"), "did you mean bad?")
@@ -458,7 +458,7 @@ policies:
 	i.says(0, words("audit"), "file of set default", "policy written through the API",
 		"127.0.0.1", "outflow 7/s → 8/s", "algorithm token_bucket")
 	i.says(0, words("audit mail -n 1"), "outflow 7/s → 8/s")
-	i.says(0, words("audit none"), "nothing was changed")
+	i.says(0, words("audit none"), "no changes")
 	i.says(2, words("policies apply /nowhere"), "no such file")
 	i.says(4, words("policies show mial"), `unknown policy: "mial"`)
 }
@@ -474,7 +474,7 @@ func TestAShellCompletesCommandsAndPolicies(t *testing.T) {
 	pages := t.TempDir()
 	i.run(0, "man", pages)
 	if text, err := os.ReadFile(filepath.Join(pages, "penstock-dead-ls.1")); err != nil ||
-		!strings.Contains(string(text), "List the dead letters") {
+		!strings.Contains(string(text), "dead letters, oldest first") {
 		t.Errorf("a manual page is %s, %v", text, err)
 	}
 	i.says(0, words("--help"), "Exit status:", "PENSTOCK_TOKEN")

@@ -26,15 +26,15 @@ type traceFlags struct {
 
 func (f *traceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.file, "trace", "", "the `file` of requests, - for standard input")
+	flags.StringVar(&f.file, "trace", "", "the `file` of requests, or - for standard input")
 	flags.StringVar(&f.format, "format", trace.Auto,
-		fmt.Sprintf("of the trace, one of %v", trace.Formats))
-	flags.StringVar(&f.key, "key", "", "the `column` or field of the key, of logs ip, path or user")
+		fmt.Sprintf("the trace's format, one of %v", trace.Formats))
+	flags.StringVar(&f.key, "key", "", "the `column` or field of the key; in logs ip, path or user")
 	flags.DurationVar(&f.options.Duration, "duration", 0, "how long each job runs")
 	flags.DurationVar(&f.options.Deadline, "deadline", 0,
-		"of jobs for which the trace tells none: they are of no use later")
+		"deadline of jobs without one in the trace")
 	flags.IntVar(&f.options.Workers, "workers", 0,
-		"of all drainers together (default those of one)")
+		"total number of workers (default one drainer's)")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(
 		trace.Formats, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -68,7 +68,7 @@ func (f *traceFlags) read(a *app) (*trace.Trace, error) {
 		fmt.Fprintf(a.err, "penstock: %s: and %s more\n", f.file, count(more, "line", "lines"))
 	}
 	if len(t.Requests) == 0 {
-		return nil, usageError{fmt.Errorf("%s: holds no requests", f.file)}
+		return nil, usageError{fmt.Errorf("%s: no requests", f.file)}
 	}
 	return t, nil
 }
@@ -118,12 +118,12 @@ func plays(config string, only []string) (all []*play, err error) {
 	}
 	for _, name := range only {
 		if !slices.Contains(names, name) {
-			return nil, usageError{fmt.Errorf("%s: there is no policy %q%s", config, name,
+			return nil, usageError{fmt.Errorf("%s: no policy %q%s", config, name,
 				nearest.Hint(name, names))}
 		}
 	}
 	if len(all) == 0 {
-		return nil, usageError{fmt.Errorf("%s: holds no policies", config)}
+		return nil, usageError{fmt.Errorf("%s: no policies", config)}
 	}
 	return all, nil
 }

@@ -171,10 +171,9 @@ func (a *app) policiesApply() *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
-		Short: "Create or replace the policies of a file",
-		Long: `Creates the policies of a YAML or JSON file, or replaces them as a whole. The file
-is a configuration file with a list "policies", or one policy; "-" is standard input.
-Policies that the file does not name are left alone.`,
+		Short: "Create or replace policies from a file",
+		Long: `Creates or replaces the policies in a YAML or JSON file: a configuration file with a
+list "policies", or a single policy. "-" reads standard input. Other policies are not changed.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := a.readPolicies(args[0])
@@ -189,7 +188,7 @@ Policies that the file does not name are left alone.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "check everything and write nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate without writing")
 	return cmd
 }
 

@@ -19,9 +19,9 @@ import (
 )
 
 func (a *app) schedules() *cobra.Command {
-	g := group("schedules", "Look at schedules, make, pause and end them", a.schedulesList(),
+	g := group("schedules", "List, create, pause and delete schedules", a.schedulesList(),
 		a.schedulesShow(), a.schedulesSet(), a.schedulesPause(true), a.schedulesPause(false),
-		a.scheduleChange("rm", "End a schedule", http.MethodDelete, "is gone", nil))
+		a.scheduleChange("rm", "Delete a schedule", http.MethodDelete, "is gone", nil))
 	g.Aliases = []string{"schedule"}
 	return g
 }
@@ -29,7 +29,7 @@ func (a *app) schedules() *cobra.Command {
 func (a *app) schedulesList() *cobra.Command {
 	return &cobra.Command{
 		Use:               "ls [POLICY]",
-		Short:             "List the schedules of a policy, or of all",
+		Short:             "List the schedules of one or all policies",
 		Args:              between(0, 1),
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, policies []string) (err error) {
@@ -77,7 +77,7 @@ type scheduleName struct{ key, name string }
 func (n *scheduleName) flags(cmd *cobra.Command) {
 	keyFlag(cmd, &n.key, "the `key` of its jobs; may be empty")
 	cmd.Flags().StringVar(&n.name, "name", "default",
-		"its `name`, which tells several of a key apart")
+		"the schedule's `name`, if a key has several")
 }
 
 func (n scheduleName) of(policy string) string {
@@ -113,7 +113,7 @@ func (a *app) hintedSchedule(ctx context.Context, err error, n scheduleName) err
 	}
 	hint := nearest.Hint(n.name, names)
 	if hint == "" {
-		hint = "; there is --name " + names[0]
+		hint = "; the key has --name " + names[0]
 	}
 	return fmt.Errorf("%w%s", err, hint)
 }
@@ -122,7 +122,7 @@ func (a *app) schedulesShow() *cobra.Command {
 	var n scheduleName
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "show POLICY",
-		Short: "Show a schedule with the headers and the body of its jobs",
+		Short: "Show a schedule with its jobs' headers and body",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer, err := a.askSchedule(cmd.Context(), "", n, nil)
 			if err != nil {
@@ -153,17 +153,17 @@ func (a *app) schedulesSet() *cobra.Command {
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:     "set POLICY WHEN [BODY]",
 		Aliases: []string{"add"},
-		Short:   "Make a schedule, or put another in its place",
-		Long: `Makes a schedule of jobs with BODY: a text, "@FILE" for what a file holds, or "-" for
-standard input. WHEN is one argument: a cron pattern with five fields, or six with seconds in
-front; "@every 90s", @hourly, @daily, @weekly, @monthly, @yearly; or "@at" and an instant. One of
-the same key and name is replaced.`,
+		Short:   "Create or replace a schedule",
+		Long: `Creates a schedule whose jobs have BODY: text, "@FILE" to read a file, or "-" for standard
+input. WHEN is one argument: a cron pattern of five fields, or six starting with seconds;
+"@every 90s", @hourly, @daily, @weekly, @monthly, @yearly; or "@at" and a time. It replaces the
+schedule with the same key and name.`,
 		Example: "  penstock schedules set mail '30 6 * * 1-5' report --key acme " +
 			"--zone Europe/Berlin\n" +
 			"  penstock schedules set mail '@every 90s' --key acme --name ping",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 3 {
-				return fmt.Errorf("%s: want POLICY WHEN [BODY]: quote WHEN, as in '30 6 * * 1-5'",
+				return fmt.Errorf("%s: want POLICY WHEN [BODY]; quote WHEN, as in '30 6 * * 1-5'",
 					cmd.CommandPath())
 			}
 			return between(2, 3)(cmd, args)
@@ -194,7 +194,7 @@ the same key and name is replaced.`,
 	f := cmd.Flags()
 	f.StringVar(&zone, "zone", "", "the time `zone` of a cron pattern; UTC by default")
 	s.flags(f, "cost", "priority", "deadline")
-	f.Lookup("deadline").Usage = "a `duration` after the tick: dead after that"
+	f.Lookup("deadline").Usage = "the `duration` within which jobs must start"
 	return cmd
 }
 

@@ -43,7 +43,7 @@ schedules:
 
 	i.says(4, words("schedules rm mail --key acme --name pong"), "did you mean ping?")
 	i.says(4, words("schedules rm mail --key acmee"), "did you mean acme?")
-	i.says(4, words("schedules pause news --name x"), "there is --name default")
+	i.says(4, words("schedules pause news --name x"), "the key has --name default")
 	i.says(4, words("schedules show mial --key acme"), "no such schedule")
 	i.says(4, words("schedules set maill @daily"), "did you mean mail?")
 	i.says(2, words("schedules set mail 30 6 * * 1-5"), "quote WHEN")

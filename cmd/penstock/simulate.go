@@ -20,12 +20,12 @@ func (a *app) simulate() *cobra.Command {
 	var html string
 	cmd := &cobra.Command{
 		Use:   "simulate --config FILE --trace FILE",
-		Short: "Play yesterday's requests through policies, in virtual time",
-		Long: `Plays a trace through the policies of a configuration file and says what would have
-become of it: what is refused, how long jobs wait, how deep buckets get, how many start in the
-worst window. The code that decides is that of production; time is virtual, and no server is asked.
+		Short: "Replay recorded requests through policies, in virtual time",
+		Long: `Plays a trace through the policies of a configuration file and reports refusals, waiting
+times, bucket depths and the most starts in any window. It runs the production code in virtual time,
+without a server.
 
-Requests that name a policy go through that one; all others through each policy.`,
+A request that names a policy is played through it, any other request through every policy.`,
 		Example: "  penstock simulate --config penstock.yaml --trace access.log --policy api\n" +
 			"  penstock simulate --config now.yaml --config new.yaml --trace day.csv --html r.html",
 		Args: exactly(0),
@@ -64,12 +64,12 @@ Requests that name a policy go through that one; all others through each policy.
 	f.add(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&configs, "config", nil,
-		"the `file` with the policies; several are compared")
+		"the `file` with the policies; repeat to compare several")
 	flags.StringSliceVar(&only, "policy", nil, "only these `policies`")
 	flags.DurationVar(&f.options.Window, "window", time.Second,
-		"in which most starts are looked for")
-	flags.IntVar(&f.options.Keys, "keys", 0, "list this many `keys`, those with most requests")
-	flags.StringVar(&html, "html", "", "write a report with pictures to this `file`")
+		"window in which to look for the most starts")
+	flags.IntVar(&f.options.Keys, "keys", 0, "list this many `keys`, those with the most requests")
+	flags.StringVar(&html, "html", "", "write a report with charts to this `file`")
 	return cmd
 }
 

@@ -95,11 +95,11 @@ func TestABadTraceIsAnError(t *testing.T) {
 	i.says(2, []string{"simulate", "--config", config}, "want --trace FILE")
 	i.says(2, []string{"simulate", "--trace", csv}, "want --config FILE")
 	i.says(2, []string{"simulate", "--config", config, "--trace", config + "x"}, "no such file")
-	i.says(2, []string{"simulate", "--config", config, "--trace", "-"}, "-: holds no requests")
+	i.says(2, []string{"simulate", "--config", config, "--trace", "-"}, "-: no requests")
 	i.says(2, []string{"simulate", "--config", config, "--trace", csv, "--format", "xml"},
 		`format "xml": want one of`)
 	i.says(2, []string{"simulate", "--config", config, "--trace", csv, "--policy", "mai"},
-		`there is no policy "mai"`, "did you mean mail?")
+		`no policy "mai"`, "did you mean mail?")
 	bad := written(t, "bad.yaml", "policies:\n  - {name: mail, algorithm: leaking_bucket}\n")
 	i.says(2, []string{"simulate", "--config", bad, "--trace", csv}, "bad.yaml:2: policies[0]")
 	i.says(2, []string{"simulate", "--config", csv, "--trace", csv}, "trace.csv")
@@ -164,7 +164,7 @@ func TestAdviceMeetsItsGoals(t *testing.T) {
 	}
 	i.says(3, []string{"advise", "--trace", csv, "--goal",
 		"refused <= 0.1%, wait max <= 10s, outflow <= 3/m"},
-		"no policy that was tried keeps to the goals")
+		"no tried policy meets the goals")
 	i.says(0, []string{"advise", "--trace", csv, "--goal", "refused <= 0.1%"}, "burst 25")
 	i.says(2, []string{"advise", "--trace", csv, "--goal", "speed <= 3"}, `goal "speed <= 3"`)
 	i.says(2, []string{"advise", "--goal", goal}, "want --trace FILE")

@@ -21,13 +21,13 @@ const (
 
 const statusHelp = `Exit status:
   0    done
-  1    something else went wrong
-  2    the command line or what it sends is wrong
-  3    refused: a bucket is full, or a limit is used up
+  1    any other error
+  2    invalid command line or request
+  3    refused: a bucket is full, or a limit is exhausted
   4    no such policy, job or dead letter
-  5    not permitted: the token, the host or the site
-  6    the state of a policy or a job does not allow it
-  7    no answer, or the service is not available for now
+  5    not permitted: wrong token, host or site
+  6    not possible in the current state of the policy or job
+  7    no answer, or service unavailable
   130  interrupted`
 
 type usageError struct{ error }

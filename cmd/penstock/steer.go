@@ -36,9 +36,9 @@ func (a *app) rate() *cobra.Command {
 	var dry bool
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "rate POLICY RATE",
-		Short: "Change the outflow of a policy, or of one key",
-		Long: `Changes the outflow of a policy, or with --key of one bucket, for waiting jobs too.
-RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy again.`,
+		Short: "Change the outflow of a policy or key",
+		Long: `Changes the outflow of a policy, or with --key of one bucket, including waiting jobs.
+Examples of RATE are 50/s, 10/m and 3/10s; "default" resets a key to its policy's rate.`,
 		Example: "  penstock rate mail 50/s\n  penstock rate mail 5/s --key big",
 		Args:    exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +46,7 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 			fields := map[string]any{"outflow": args[1]}
 			if args[1] == "default" {
 				if !keyed {
-					return usageError{errors.New("a policy has no default outflow: give a rate")}
+					return usageError{errors.New("a policy has no default outflow; specify a rate")}
 				}
 				fields["outflow"] = nil
 			}
@@ -78,16 +78,16 @@ RATE is such as 50/s, 10/m or 3/10s; "default" lets a key follow its policy agai
 				})
 		},
 	})
-	keyFlag(cmd, &key, "change it for this `key` alone")
-	cmd.Flags().StringVar(&peak, "peak", "", "also the `rate` that no second exceeds")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "check everything and write nothing")
+	keyFlag(cmd, &key, "only the bucket of this `key`")
+	cmd.Flags().StringVar(&peak, "peak", "", "also the maximum `rate` in any second")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate without writing")
 	return cmd
 }
 
 func (a *app) pause(paused bool) *cobra.Command {
-	name, short, done := "pause", "Hold the jobs of a policy back, or of one key", "is paused"
+	name, short, done := "pause", "Pause a policy or key", "is paused"
 	if !paused {
-		name, short, done = "resume", "Resume the jobs of a policy, or of one key", "is resumed"
+		name, short, done = "resume", "Resume a policy or key", "is resumed"
 	}
 	var key string
 	cmd := a.ofPolicy(&cobra.Command{
@@ -101,7 +101,7 @@ func (a *app) pause(paused bool) *cobra.Command {
 			})
 		},
 	})
-	keyFlag(cmd, &key, "the bucket of this `key` alone")
+	keyFlag(cmd, &key, "only the bucket of this `key`")
 	return cmd
 }
 
@@ -110,11 +110,11 @@ func (a *app) purge() *cobra.Command {
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "purge POLICY --key KEY",
 		Short: "Drop the waiting jobs of a bucket permanently",
-		Long: `Drops the waiting jobs of a bucket permanently, without dead letters. Those that
-run are left alone. A whole policy is not purged at once.`,
+		Long: `Drops the waiting jobs of a bucket permanently, without dead letters. Running jobs
+are not affected. You cannot purge a whole policy at once.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("key") {
-				return errors.New("want --key; --key '' is the bucket of the jobs without a key")
+				return errors.New("want --key; --key '' is the bucket of jobs without a key")
 			}
 			return exactly(1)(cmd, args)
 		},
@@ -146,16 +146,16 @@ func (a *app) cancel() *cobra.Command {
 	var tag, key string
 	cmd := &cobra.Command{
 		Use:   "cancel JOB | cancel POLICY --tag TAG",
-		Short: "Drop a waiting job, or those of a tag, permanently and without dead letters",
-		Long: `Drops a waiting job permanently, without a dead letter; with --tag all jobs of a
-policy that have the tag, or with --key of one bucket. Those that run are left alone.`,
+		Short: "Cancel waiting jobs, permanently and without dead letters",
+		Long: `Cancels a waiting job permanently, without a dead letter. --tag cancels all jobs of a
+policy with the tag, --key limits that to one bucket. Running jobs are not affected.`,
 		Example: "  penstock cancel mail:42\n  penstock cancel mail --tag campaign-7",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cmd.Flags().Changed("tag"):
 				return exactly(1)(cmd, args)
 			case cmd.Flags().Changed("key"):
-				return errors.New("--key is for --tag: penstock purge drops all jobs of a bucket")
+				return errors.New("--key requires --tag; to drop all jobs of a bucket, use purge")
 			}
 			return jobArgs(cmd, args)
 		},
@@ -167,12 +167,12 @@ policy that have the tag, or with --key of one bucket. Those that run are left a
 			}
 			return call(cmd.Context(), a, request{method: http.MethodDelete,
 				path: path("jobs", args[0])}, func(j jobAnswer) error {
-				return a.printf("%s of %s is cancelled\n", j.Job, keyName(j.Key))
+				return a.printf("cancelled %s of %s\n", j.Job, keyName(j.Key))
 			})
 		},
 	}
-	cmd.Flags().StringVar(&tag, "tag", "", "drop the jobs of POLICY that have this `tag`")
-	keyFlag(cmd, &key, "with --tag: only those of this `key`")
+	cmd.Flags().StringVar(&tag, "tag", "", "cancel the jobs of POLICY with this `tag`")
+	keyFlag(cmd, &key, "with --tag: only jobs of this `key`")
 	return cmd
 }
 
@@ -195,7 +195,7 @@ func (a *app) cancelTagged(ctx context.Context, tag, key string, keyed bool) err
 		return err
 	}
 	return a.show(answer, func() error {
-		return a.printf("%s: %s with the tag %s cancelled, %d left alone\n",
+		return a.printf("%s: %s with the tag %s cancelled, %d left running\n",
 			bucketName(a.policy, key, keyed), count(all.Cancelled, "job", "jobs"), tag, all.Left)
 	})
 }

@@ -28,22 +28,22 @@ type submission struct {
 }
 
 var headerFlags = []struct{ name, header, usage string }{
-	{"id", job.HeaderIdempotencyKey, "the job's Idempotency-Key: a repeat makes no second job"},
-	{"deadline", job.HeaderDeadline, "a `time` (RFC 3339) or a duration: dead after that"},
-	{"not-before", job.HeaderNotBefore, "a `time` (RFC 3339) or a duration"},
-	{"max-attempts", job.HeaderMaxAttempts, "a `number`: dead after so many failures"},
-	{"attempt-timeout", job.HeaderTimeout, "a `duration` that an attempt may take"},
-	{"retention", job.HeaderRetention, "a `duration` to keep the ended job"},
+	{"id", job.HeaderIdempotencyKey, "the job's Idempotency-Key; repeats create no second job"},
+	{"deadline", job.HeaderDeadline, "latest start, as a `time` (RFC 3339) or duration"},
+	{"not-before", job.HeaderNotBefore, "earliest start, as a `time` (RFC 3339) or duration"},
+	{"max-attempts", job.HeaderMaxAttempts, "the `number` of failed attempts that make the job a dead letter"},
+	{"attempt-timeout", job.HeaderTimeout, "maximum `duration` of an attempt"},
+	{"retention", job.HeaderRetention, "the `duration` to keep the ended job"},
 	{"unique", job.HeaderUnique,
-		"a `name`: at most one such job waits; \"NAME; replace\" cancels the one that does"},
-	{"cost", job.HeaderCost, "how many `slots` of the rate a job takes"},
-	{"priority", job.HeaderPriority, "a `number`: higher ones of a bucket go first"},
+		"allow one waiting job with this `name`; \"NAME; replace\" replaces it"},
+	{"cost", job.HeaderCost, "the `slots` of the rate a job takes"},
+	{"priority", job.HeaderPriority, "a `number`; higher priorities start first within a bucket"},
 }
 
 // flags defines the flags of headers, of all or of those with these names.
 func (s *submission) flags(f *pflag.FlagSet, only ...string) {
-	f.StringArrayVarP(&s.headers, "header", "H", nil, "a header, as \"Name: value\"; repeatable")
-	f.StringArrayVar(&s.tags, "tag", nil, "a `tag`, to find the job again; repeatable")
+	f.StringArrayVarP(&s.headers, "header", "H", nil, "a header such as \"Name: value\"; repeatable")
+	f.StringArrayVar(&s.tags, "tag", nil, "a `tag` to find the job by; repeatable")
 	s.values = map[string]*string{}
 	for _, h := range headerFlags {
 		if len(only) == 0 || slices.Contains(only, h.name) {
@@ -56,30 +56,30 @@ func (a *app) submit() *cobra.Command {
 	var s submission
 	cmd := &cobra.Command{
 		Use:   "submit POLICY [BODY] | submit [POLICY] --file FILE",
-		Short: "Submit a job, or those of a file",
-		Long: `Submits a job with BODY: a text, "@FILE" for what a file holds, or "-" for standard input.
+		Short: "Submit a job, or jobs from a file",
+		Long: `Submits a job with BODY: text, "@FILE" to read a file, or "-" for standard input.
 
-With --file it submits many, a line of JSON each (NDJSON; "-" is standard input):
+With --file it submits many jobs, one JSON object per line (NDJSON; "-" is standard input):
 
   {"policy":"mail","key":"acme","headers":{"Penstock-Priority":"2"},"body":{"to":"ann"}}
 
-All fields may be left out: policy and key then are those of the command line. Instead of body,
-which is any JSON, "text" is a string and "base64" is bytes. Lines that are refused are sent again
-when the answer says so. Each line has an Idempotency-Key made of its number and its text, unless
-it brings one: so the same command continues where an interrupted one stopped. To submit the same
-file once more within the policy's duplicate_window, name the run: --run again.`,
+All fields are optional; policy and key default to the command line's. body is any JSON; use "text"
+for a string and "base64" for bytes instead. Refused lines are retried when the server says so.
+Lines without an Idempotency-Key get one from their number and text, so after an interruption the
+same command continues where it stopped. To submit the same file again within the policy's
+duplicate_window, name the run, as in --run again.`,
 		Example: "  penstock submit mail '{\"to\":\"ann\"}' --key acme\n" +
 			"  penstock submit mail --file jobs.ndjson",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case s.file == "" && cmd.Flags().Changed("run"):
-				return errors.New("--run is for the jobs of a --file")
+				return errors.New("--run requires --file")
 			case s.file == "":
 				return between(1, 2)(cmd, args)
 			case len(args) > 1:
-				return errors.New("want a BODY or a --file, and not both")
+				return errors.New("want either BODY or --file")
 			case cmd.Flags().Changed("id"):
-				return errors.New("--id is for a single job: give it in the lines of the file")
+				return errors.New("--id is for a single job; set Idempotency-Key in the file")
 			}
 			return nil
 		},
@@ -112,10 +112,10 @@ file once more within the policy's duplicate_window, name the run: --run again.`
 	f := cmd.Flags()
 	s.flags(f)
 	f.StringVarP(&s.file, "file", "f", "", "submit the jobs of this NDJSON `file`")
-	f.StringVar(&s.run, "run", "", "`name` this run of a file: its lines are new jobs")
+	f.StringVar(&s.run, "run", "", "`name` of this run; a new name submits the file's jobs again")
 	f.DurationVar(&s.wait, "wait", 0,
-		"how long to retry a refused job and to wait for its outcome; "+
-			"for a file, while nothing is taken (default 5m)")
+		"how long to retry a refused job and wait for its outcome; "+
+			"for a file, how long without an accepted job (default 5m)")
 	return cmd
 }
 
@@ -232,13 +232,13 @@ func (a *app) submitted(v verdictAnswer) error {
 	text := v.Verdict + " " + v.Job
 	switch {
 	case v.Duplicate:
-		text += ": a repeat, which makes no second job"
+		text += ": a repeat of an accepted job"
 	case v.Progress != "":
-		text += ", runs now: " + line(v.Progress, 300)
+		text += ", running: " + line(v.Progress, 300)
 	case v.Verdict == "queued" && v.DelayMS != nil:
 		text += ", starts in " + short(milliseconds(*v.DelayMS))
 	case v.Position != nil && *v.Position > 0:
-		text += fmt.Sprintf(", %d before it", *v.Position)
+		text += fmt.Sprintf(", %d ahead of it", *v.Position)
 	}
 	return a.printf("%s\n", text)
 }

@@ -24,9 +24,9 @@ func (a *app) tail() *cobra.Command {
 	var most int
 	cmd := &cobra.Command{
 		Use:   "tail [POLICY]",
-		Short: "Print what happens to jobs, as it happens",
-		Long: `Prints the events of jobs as they come: of all policies, or of one, and of one bucket with
---key. It continues after a lost connection, with the missed events that the server has kept.`,
+		Short: "Print job events as they happen",
+		Long: `Prints job events of all policies or of one, with --key of one bucket. It reconnects after
+a lost connection and prints the missed events the server has kept.`,
 		Example:           "  penstock tail\n  penstock tail mail --key acme --type failed,dead",
 		Args:              between(0, 1),
 		ValidArgsFunction: a.names,
@@ -62,7 +62,7 @@ func (a *app) tail() *cobra.Command {
 	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of these `types`")
 	_ = cmd.RegisterFlagCompletionFunc("type",
 		cobra.FixedCompletions(watch.Types, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().IntVarP(&most, "limit", "n", 0, "end after this many events")
+	cmd.Flags().IntVarP(&most, "limit", "n", 0, "stop after this many events")
 	return cmd
 }
 
@@ -92,7 +92,7 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 			return err
 		}
 		if err != nil {
-			fmt.Fprintln(a.err, "penstock:", plain(err.Error())+"; asking again")
+			fmt.Fprintln(a.err, "penstock:", plain(err.Error())+"; reconnecting")
 			if !wait(ctx, lost) {
 				return ctx.Err()
 			}
@@ -130,7 +130,7 @@ func (a *app) listen(ctx context.Context, query url.Values, last *string, answer
 		text, err := in.ReadString('\n')
 		if err != nil {
 			return &noAnswer{server: a.server,
-				err: fmt.Errorf("the stream of events broke: %w", err)}
+				err: fmt.Errorf("lost the event stream: %w", err)}
 		}
 		silence.Reset(quiet)
 		name, value, _ := strings.Cut(strings.TrimSuffix(text, "\n"), ": ")
@@ -155,7 +155,7 @@ func (a *app) take(kind, data string, told func(event) error) (ended bool, err e
 	case "end":
 		return true, nil
 	case "missed":
-		fmt.Fprintln(a.err, "penstock: some events are missing here")
+		fmt.Fprintln(a.err, "penstock: some events were missed")
 		return false, nil
 	}
 	var e event

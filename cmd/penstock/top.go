@@ -30,9 +30,9 @@ func (a *app) top() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show policies and their deepest buckets, live",
-		Long: `Shows what goes in, out and wrong in each policy, with the starts of the last minute, and
-the deepest buckets with what holds them. q ends it. --once prints one view, as does an output that
-is no terminal.`,
+		Long: `Shows each policy's accepted, started and failed jobs, its starts in the last minute, and the
+deepest buckets with the reason they wait. Press q to quit. With --once, or if the output is not a
+terminal, it prints one view.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			first, err := a.look(cmd.Context())
@@ -53,7 +53,7 @@ is no terminal.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&once, "once", false, "print one view and end")
+	cmd.Flags().BoolVar(&once, "once", false, "print one view and exit")
 	return cmd
 }
 

@@ -22,9 +22,9 @@ func (a *app) why() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
 		Use:   "why JOB | why POLICY [--key KEY]",
-		Short: "Say in a sentence why a job waits, or a bucket",
-		Long: "Says in a sentence why a job waits and when it starts, or what became of it. Of\n" +
-			"a policy it says why its deepest buckets wait, with --key why one of them does.",
+		Short: "Explain why a job or bucket waits",
+		Long: "Explains in a sentence why a job waits and when it starts, or how it ended. For a\n" +
+			"policy, it explains why its deepest buckets wait, or with --key one bucket.",
 		Example:           "  penstock why mail:42\n  penstock why mail --key big",
 		Args:              exactly(1),
 		ValidArgsFunction: a.names,
@@ -33,7 +33,7 @@ func (a *app) why() *cobra.Command {
 			_, _, isJob := job.ParseID(args[0])
 			switch {
 			case isJob && keyed:
-				return usageError{errors.New("a job has its key: give one or the other")}
+				return usageError{errors.New("--key requires a POLICY, not a JOB")}
 			case isJob:
 				return a.whyJob(cmd.Context(), args[0])
 			}
@@ -125,7 +125,7 @@ func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
 		err = a.tell(reason{Policy: a.policy, BlockedBy: job.BlockedByNoDrainer,
 			Why: "no drainer " +
 				"answers for " + partitions(page.Unanswered) + " of " + a.policy +
-				": what waits there starts when there is one"})
+				"; its jobs start when a drainer is back"})
 	case page.Total == 0:
 		err = a.tell(reason{Policy: a.policy, Why: a.policy + " holds no jobs"})
 	case page.Total > len(page.Buckets) && !a.json:
@@ -235,7 +235,7 @@ func (q *question) job(j *jobAnswer) string {
 		if j.Attempts != nil {
 			attempts = *j.Attempts
 		}
-		return name + " has failed " + count(attempts, "time", "times") + " and is tried again" +
+		return name + " has failed " + count(attempts, "time", "times") + " and is retried" +
 			q.at(q.hold.Until) + q.because()
 	case job.Running:
 		if j.Progress != "" {
@@ -243,12 +243,12 @@ func (q *question) job(j *jobAnswer) string {
 		}
 		return name + " runs now"
 	case job.Finishing:
-		return name + " has ended, and that is being written down"
+		return name + " has ended; its outcome is being stored"
 	case "stored":
 		if q.hold.By == job.BlockedByNoDrainer {
 			return name + " is stored and waits: " + q.cause()
 		}
-		return name + " is stored, and a drainer takes it up in a moment"
+		return name + " is stored; a drainer will load it shortly"
 	case string(job.EndDone):
 		return name + " is done"
 	case string(job.EndDead):
@@ -260,14 +260,14 @@ func (q *question) job(j *jobAnswer) string {
 }
 
 func ahead(j *jobAnswer) string {
-	line := "it is the next"
+	line := "it is next"
 	if j.Position == nil {
-		line = "its place is not known"
+		line = "its place is unknown"
 	} else if *j.Position > 0 {
-		line = fmt.Sprintf("%d before it", *j.Position)
+		line = fmt.Sprintf("%d ahead of it", *j.Position)
 	}
 	if j.Calls > 0 {
-		line += ", beside " + count(j.Calls, "call", "calls")
+		line += ", along with " + count(j.Calls, "call", "calls")
 	}
 	return line
 }
@@ -286,11 +286,11 @@ func (q *question) turn(j *jobAnswer) string {
 }
 
 var deadReasons = map[string]string{
-	string(job.ReasonPermanent): "its target or handler said that no attempt can succeed",
+	string(job.ReasonPermanent): "its target or handler rejected it permanently",
 	string(job.ReasonAttempts):  "all its attempts failed",
-	string(job.ReasonDeadline):  "its deadline passed, or it became too old, before it was done",
-	string(job.ReasonMalformed): "its key or its headers cannot be understood",
-	string(job.ReasonCrashed):   "its drainer crashed while it ran, three times",
+	string(job.ReasonDeadline):  "its deadline or maximum age passed before it was done",
+	string(job.ReasonMalformed): "its key or headers are invalid",
+	string(job.ReasonCrashed):   "its drainer crashed three times while running it",
 }
 
 func (q *question) dead(j *jobAnswer) string {
@@ -306,7 +306,7 @@ func (q *question) dead(j *jobAnswer) string {
 	}
 	text += q.because()
 	if j.Letter > 0 && j.Reason != string(job.ReasonMalformed) {
-		text += fmt.Sprintf("; penstock dead replay %s %d tries it again", q.policy, j.Letter)
+		text += fmt.Sprintf("; penstock dead replay %s %d retries it", q.policy, j.Letter)
 	}
 	return text
 }
@@ -321,30 +321,27 @@ func (q *question) because() string {
 var causes = map[string]string{
 	job.BlockedByRate:        "the bucket keeps to its rate{rate}",
 	job.BlockedByTotalRate:   "the policy keeps to its rate for all keys together{total}",
-	job.BlockedByConcurrency: "as many jobs of its bucket run as may{most}",
+	job.BlockedByConcurrency: "its bucket runs its maximum number of jobs{most}",
 	job.BlockedByPaused: "an operator paused the bucket; penstock resume {policy} --key {key} " +
-		"lets it go on",
+		"resumes it",
 	job.BlockedByPolicyPaused: "an operator paused the policy; penstock resume {policy} " +
-		"lets it go on",
-	job.BlockedByThrottled: "the target asked for a pause, which ends{at}{because}",
-	job.BlockedByBreaker:   "the target is down, and one job looks{at} whether it is back{because}",
-	job.BlockedByBackoff:   "what the bucket holds has failed, and is tried again{at}{because}",
-	job.BlockedByNotBefore: "it is not due; the first job is{at}",
-	job.BlockedByNoWorker: "no process has workers for policy {policy}: it has no target, and no " +
-		"program runs its jobs",
-	job.BlockedByWorkersBusy: "the workers all have jobs, or as many of this bucket as it may " +
-		"have",
-	job.BlockedByNoDrainer: "no drainer answers for its partition",
-	job.BlockedByStorage: "its drainer cannot write to JetStream, or is still reading the " +
-		"queue",
+		"resumes it",
+	job.BlockedByThrottled:   "the target asked for a pause, which ends{at}{because}",
+	job.BlockedByBreaker:     "the target is down; one job probes it{at}{because}",
+	job.BlockedByBackoff:     "its jobs have failed and will be retried{at}{because}",
+	job.BlockedByNotBefore:   "no job is due yet; the first starts{at}",
+	job.BlockedByNoWorker:    "policy {policy} has neither a target nor a running worker",
+	job.BlockedByWorkersBusy: "all workers are busy, or the bucket has its maximum number of them",
+	job.BlockedByNoDrainer:   "no drainer answers for its partition",
+	job.BlockedByStorage:     "its drainer cannot write to JetStream, or is still reading the queue",
 }
 
 func (q *question) cause() string {
 	text, known := causes[q.hold.By]
 	if limit, ok := strings.CutPrefix(q.hold.By, job.BlockedByLimit); ok && q.hold.Until == nil {
-		text = "the limit " + limit + " is shared with other policies, and another drainer keeps it"
+		text = "the limit " + limit + " is shared with other policies and kept by another drainer"
 	} else if ok {
-		text = "the limit " + limit + " is used up, and lets the next job start{at}"
+		text = "the limit " + limit + " is exhausted; the next job starts{at}"
 	} else if !known {
 		text = "blocked by " + q.hold.By
 	}
@@ -391,7 +388,7 @@ func (q *question) bucket(b *manage.Bucket) string {
 	}
 	if b.ETAMS != nil {
 		if b.Depth+calls == 0 && *b.ETAMS < 1000 {
-			text += ", and one accepted now starts at once"
+			text += "; a job accepted now starts immediately"
 		} else if b.Depth+calls > 1 {
 			text += "; a job accepted now would start" + q.at(q.in(b.ETAMS))
 		}
