@@ -15,8 +15,8 @@ func (a *app) check() *cobra.Command {
 	cmd := a.ofPolicy(&cobra.Command{
 		Use:   "check POLICY [--key KEY]",
 		Short: "Check a rate limit",
-		Long: "Takes units from a limiter and prints the decision. The exit status is 0 if it was\n" +
-			"allowed, 3 if it was refused. Only limiter policies answer checks.",
+		Long: "Takes units from a limiter and prints the decision. The exit status is 0 if it\n" +
+			"allowed them, 3 if not. Only limiter policies answer checks.",
 		Example: "  penstock check signup --key 203.0.113.7 && ./sign-up",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			method := http.MethodPost

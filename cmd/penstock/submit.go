@@ -31,7 +31,7 @@ var headerFlags = []struct{ name, header, usage string }{
 	{"id", job.HeaderIdempotencyKey, "the job's Idempotency-Key; repeats create no second job"},
 	{"deadline", job.HeaderDeadline, "latest start, as a `time` (RFC 3339) or duration"},
 	{"not-before", job.HeaderNotBefore, "earliest start, as a `time` (RFC 3339) or duration"},
-	{"max-attempts", job.HeaderMaxAttempts, "the `number` of failed attempts that make the job a dead letter"},
+	{"max-attempts", job.HeaderMaxAttempts, "`number` of failures that make a dead letter"},
 	{"attempt-timeout", job.HeaderTimeout, "maximum `duration` of an attempt"},
 	{"retention", job.HeaderRetention, "the `duration` to keep the ended job"},
 	{"unique", job.HeaderUnique,
@@ -42,7 +42,7 @@ var headerFlags = []struct{ name, header, usage string }{
 
 // flags defines the flags of headers, of all or of those with these names.
 func (s *submission) flags(f *pflag.FlagSet, only ...string) {
-	f.StringArrayVarP(&s.headers, "header", "H", nil, "a header such as \"Name: value\"; repeatable")
+	f.StringArrayVarP(&s.headers, "header", "H", nil, "header such as \"Name: value\"; repeatable")
 	f.StringArrayVar(&s.tags, "tag", nil, "a `tag` to find the job by; repeatable")
 	s.values = map[string]*string{}
 	for _, h := range headerFlags {

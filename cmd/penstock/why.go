@@ -23,7 +23,7 @@ func (a *app) why() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why JOB | why POLICY [--key KEY]",
 		Short: "Explain why a job or bucket waits",
-		Long: "Explains in a sentence why a job waits and when it starts, or how it ended. For a\n" +
+		Long: "Explains in a sentence why a job waits, when it starts or how it ended. For a\n" +
 			"policy, it explains why its deepest buckets wait, or with --key one bucket.",
 		Example:           "  penstock why mail:42\n  penstock why mail --key big",
 		Args:              exactly(1),
@@ -333,7 +333,7 @@ var causes = map[string]string{
 	job.BlockedByNoWorker:    "policy {policy} has neither a target nor a running worker",
 	job.BlockedByWorkersBusy: "all workers are busy, or the bucket has its maximum number of them",
 	job.BlockedByNoDrainer:   "no drainer answers for its partition",
-	job.BlockedByStorage:     "its drainer cannot write to JetStream, or is still reading the queue",
+	job.BlockedByStorage:     "its drainer cannot write to JetStream, or is reading the queue",
 }
 
 func (q *question) cause() string {

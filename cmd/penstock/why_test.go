@@ -30,7 +30,7 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		job.BlockedByNoWorker:    `policy mail has neither a target nor a running worker`,
 		job.BlockedByWorkersBusy: `all workers are busy, or the bucket has its maximum number of them`,
 		job.BlockedByNoDrainer:   "no drainer answers for its partition",
-		job.BlockedByStorage:     `its drainer cannot write to JetStream, or is still reading the queue`,
+		job.BlockedByStorage:     "its drainer cannot write to JetStream, or is reading the queue",
 		"limit:tokens": "the limit tokens is exhausted; the next job starts at " +
 			"14:32:07",
 		"moon": "blocked by moon",
