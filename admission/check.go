@@ -113,9 +113,9 @@ type Limiter interface {
 
 type Limit struct {
 	Limiter Limiter
-	Quota   Quota // of a key; of several limits, the smallest
-	ByIP    bool  // callers must have an IP
-	Shadow  bool
+	Quota   Quota  // of a key; of several limits, the smallest
+	ByIP    bool   // callers must have an IP
+	Shadow  bool   // refuses nothing
 	Commit  func() // applies changed numbers to a reused limiter; may be nil
 }
 

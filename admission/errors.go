@@ -61,7 +61,7 @@ func (e *RequestError) Error() string { return e.Field + ": " + e.Reason }
 type EndedError struct {
 	Job    string // the first job, or the last replay of its letter
 	How    string // "dead", "cancelled" or "purged"
-	Letter uint64
+	Letter uint64 // its dead letter, or 0
 }
 
 func (e *EndedError) Error() string {

@@ -15,11 +15,11 @@ type SubmitRequest struct {
 	Key    job.Key
 	// Names are case-insensitive. An unknown Penstock-… header is an error.
 	Header map[string][]string
-	IP     string
+	IP     string        // from the transport; Penstock-IP overrides it
 	From   Client        // for shares of waiting requests
 	Wait   time.Duration // for the job's end, at most [MaxWait]
 	Body   []byte        // not retained
-	JSON   bool
+	JSON   bool          // Body is known to be valid JSON
 
 	single bool   // not part of a batch
 	waiter string // token for the result of the job; empty without a wait

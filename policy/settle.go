@@ -12,7 +12,7 @@ type CostFromResponse map[string]ResponseCost
 // ResponseCost is a header, or a dotted path to a number in a JSON body.
 type ResponseCost struct {
 	Header string `json:"header,omitempty"`
-	JSON   string `json:"json,omitempty"`
+	JSON   string `json:"json,omitempty"` // such as usage.total_tokens
 }
 
 func (s CostFromResponse) check(c *checker, limits Limits) {

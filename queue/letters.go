@@ -24,6 +24,7 @@ type Letters struct {
 	policy string
 }
 
+// Letters returns the dead letters of a policy, which may not exist.
 func (b *Broker) Letters(policy string) Letters { return Letters{b, policy} }
 
 type LetterCount struct {

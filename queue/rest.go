@@ -128,6 +128,7 @@ func (l *Backlog) Rest() error {
 	return nil
 }
 
+// Resume ends a rest: [Backlog.Next] returns jobs again.
 func (l *Backlog) Resume() (resumed bool, err error) {
 	r := &l.rest
 	r.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// Reason says why a job became a dead letter.
 type Reason = job.Reason
 
 // Reasons of dead letters.

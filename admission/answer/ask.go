@@ -42,6 +42,7 @@ const mostAnswer = 2 * job.MaxReply
 var methods = map[string]string{"submit": http.MethodPost, "job": http.MethodGet,
 	"cancel": http.MethodDelete, "acquire": http.MethodPost, "settle": http.MethodPut}
 
+// OverHTTP asks over HTTP; a nil client means [http.DefaultClient].
 func OverHTTP(server, token string, client *http.Client) (Asker, error) {
 	base, err := url.Parse(server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {

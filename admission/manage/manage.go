@@ -30,7 +30,7 @@ type Options struct {
 	// Timeout bounds each call; default 5 s. Questions to valves, and waits for changes, take at
 	// most a fifth of it.
 	Timeout     time.Duration
-	BulkTimeout time.Duration
+	BulkTimeout time.Duration // default 20 s
 	// Followed waits until this process follows at least this revision of the policy; 0 means its
 	// deletion.
 	Followed func(ctx context.Context, policy string, revision uint64)

@@ -26,7 +26,7 @@ type Entry struct {
 	Zone string `json:"zone,omitempty"`
 	// default: unchanged
 	Paused *bool  `json:"paused,omitempty"`
-	Body   string `json:"body,omitempty"`
+	Body   string `json:"body,omitempty"` // body of its jobs
 	// short for two of Headers
 	Priority int               `json:"priority,omitempty" zero:"meant"`
 	Cost     int64             `json:"cost,omitempty"`

@@ -114,6 +114,7 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 
 func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 
+// Len counts keys, including expired ones that were not removed yet.
 func (s *Store[S]) Len() int { return int(s.keys.Load()) }
 
 // Take takes all n units of key, or no units. The error is a [*algorithms.CostError] if n can never

@@ -15,11 +15,11 @@ import (
 type Credentials struct {
 	User         string `json:"user"`                   // with a password
 	Password     string `json:"password" secret:"true"` // better in a file or a variable
-	PasswordFile string `json:"password_file"`
-	Token        string `json:"token" secret:"true"` // better in a file or a variable
-	TokenFile    string `json:"token_file"`
-	NKeyFile     string `json:"nkey_file"`  // a seed
-	CredsFile    string `json:"creds_file"` // a JWT and a seed
+	PasswordFile string `json:"password_file"`          // read for each connection
+	Token        string `json:"token" secret:"true"`    // better in a file or a variable
+	TokenFile    string `json:"token_file"`             // read for each connection
+	NKeyFile     string `json:"nkey_file"`              // a seed
+	CredsFile    string `json:"creds_file"`             // a JWT and a seed
 
 	// TLS: trusted authorities and a client certificate
 	CA   string `json:"-"`

@@ -14,6 +14,7 @@ import (
 )
 
 type User struct {
+	// Name is the login name, and names the inbox: [roles.Inbox].
 	Name string     `json:"name"`
 	Role roles.Role `json:"role"`
 	// Policies are names, or "*"; empty for drainers and admitters.

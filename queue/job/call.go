@@ -33,6 +33,7 @@ const (
 	CallWithdrawn   = "withdraw"    // the caller waits no more
 )
 
+// Turn is the answer to a call. A question may get several.
 type Turn struct {
 	State string `json:"state"`
 	// TurnWaiting: until the expected turn; nil: unknown.

@@ -14,6 +14,7 @@ import (
 // Key identifies a bucket: the subject form of the user's key (see [EncodeKey]).
 type Key string
 
+// MaxKeyBytes bounds a key, in bytes of UTF-8.
 const MaxKeyBytes = 256
 
 const (

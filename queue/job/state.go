@@ -83,6 +83,7 @@ type LimitLeft struct {
 	Most int64  `json:"most"`
 }
 
+// Hold is the cause that keeps a job from starting.
 type Hold struct {
 	// By is one of the BlockedBy constants; empty if the job is free, or no job waits.
 	By    string     `json:"blocked_by,omitempty"`

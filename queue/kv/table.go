@@ -46,6 +46,7 @@ type Record struct {
 	Deleted  bool
 }
 
+// Table is a KV bucket, which any KV client can read.
 type Table struct {
 	js      *jsapi.Conn
 	log     *slog.Logger
@@ -253,6 +254,7 @@ func (t *Table) record(m jsapi.Message) Record {
 	return r
 }
 
+// Now returns the time by the clock of Record.Stored.
 func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {

@@ -74,8 +74,8 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 
 	seen := map[string]bool{}
 	last, came, moved := uint64(0), uint64(0), time.Now()
-	// Whether every stored record has come, the leader decides: the consumer's counts are wrong
-	// while a server catches up. It is asked when the consumer has no more, because a record
+	// The leader decides whether every stored record has come, because the consumer's counts are
+	// wrong while a server catches up. It is asked when the consumer has no more, because a record
 	// written meanwhile comes last.
 	sync := func() error {
 		if last == 0 {

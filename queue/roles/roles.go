@@ -19,7 +19,7 @@ const (
 	Reader   Role = "reader"   // queries jobs and buckets
 	Worker   Role = "worker"   // runs jobs: docs/workers-protocol.md
 	Operator Role = "operator" // receives events, and cancels jobs
-	Drainer  Role = "drainer"
+	Drainer  Role = "drainer"  // owns partitions and starts jobs
 	Admitter Role = "admitter" // answers requests; may have a drainer inside
 )
 

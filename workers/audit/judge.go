@@ -128,6 +128,7 @@ func NewJudge(most int) *Judge {
 		recent: list.New()}
 }
 
+// Follow sets the policies.
 func (j *Judge) Follow(set policy.Entries, now time.Time) {
 	for name, a := range j.policies {
 		if _, found := set[name]; !found {
@@ -170,6 +171,7 @@ func (j *Judge) share(now time.Time) {
 	}
 }
 
+// Override sets the limits of one key.
 func (j *Judge) Override(name string, key job.Key, o policy.Override, now time.Time) {
 	if j.special[name] == nil {
 		j.special[name] = map[job.Key]policy.Override{}

@@ -29,12 +29,13 @@ func (w Window) Share() float64 { return float64(w.Units) / w.Most }
 // Breach is a broken limit.
 type Breach struct {
 	Policy string
-	Key    job.Key
+	Key    job.Key // of the last start
 	Window Window
 	// Starts are ids of jobs started in the window: the first, if known, and the last ones.
 	Starts []string
 }
 
+// String implements [fmt.Stringer].
 func (b Breach) String() string {
 	return fmt.Sprintf("%s: %d units started within %s, of at most %.1f, the last ones %s",
 		b.Window.Limit, b.Window.Units, time.Duration(b.Window.Length), b.Window.Most,
@@ -55,7 +56,7 @@ type Standing struct {
 // Figure is the observations of one limit, over all buckets.
 type Figure struct {
 	Policy, Limit string
-	Worst         float64
+	Worst         float64 // largest [Window.Share] of the last hour or two
 	Broken        uint64
 	Incomplete    bool
 }

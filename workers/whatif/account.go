@@ -32,7 +32,7 @@ type Report struct {
 	// Buckets is the number of keys; Keys are those with most requests.
 	Buckets int           `json:"buckets"`
 	Keys    []KeyFigures  `json:"keys,omitempty"`
-	Width   time.Duration `json:"-"`
+	Width   time.Duration `json:"-"` // of a bin
 	Bins    []Bin         `json:"-"` // from the first request to the last event
 }
 

@@ -24,7 +24,7 @@ import (
 type Request struct {
 	At       int64 // Unix ns, 0 or later
 	Key      job.Key
-	IP       string
+	IP       string        // of the client; empty if unknown
 	Cost     int64         // at least 1
 	Deadline time.Duration // from At; 0: as in the [Options]
 	Priority int
@@ -37,7 +37,7 @@ type Options struct {
 	Deadline time.Duration // default for jobs; 0: unlimited
 	Window   time.Duration // for Figures.Worst; default 1s
 	Keys     int           // number of keys to report, by most requests
-	Bins     int
+	Bins     int           // of the [Report], at most twice as many
 
 	memory int64 // of jobs in memory, in bytes; 0: as in production
 }

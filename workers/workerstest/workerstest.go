@@ -109,6 +109,7 @@ func (k *Kit) Connect() *nats.Conn {
 // Broker gives access to queues, policies and dead letters.
 func (k *Kit) Broker() *queue.Broker { return k.broker }
 
+// SetPolicy stores a policy with defaults, even while jobs run.
 func (k *Kit) SetPolicy(p policy.Policy) {
 	k.t.Helper()
 	p = p.WithDefaults()

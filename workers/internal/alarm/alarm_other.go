@@ -35,4 +35,5 @@ func (a *Alarm) reset(d time.Duration) error {
 	return nil
 }
 
+// Stop ends the rings.
 func (a *Alarm) Stop() { a.timer.Stop() }

@@ -11,6 +11,7 @@ import (
 // Opened reports an opened backlog, and the records read before.
 type Opened struct {
 	Opening
+	// Last is the stream's last sequence, delivered before newer ones.
 	Last    uint64
 	Created time.Time
 	// when JetStream stored the taking

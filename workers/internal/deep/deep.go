@@ -27,7 +27,8 @@ type Job struct {
 }
 
 const (
-	JobBytes  = 64
+	JobBytes = 64
+	// MostDelay is the longest time from storage until due.
 	MostDelay = math.MaxUint32 * time.Millisecond
 	MostCost  = 1 << 23
 
@@ -121,6 +122,7 @@ func (s *Store[O]) Takes(seq uint64) bool {
 	return seq > last.records[last.used-1].seq
 }
 
+// Add adds a job to a line, which holds either due jobs or delayed ones.
 func (s *Store[O]) Add(to Line, j Job, costs map[string]int64) {
 	p := s.lastPage()
 	for name, units := range costs {

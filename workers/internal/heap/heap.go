@@ -2,6 +2,7 @@
 // without a search.
 package heap
 
+// Heap is a binary heap; its first item goes before all others.
 type Heap[T Item[T]] []T
 
 // Item is an element of a heap.

@@ -23,6 +23,7 @@ func Bytes(payload int64) int { return int(min(MostBytes, payload/8*7)) }
 // bytes each.
 type packed []uint64
 
+// MarshalText implements [encoding.TextMarshaler].
 func (p packed) MarshalText() ([]byte, error) {
 	p = slices.Sorted(slices.Values(p))
 	var data []byte
@@ -34,6 +35,7 @@ func (p packed) MarshalText() ([]byte, error) {
 	return base64.RawStdEncoding.AppendEncode(nil, data), nil
 }
 
+// UnmarshalText implements [encoding.TextUnmarshaler].
 func (p *packed) UnmarshalText(text []byte) error {
 	data, err := base64.RawStdEncoding.AppendDecode(nil, text)
 	if err != nil {
@@ -75,8 +77,10 @@ func (r runs) byHolder() map[string]packed {
 	return groups
 }
 
+// MarshalJSON returns an object with a packed list for each holder.
 func (r runs) MarshalJSON() ([]byte, error) { return json.Marshal(r.byHolder()) }
 
+// UnmarshalJSON reverses MarshalJSON.
 func (r *runs) UnmarshalJSON(data []byte) error {
 	var groups map[string]packed
 	err := json.Unmarshal(data, &groups)

@@ -44,7 +44,7 @@ const (
 	OutcomeFailed    OutcomeKind = "failed"
 	OutcomeThrottled OutcomeKind = "throttled"
 	OutcomePermanent OutcomeKind = "permanent"
-	OutcomeReturned  OutcomeKind = "returned"
+	OutcomeReturned  OutcomeKind = "returned" // the final check failed
 	// OutcomeUncounted: a started job counts no attempt.
 	OutcomeUncounted OutcomeKind = "uncounted"
 	// OutcomeProgress: a handed-over job continues.

@@ -46,7 +46,7 @@ const (
 type OfferResult uint8
 
 const (
-	OfferClaimed OfferResult = iota
+	OfferClaimed OfferResult = iota // the claim may have been refused
 	OfferBusy
 	OfferNobody
 )

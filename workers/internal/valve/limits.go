@@ -70,6 +70,7 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	v.breaker.at = min(v.breaker.at, now)
 }
 
+// SetOverride changes a key's override; a zero one removes it.
 func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	if o.IsZero() {
 		delete(v.overrides, key)

@@ -65,6 +65,7 @@ type Questions struct {
 	asked   uint64
 }
 
+// Ask answers a question, or leaves it to Ponder.
 func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), now pace.Instant) {
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
 	qs.asked++
