@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,30 +99,39 @@ func (s *Service) shadowed(policy string, all []Shadowed) {
 }
 
 // SetPolicies replaces all policies at once. Limiters of the same algorithm keep their states.
-// Policies that cannot be built keep their former version; the error names them.
-func (s *Service) SetPolicies(set policy.Entries) error {
+// Policies that cannot be built keep their former version; the error names them. changed names what
+// differs from the last set; without names, all are compared.
+func (s *Service) SetPolicies(set policy.Entries, changed ...string) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	var before map[string]*livePolicy
 	if loaded := s.policies.Load(); loaded != nil {
 		before = *loaded
 	}
-	after := make(map[string]*livePolicy, len(set))
+	after := maps.Clone(before)
+	if after == nil {
+		after = make(map[string]*livePolicy, len(set))
+	}
+	names := slices.Values(changed)
+	if len(changed) == 0 {
+		maps.DeleteFunc(after, func(name string, _ *livePolicy) bool { return set[name] == nil })
+		names = maps.Keys(set)
+	}
 	var problems []error
 	var commits []func()
-	for name, entry := range set {
-		former := before[name]
+	for name := range names {
+		entry, former := set[name], before[name]
+		if entry == nil {
+			delete(after, name)
+			continue
+		}
 		if former != nil && former.revision == entry.Revision && former.retired == entry.Retired {
-			after[name] = former
 			continue
 		}
 		built, err := s.build(*entry, former)
 		if err != nil {
 			problems = append(problems,
 				fmt.Errorf("policy %q, revision %d: %w", name, entry.Revision, err))
-			if former != nil {
-				after[name] = former
-			}
 			continue
 		}
 		after[name] = built

@@ -93,7 +93,8 @@ const (
 	EventTicked = "ticked"
 	// EventAnswered: the API Name, http or nats, answered with status Value.
 	EventAnswered = "answered"
-	// EventFollowed: this process now follows the policies in Data, a policy.Entries.
+	// EventFollowed: this process now follows the changed policies in Data, a policy.Entries; nil
+	// are gone.
 	EventFollowed = "followed"
 	// EventWithoutDrainer: Value is 1 while jobs wait and no drainer owns the policy.
 	EventWithoutDrainer = "without_drainer"

@@ -114,11 +114,16 @@ func (d *Door) possible(before, p policy.Policy) []policy.Problem {
 	return problems
 }
 
-func (d *Door) Follow(set policy.Entries) {
-	if err := d.Service.SetPolicies(set); err != nil {
+// Follow lets the door follow a set of policies. changed names what differs from the last one.
+func (d *Door) Follow(set policy.Entries, changed []string) {
+	if err := d.Service.SetPolicies(set, changed...); err != nil {
 		d.options.Log.Error("policies keep their former form, or stay out", "error", err)
 	}
-	d.Sink.Take(queue.Event{Type: queue.EventFollowed, Data: set})
+	news := policy.Entries{}
+	for _, name := range changed {
+		news[name] = set[name]
+	}
+	d.Sink.Take(queue.Event{Type: queue.EventFollowed, Data: news})
 }
 
 // Callers returns the client for permits of a policy, whose connection is made for the first call.

@@ -22,37 +22,49 @@ import (
 // wait for NATS before Run follows the last known policies
 const knownAfter = time.Second
 
+// keepAfter is how long the cache waits for more changes.
+const keepAfter = time.Second
+
 // known holds the policies from NATS or, until they arrive, the last known ones, for checks only.
 type known struct {
-	follow func(policy.Entries)
+	follow func(set policy.Entries, changed []string)
 
-	turn sync.Mutex // held while a set takes effect, to apply sets in order
+	turn     sync.Mutex     // held while a set takes effect, to apply sets in order
+	followed policy.Entries // last given to follow
 
 	mu      sync.Mutex
 	set     policy.Entries // nil until they arrive
+	news    []string       // names that changed since [known.since] was last called
 	changed chan struct{}  // at the next change; nil without a waiter
 }
 
 func (k *known) take(set policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
-	if k.follow != nil {
-		k.follow(set)
-	}
+	news := k.pass(set)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.set = set
+	k.set, k.news = set, append(k.news, news...)
 	if k.changed != nil {
 		close(k.changed)
 		k.changed = nil
 	}
 }
 
+// pass is the only comparison of all policies after a change: whatever follows them gets the names.
+func (k *known) pass(set policy.Entries) (changed []string) {
+	changed = policy.Changed(k.followed, set)
+	if k.followed = set; k.follow != nil {
+		k.follow(set, changed)
+	}
+	return changed
+}
+
 func (k *known) followInstead(others func() policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
 	if k.policies() == nil {
-		k.follow(others())
+		k.pass(others())
 	}
 }
 
@@ -60,6 +72,14 @@ func (k *known) policies() policy.Entries {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.set
+}
+
+// since also returns the names that changed since its last call.
+func (k *known) since() (set policy.Entries, changed []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	changed, k.news = k.news, nil
+	return k.set, changed
 }
 
 func (k *known) queues() []policy.Policy {

@@ -66,7 +66,7 @@ type Options struct {
 	Store     *store.Store
 	Schedules *schedules.Service
 	Wanted    Wanted
-	Follow    func(policy.Entries)
+	Follow    func(set policy.Entries, changed []string)
 	// nil: a server elsewhere
 	Check func() error
 	// Offline makes the node follow the policies in Cache (empty: without a cache), or the wanted
@@ -98,6 +98,7 @@ type Node struct {
 	streams  *streams
 	storage  *storage
 	policies *policyWriter
+	kept     chan struct{} // the cache is outdated
 
 	writing sync.Mutex // while policies and schedules are written
 	written Wanted
@@ -105,7 +106,8 @@ type Node struct {
 
 func New(o Options) *Node {
 	n := &Node{Options: o, LaidOut: make(lifecycle.Latch), Prepared: make(lifecycle.Latch),
-		notices: notice.New(o.Log), known: &known{follow: o.Follow}}
+		notices: notice.New(o.Log), known: &known{follow: o.Follow},
+		kept: make(chan struct{}, 1)}
 	n.streams = newStreams(recorded{o.Broker, o.Store}, n.known, n.notices, o.Sink, o.Log)
 	n.streams.own = slices.DeleteFunc(slices.Clone(o.Wanted.Policies),
 		func(p policy.Policy) bool { return !p.HasQueue() })
@@ -144,6 +146,9 @@ func (n *Node) Parts() []func(context.Context) error {
 		repeat(n.policies.written, n.policies.pruned), repeat(nil, n.policies.look),
 		repeat(nil, n.policies.sweep),
 		repeat(nil, owners.look)}
+	if n.Cache != "" {
+		parts = append(parts, n.keep)
+	}
 	if n.Offline {
 		parts = append(parts, n.meanwhile)
 	}
@@ -220,12 +225,31 @@ func ended(ctx context.Context, err error) error {
 }
 
 func (n *Node) follow(ctx context.Context) error {
-	cache := cache{file: n.Cache, log: n.Log}
 	return n.Store.Watch(ctx, func(set policy.Entries) {
 		n.known.take(set)
 		wake(n.streams.due)
-		cache.keep(set)
+		wake(n.kept)
 	})
+}
+
+// keep writes the cache, whose size grows with the number of policies, once for the changes of a
+// second: writers of policies do not wait for it.
+func (n *Node) keep(ctx context.Context) error {
+	cache := cache{file: n.Cache, log: n.Log}
+	for ctx.Err() == nil {
+		select {
+		case <-n.kept:
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(keepAfter):
+		case <-ctx.Done():
+		}
+		if set := n.known.policies(); set != nil {
+			cache.keep(set)
+		}
+	}
+	return nil
 }
 
 func (n *Node) meanwhile(ctx context.Context) error {

@@ -84,7 +84,6 @@ type streams struct {
 	whole   lifecycle.Latch // known includes own
 	applied lifecycle.Latch // since then every policy was tried
 
-	set  policy.Entries
 	work map[string]*streamWork // of pass
 	late sync.WaitGroup         // changes that outlast their pass
 	due  chan struct{}
@@ -143,12 +142,12 @@ func (s *streams) run(ctx context.Context) error {
 // pass does the due work that ends in time, and returns when more is due.
 func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 	whole := s.whole.Closed()
-	set := s.known.policies()
+	set, changed := s.known.since()
 	var doing sync.WaitGroup
 	places := make(chan struct{}, applyAtOnce)
 	s.notices.Only(&unapplied, has(set))
 	now := time.Now() // the next checks share a pass
-	due, coming := s.duties(set, now)
+	due, coming := s.duties(set, changed, now)
 	if len(coming) > max(1, len(set)/fewComing) {
 		if !whole {
 			// with room for those being written, or bounds would fall repeatedly
@@ -213,11 +212,11 @@ func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, 
 	}
 }
 
-func (s *streams) duties(set policy.Entries,
+func (s *streams) duties(set policy.Entries, changed []string,
 	now time.Time) (names []string, coming []policy.Policy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range policy.Changed(s.set, set) {
+	for _, name := range changed {
 		entry, work := set[name], s.work[name]
 		switch {
 		case entry == nil:
@@ -232,7 +231,6 @@ func (s *streams) duties(set policy.Entries,
 			}
 		}
 	}
-	s.set = set
 	for name, work := range s.work {
 		if !work.busy && !work.gone && !now.Before(work.due) {
 			names = append(names, name)

@@ -111,6 +111,50 @@ func TestTheStoreIsSharedOnceWhilePoliciesAreWritten(t *testing.T) {
 	}
 }
 
+// One comparison of all policies names the changed ones to all that follow them, also those that
+// come between two passes.
+func TestOneMorePolicyConcernsNoOther(t *testing.T) {
+	f, followed := &fakeStreams{}, [][]string{}
+	known := &known{follow: func(_ policy.Entries, changed []string) {
+		followed = append(followed, changed)
+	}}
+	s := quietStreams(f, known)
+	close(s.whole)
+	known.followInstead(func() policy.Entries { return policy.Entries{"old": {}} })
+	set := policy.Entries{}
+	for revision := range uint64(300) {
+		name := fmt.Sprint("p", revision)
+		set[name] = &policy.Entry{Policy: paced(name), Revision: revision}
+	}
+	known.take(set)
+	s.pass(t.Context())
+	s.late.Wait()
+	f.take()
+	followed = nil
+	for _, name := range []string{"new", "newer"} {
+		set = maps.Clone(set)
+		set[name] = &policy.Entry{Policy: paced(name), Revision: 400}
+		known.take(set)
+	}
+	set = maps.Clone(set)
+	delete(set, "p7")
+	known.take(set)
+	s.pass(t.Context())
+	s.late.Wait()
+	want := [][]string{{"new"}, {"newer"}, {"p7"}}
+	if !slices.EqualFunc(followed, want, slices.Equal[[]string]) {
+		t.Errorf("followed %v, want %v", followed, want)
+	}
+	applied, _ := f.take()
+	slices.Sort(applied)
+	if !slices.Equal(applied, []string{"new", "newer"}) || len(f.rations) != 1 {
+		t.Errorf("applied %v, looked at all streams %d times", applied, len(f.rations))
+	}
+	if s.work["p7"] != nil {
+		t.Error("there is work of a policy that is gone")
+	}
+}
+
 // The bounds of a few new policies among many do not change until the next list of all streams.
 func TestAFewOfManyPoliciesComeWithoutALookAtAllStreams(t *testing.T) {
 	f, known := &fakeStreams{}, &known{}

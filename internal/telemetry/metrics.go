@@ -112,18 +112,14 @@ func (r *Registry) Admission() queue.Sink {
 	)
 	s.Take(queue.Event{Type: queue.EventWritable, Value: 1})
 	r.admission, r.checked = s, checked
-	var before policy.Entries
 	s.On(func(e queue.Event) {
-		set := e.Data.(policy.Entries)
-		for _, name := range policy.Changed(before, set) {
-			switch {
-			case set[name] == nil:
+		for name, entry := range e.Data.(policy.Entries) {
+			if entry == nil {
 				s.Forget(name)
-			case before[name] == nil:
+			} else {
 				s.Know(name)
 			}
 		}
-		before = set
 	}, queue.EventFollowed)
 	r.answers(s)
 	r.policies(s)

@@ -139,7 +139,8 @@ func TestAdmittersSeriesComeWithTheFirstAnswerAndGoWithTheirPolicy(t *testing.T)
 	if got := scrape(t, r); strings.Contains(got, "without_drainer{") || strings.Contains(got, `"gone"`) {
 		t.Errorf("got\n%s", got)
 	}
-	a.Take(queue.Event{Type: queue.EventFollowed, Data: policy.Entries{}})
+	a.Take(queue.Event{Type: queue.EventFollowed, Data: policy.Entries{
+		"stripe": nil, "signup": nil}})
 	if got := scrape(t, r); strings.Contains(got, "policy=") {
 		t.Errorf("left of policies that are gone:\n%s", got)
 	}
