@@ -22,7 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/workers"
 )
 
-// Submissions wait for a done job, a dead one, one that does not run in time, a repeat, and one
+// Submissions wait for a done job, a dead job, a job that does not run in time, a repeat, and a job
 // whose process stops.
 func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 	slow := paced("slow", 1, 10)

@@ -206,7 +206,7 @@ func TestDoorWithQueue(t *testing.T) {
 			t, s, "search", "Penstock-Cost", "5", "Idempotency-Key", "a"); o.Job != first.Job {
 			t.Errorf("the repeat got %+v", o)
 		}
-		// Another admitter accepted it: only the stream can tell.
+		// Another admitter accepted it, which only the stream records.
 		other := newTestService(t, q, &fakeValves{}, search)
 		if o := submit(t, other, "search", "Idempotency-Key", "a"); o.Job != first.Job {
 			t.Errorf("the repeat got %+v", o)

@@ -57,7 +57,7 @@ func (p Policy) QueueCapacity() int64 {
 
 const DefaultJobs = 1_000_000
 
-// QueueJobs is the most jobs in all buckets; 0: no queue.
+// QueueJobs is the most jobs over all buckets; 0: no queue.
 func (p Policy) QueueJobs() int64 {
 	if !p.HasQueue() {
 		return 0

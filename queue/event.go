@@ -164,8 +164,8 @@ type Event struct {
 	Reason     string   `json:"reason,omitempty"`
 	Error      string   `json:"error,omitempty"`
 	Progress   string   `json:"progress,omitempty"`
-	// PauseMS is how long the bucket starts no jobs: the target throttled (0: without a duration)
-	// or reported an exhausted quota.
+	// PauseMS is the pause of the bucket's starts: the target throttled (0: without a duration) or
+	// reported an exhausted quota.
 	PauseMS int64   `json:"pause_ms,omitempty"`
 	Outflow float64 `json:"outflow,omitempty"`
 	// All: the breaker covers all buckets of the policy in this drainer.
@@ -177,7 +177,7 @@ type Event struct {
 	Cost  int64            `json:"cost,omitempty"`
 	Costs map[string]int64 `json:"costs,omitempty"`
 	Used  map[string]int64 `json:"used,omitempty"`
-	// Shadow has the milliseconds by which shadow limits would have delayed the start.
+	// Shadow has the delay, in milliseconds, by each shadow limit.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
 	// Not published. Accepted is when the job was stored, Trace the id of its sampled trace, For

@@ -53,7 +53,7 @@ func (j Job) CoolDown(d time.Duration) {
 
 // Settle reports the actual cost for limits on a cost of this name. The last call counts, even if
 // the attempt fails. An overestimate is refunded; an underestimate is charged, even beyond a limit.
-// Without Settle the job's Penstock-Cost-<Name>, or its Penstock-Cost, stands.
+// Without Settle the job's Penstock-Cost-<Name>, or its Penstock-Cost, counts.
 func (j Job) Settle(cost string, used int64) {
 	j.settled.with(func(s *settled) {
 		name := strings.ToLower(cost)

@@ -138,7 +138,7 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	case g.local != nil:
 		checked, err := q(g.local.of(g), ctx, from, n)
 		if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok && n > tooMuch.Most {
-			// A share can never grant what the whole limit could.
+			// A share can never grant a cost that only the whole limit allows.
 			return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{
 				Limit: tooMuch.Most, RetryAfter: probeEvery, ResetAfter: probeEvery,
 			}}, nil

@@ -33,7 +33,7 @@ func (memory) Group(_ string, stores []Store) Group {
 type limitStore struct {
 	store  Store
 	quota  admission.Quota
-	commit func() // applies the new rule to a store that was kept
+	commit func() // applies the new rule to a reused store
 }
 
 func open(s site, before Store) (limitStore, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// logs is a sliding log's history. Its script returns how many units counted, the latest time, and
-// each time that a refusal waits for; the rest follows from the requests.
+// logs is a sliding log's history. Its script returns the number of counted units, the latest time,
+// and each time that a refusal waits for; the rest follows from the requests.
 type logs struct{ rule algorithms.SlidingLog }
 
 func (h logs) pair(r *request) (n, times int64) {

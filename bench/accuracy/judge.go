@@ -9,7 +9,7 @@ import (
 type view int
 
 const (
-	// samePast: an exact log of what the counter accepted decides.
+	// samePast: an exact log of the counter's accepted requests decides.
 	samePast view = iota
 	// twoSystems: an independent sliding log decides the same stream.
 	twoSystems

@@ -134,8 +134,8 @@ func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 		milliseconds("isolation", what+"bystander's longest stall", stall)), nil
 }
 
-// publishFew gives each key its jobs over one second, which spreads their starts: two at first, of
-// which one waits, and the rest in the next second. All at once would measure the server's
+// publishFew gives each key its jobs over one second, which spreads their starts: two at first, one
+// of them waiting, and the rest in the next second. All at once would measure the server's
 // deliveries.
 func (p *penstock) publishFew(ctx context.Context, policy string) error {
 	begin := time.Now()

@@ -24,7 +24,7 @@ type grpcClient struct {
 	stream uint32
 }
 
-// passes begins an answer that lets a request pass.
+// passes begins an answer that allows a request.
 var passes = []byte{8, 1}
 
 func overGRPC(to server, addr string) load {

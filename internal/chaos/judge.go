@@ -117,7 +117,7 @@ func (f *facts) answers(v *verdict) {
 const falseLeader = 5 * time.Second
 
 // misled reports whether a refusal may come from a stale leader while the real one stored the job:
-// both receive a publish, and a full bucket is refused without a vote. Clients cannot tell.
+// both receive a publish, and a full bucket is refused without a vote. Clients cannot detect that.
 func (f *facts) misled(s submission) bool {
 	return (s.status == http.StatusTooManyRequests || s.status == codeFull) &&
 		slices.ContainsFunc(f.h.faults, func(x fault) bool {

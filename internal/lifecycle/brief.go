@@ -29,7 +29,7 @@ type front struct {
 	crowd   *crowd
 
 	mu       sync.Mutex
-	conns    map[net.Conn]bool // whether they still owe their first answer
+	conns    map[net.Conn]bool // whether their first answer is still due
 	stopping atomic.Bool
 }
 

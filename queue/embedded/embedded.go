@@ -30,8 +30,8 @@ const (
 	// MaxPayload is the server's largest message, headers included.
 	MaxPayload = 2 << 20
 
-	// startTimeout allows recovering millions of messages, or ten thousand streams, each of which
-	// the server compares with all others.
+	// startTimeout allows recovering millions of messages, or ten thousand streams, which the
+	// server compares with each other.
 	startTimeout = 10 * time.Minute
 )
 

@@ -31,8 +31,7 @@ const (
 	HeaderTimeout = "Penstock-Timeout"
 	// of the ended job, at most the policy's result_retention
 	HeaderRetention = "Penstock-Retention"
-	// name of which a bucket has one waiting job; "; replace" cancels the older one instead of the
-	// new
+	// unique name of a bucket's waiting job; "; replace" cancels the older one instead of the new
 	HeaderUnique = "Penstock-Unique"
 	// labels, repeated or separated by commas
 	HeaderTag            = "Penstock-Tag"

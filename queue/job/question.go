@@ -9,7 +9,7 @@ const (
 	OpExpect  = "expect"  // when will these jobs start?
 	OpRoom    = "room"    // when will this bucket have room again?
 	OpOutcome = "outcome" // how a handed-over running job ended
-	OpWorker  = "worker"  // is a remote worker of use? An error says why not
+	OpWorker  = "worker"  // is a remote worker of use? the error has the reason
 
 	OpBuckets = "buckets" // which come first?
 	OpBucket  = "bucket"  // its state

@@ -10,7 +10,7 @@ import (
 )
 
 // Roster keeps this process's lease in a table and counts the live processes there, by JetStream's
-// clock. Without NATS the last count stands.
+// clock. Without NATS the last count remains valid.
 type Roster struct {
 	table   *Table
 	id      string

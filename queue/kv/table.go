@@ -28,8 +28,8 @@ var (
 )
 
 const (
-	// tombstoneTTL is how long a deleted key's marker stays. After a longer interruption a watch
-	// reads everything again.
+	// tombstoneTTL is the life of a deleted key's marker. After a longer interruption a watch reads
+	// everything again.
 	tombstoneTTL = time.Hour
 
 	headerExpectedRevision = "Nats-Expected-Last-Subject-Sequence"

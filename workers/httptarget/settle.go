@@ -12,7 +12,7 @@ import (
 const mostSettled = 8 << 20
 
 // settle reports actual costs, from Penstock's headers and the policy's places. If a value is
-// missing or not a number, the estimate stands.
+// missing or not a number, the estimate counts.
 func settle(j workers.Job, from policy.CostFromResponse, header http.Header, body []byte) {
 	for cost, used := range job.ReadUsed(header) {
 		j.Settle(cost, used)

@@ -50,7 +50,7 @@ func (a Advice) OnFrontier(i int) bool {
 	})
 }
 
-// spare of each goal is kept, because another day brings another trace.
+// spare is the reserve of each goal, because another day brings another trace.
 const spare = 0.5
 
 const (

@@ -44,7 +44,7 @@ func (p *partition) checkpointDue() pace.Instant {
 	return s.last.Add(checkpointEvery + time.Duration(p.Buckets())*checkpointPerBucket)
 }
 
-// note reads up to n buckets for a checkpoint, and returns how many of n are left.
+// note reads up to n buckets for a checkpoint, and returns n minus their number.
 func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	s := &p.checkpointed
 	if s.gathering == nil {

@@ -215,7 +215,7 @@ type world struct {
 	decisions int
 	// running jobs by bucket, unless their process was disturbed
 	active    map[string]map[*stint]bool
-	contests  map[*partition]*contest // by what an owner of a policy with turns owns
+	contests  map[*partition]*contest // by the partition with the turns
 	takeovers map[string][]takeover   // after crashes, by partition
 	changes   map[string][]change
 	cool      map[string]time.Duration

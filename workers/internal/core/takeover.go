@@ -71,7 +71,7 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 // removed jobs.
 //
 // The fifth opening is accepted, 7.5 s after the first (0.5 + 1 + 2 + 4), because a stream restored
-// from a backup stays behind. A server was seen to answer so 8 s after its return.
+// from a backup stays behind. A server once did so 8 s after its return.
 func (c *Core) Behind(found Opened) bool {
 	s := c.share(found.Part)
 	if s == nil || s.failures >= mostFailures-1 {

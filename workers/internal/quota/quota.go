@@ -12,9 +12,9 @@
 //     t + guard. Of two arrivals in one window, the earlier one still counts when the later one
 //     is decided, and a bucket's refills are complete when the job arrives.
 //   - A fixed window and a sliding counter are evaluated and charged at t − guard: their
-//     windows begin a guard later; and nothing starts in the last two guards of a window, which the
-//     target may count in the next. JetStream's clock, to which they are aligned, is known within
-//     an error: t is the earliest that it may show, and the end is longer by what it may be ahead.
+//     windows begin a guard later; and no job starts in the last two guards of a window, which the
+//     target may count in the next. JetStream's clock, which aligns them, has a known error: t is
+//     its earliest reading, and the end is longer by its largest lead.
 //
 // The first costs a guard of each window. The second is free under a backlog, because the rest of a
 // window is used before its end, or made up after it.
@@ -371,8 +371,8 @@ func (l *Limits) Sizes() map[string]int64 {
 	return sizes
 }
 
-// Sized returns the limits with at least another process's sizes: what that process started counts
-// even if they are smaller now, because they may be raised again.
+// Sized returns the limits with at least another process's sizes: its starts count even if they are
+// smaller now, because they may be raised again.
 func (l *Limits) Sized(sizes map[string]int64) *Limits {
 	all := slices.Clone(l.of)
 	for i := range all {

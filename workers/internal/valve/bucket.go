@@ -37,7 +37,7 @@ type heldJob struct {
 	text
 	trials
 
-	// the other process that runs it or crashed; of a waiting job, one that may still report
+	// the other process that runs it or crashed; of a waiting job, a process that may still report
 	holder  string
 	mark    int64 // its lane's arrived slots when it came
 	front   int64 // larger if moved to the front later; 0: not moved

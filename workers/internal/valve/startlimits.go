@@ -39,7 +39,7 @@ type startLimits struct {
 // unnoted tracks starts that no stored checkpoint has.
 type unnoted struct {
 	since   pace.Instant // first start in no checkpoint, or 0
-	writing pace.Instant // first start in the one being written, or 0
+	writing pace.Instant // first start in the checkpoint being written, or 0
 	costs   quota.Units
 	noted   quota.Noted
 	told    bounds // stored; budgets as they may be stored

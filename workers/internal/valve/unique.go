@@ -47,8 +47,8 @@ func (p *Part) waitsAs(key job.Key, name string) uint64 {
 	return 0
 }
 
-// repeats drops a new job or the one that waits under its unique name, and reports whether it was
-// the new one. Jobs arrive in the stream's order, so the result does not depend on the submitter.
+// repeats drops a new job or the waiting job with its unique name, and reports whether it was the
+// new one. Jobs arrive in the stream's order, so the result does not depend on the submitter.
 func (p *Part) repeats(j *heldJob, now pace.Instant) bool {
 	name, replaces := job.Unique(j.Header)
 	if name == "" {
