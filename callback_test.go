@@ -205,7 +205,7 @@ func TestForbiddenCallbackURLs(t *testing.T) {
 	waittest.Until(t, "the callback is a dead letter", func() bool {
 		_, answer := ask(t, p, "GET", "/v1/dead/calls", "")
 		return strings.Contains(answer, `"reason":"permanent"`) &&
-			strings.Contains(answer, "the target may not be there")
+			strings.Contains(answer, "the target's address is not allowed")
 	})
 	if len(r.called) > 0 {
 		t.Errorf("posted %+v", <-r.called)

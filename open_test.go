@@ -34,7 +34,7 @@ func TestAllMistakesInOptionsAreReportedTogether(t *testing.T) {
 		t.Fatal("taken")
 	}
 	for _, want := range []string{"Policies[0].name", "Policies[0].algorithm",
-		"Policies[2].name: is that of Policies[1]",
+		"Policies[2].name: is already used by Policies[1]",
 		"Policies[3].capacity", "Set:", "Prefix:", "Replicas:", "Lease:", "HTTP.LameDuck:",
 		"address already in use"} {
 		if !strings.Contains(err.Error(), want) {
@@ -48,7 +48,7 @@ func TestMistakesInOptions(t *testing.T) {
 		"options: Policies[0].limit: must be 1 to 1000000000, not -1": {
 			Policies: []policy.Policy{{Name: "signup", Rule: policy.Rule{
 				Algorithm: policy.FixedWindow, Limit: -1, Window: policy.Duration(time.Hour)}}}},
-		"options: Policies[1].name: is that of Policies[0] already": {
+		"options: Policies[1].name: is already used by Policies[0]": {
 			Policies: []policy.Policy{door("signup"), door("signup")}},
 		"options: Replicas: must be 1, not 3, for the server inside: it is a single one": {
 			Replicas: 3},

@@ -125,7 +125,7 @@ func (l *lossy) streams() (names []string) {
 	return names
 }
 
-const lost = "NATS has lost data: what is missing is set up again, without it"
+const lost = "NATS has lost data: recreating what is missing, without the data"
 
 func TestAnAdmitterHealsAnEmptyStore(t *testing.T) {
 	l := newLossy(t)

@@ -45,7 +45,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	log := cmp.Or(r.Logger, slog.Default())
 	for ctx.Err() == nil {
 		if err := r.listen(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("the outbox cannot be read", "error", err)
+			log.Warn("outbox not readable", "error", err)
 			select {
 			case <-time.After(retryAfter):
 			case <-ctx.Done():
@@ -196,7 +196,7 @@ func (r *Relay) submit(ctx context.Context, rows []waiting) (o outcome) {
 		if o.at, o.retry = w.ID, retryAfter; never(err) {
 			text := err.Error()
 			o.fault, o.retry = &text, 0
-			cmp.Or(r.Logger, slog.Default()).Warn("a row of the outbox is set aside", "id", w.ID,
+			cmp.Or(r.Logger, slog.Default()).Warn("outbox row set aside", "id", w.ID,
 				"policy", w.Policy, "key", w.Key, "error", err)
 		} else if refused, ok := errors.AsType[*penstock.RefusedError](err); ok {
 			o.retry = refused.RetryAfter

@@ -363,7 +363,7 @@ func (l *Backlog) Close(ctx context.Context) (err error) {
 	}
 	err = l.b.nc.FlushWithContext(ctx)
 	if left := l.acks.close(); left > 0 && err == nil {
-		err = fmt.Errorf("%d acknowledgements not confirmed", left)
+		err = fmt.Errorf("%d unconfirmed acknowledgements", left)
 	}
 	return err
 }

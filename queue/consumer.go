@@ -59,7 +59,7 @@ func (l *Backlog) evict(ctx context.Context) error {
 			return err
 		}
 		if attempt == openAttempts && !late {
-			err = fmt.Errorf("somebody else's consumer takes the partition's jobs: %w", err)
+			err = fmt.Errorf("a foreign consumer takes the partition's jobs: %w", err)
 		}
 		if attempt == openAttempts {
 			return err

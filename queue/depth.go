@@ -77,7 +77,7 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	}
 	partitions, ours := info.Config.Metadata[metaPartitions]
 	if !ours {
-		return Stream{}, fmt.Errorf("stream %s: %w: it is somebody else's", info.Config.Name,
+		return Stream{}, fmt.Errorf("stream %s: %w: it is not Penstock's", info.Config.Name,
 			ErrNoStream)
 	}
 	return Stream{info.Config.Name, info.State.Msgs, partitions, info.State.LastSeq}, nil

@@ -31,7 +31,7 @@ var (
 	// ErrNotSent is wrapped by an ErrUnavailable if the request was not sent.
 	ErrNotSent = errors.New("not sent")
 	// ErrOtherPayload: the Idempotency-Key was used with a different payload.
-	ErrOtherPayload = errors.New("another job with this Idempotency-Key has another payload")
+	ErrOtherPayload = errors.New("the Idempotency-Key was reused with a different payload")
 	ErrClosed       = errors.New("backlog closed")
 )
 
@@ -56,7 +56,7 @@ type EndedError struct {
 }
 
 func (e *EndedError) Error() string {
-	return fmt.Sprintf("its Idempotency-Key is that of job %s, which is %s",
+	return fmt.Sprintf("its Idempotency-Key belongs to job %s, which is %s",
 		job.ID(e.Policy, e.Seq), e.How)
 }
 

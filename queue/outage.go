@@ -124,7 +124,7 @@ func (o *outages) unanswered(policy string, attempts int, err error) {
 	s.open = true
 	if o.open++; o.open == 1 {
 		o.b.log.Warn(
-			"JetStream does not answer: jobs are refused at once, and one a second tries again",
+			"JetStream does not answer: refusing jobs, with one probe a second",
 			"policy", policy, "error", err)
 	}
 }

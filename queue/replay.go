@@ -17,7 +17,7 @@ import (
 // ErrUnfit: a replayed dead letter would become the same letter again.
 var ErrUnfit = errors.New("not fit to be a job")
 
-var errReplayedAlready = errors.New("replayed by somebody else at the same time")
+var errReplayedAlready = errors.New("replayed concurrently")
 
 // replayPrefix contains an invalid escape, as in ChainedID.
 const replayPrefix = "%!replay/"

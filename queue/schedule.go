@@ -314,7 +314,7 @@ func (b *Broker) Ticks(ctx context.Context,
 func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) {
 	s, err := b.scheduleOf(m.Subject(), m.Headers(), m.Data())
 	if err != nil {
-		b.log.Warn("a tick is dropped that no schedule has made", "error", err)
+		b.log.Warn("tick without a schedule dropped", "error", err)
 		_ = m.Term()
 		return
 	}
@@ -336,7 +336,7 @@ func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) 
 		err = m.NakWithDelay(max(again, time.Millisecond))
 	}
 	if err != nil {
-		b.log.Debug("a tick comes again", "error", err)
+		b.log.Debug("tick will be redelivered", "error", err)
 	}
 }
 

@@ -265,7 +265,7 @@ func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*b
 	}
 	if scaled {
 		lack("max_storage is %s for each replica, and max_bytes, dead.max_bytes and histories of "+
-			"%s do not fit beside the rest: they get less", policy.Size(limits.MaxStore),
+			"%s do not fit: they get less", policy.Size(limits.MaxStore),
 			policy.Size(bytes))
 	}
 	return strings.Join(lacks, "; ")

@@ -103,7 +103,7 @@ func (bs *backlogs) Open(o core.Opening) {
 					bs.shut(open)
 				}
 			case bs.core.Behind(found):
-				bs.log.Info("what says that it leads the stream is behind: trying again", "policy",
+				bs.log.Info("the stream's leader is behind: retrying", "policy",
 					o.Part.Policy, "partition", o.Part.Number, "last", found.Last)
 				bs.shut(open)
 				bs.core.Handle(core.Unopened{Opening: o}, now)
@@ -124,7 +124,7 @@ func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, no
 		return
 	}
 	for _, lack := range open.Lacks() {
-		bs.log.Warn("a server's copy of a stream lacks jobs that wait, and is passed over: give "+
+		bs.log.Warn("a server's copy of a stream lacks waiting jobs and is skipped: give "+
 			"it an empty store", "server", lack.Server, "policy", p.Policy, "partition", p.Number,
 			"jobs", lack.Jobs)
 	}

@@ -72,7 +72,7 @@ func (l *letters) Bury(u valve.Burial) {
 		if discarded > 0 {
 			l.tell(queue.EventDiscarded, letter.Policy, int64(discarded))
 			l.seldom.Log("discarded "+letter.Policy, slog.LevelWarn,
-				"the oldest dead letters are discarded: they take what the policy's may", "policy",
+				"discarding the oldest dead letters: the policy's limit is reached", "policy",
 				letter.Policy, "letters", discarded)
 		}
 		if u.Reason != job.ReasonPermanent { // then waiters have the reply

@@ -112,7 +112,7 @@ func (c callback) publish(ctx context.Context, to *url.URL, t job.Result) error 
 }
 
 func (c callback) lose(t job.Result, reason string, err error) {
-	c.seldom.Log("callback "+c.policy, slog.LevelWarn, "the outcome of a job is not posted",
+	c.seldom.Log("callback "+c.policy, slog.LevelWarn, "callback not queued",
 		"policy", c.policy, "job", t.Job, "through", c.through, "reason", reason, "error", err)
 	c.sink.Take(queue.Event{Type: queue.EventCallbackLost, Policy: c.policy, Job: t.Job,
 		Key: c.key, Tags: c.tags, Name: reason, Reason: reason, Error: err.Error()})

@@ -283,7 +283,7 @@ func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 		}
 		if ctx.Err() == nil && time.Since(told) >= setUpLog {
 			told = time.Now()
-			d.log.Warn("the drainer waits: JetStream cannot be used", "error", err)
+			d.log.Warn("drainer waiting: JetStream is not usable", "error", err)
 		}
 		return err
 	})
@@ -291,7 +291,7 @@ func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 		return made, refused
 	}
 	if !told.IsZero() && ctx.Err() == nil {
-		d.log.Info("JetStream can be used now")
+		d.log.Info("JetStream is usable now")
 	}
 	return made, nil
 }
@@ -333,7 +333,7 @@ func (d *Drainer) drain() (err error) {
 		d.turn(now)
 		if d.core.Leaving && d.core.Left() && d.lender.idle() {
 			d.resign()
-			d.log.Info("everything is handed over, and no job runs")
+			d.log.Info("handover complete, no job is running")
 			return nil
 		}
 		if err := d.bell.Set(d.core.Wake(now), d.now); err != nil {
@@ -360,7 +360,7 @@ func (d *Drainer) receive() (now pace.Instant, err error) {
 		d.cutOff()
 	case <-d.late:
 		return 0, errors.New(
-			"stopped before everything was handed over: some jobs may run twice")
+			"stopped before the handover was complete: some jobs may run twice")
 	}
 	now = d.now()
 	for end := now.Add(receiveFor); now < end && d.takeNext(now); {

@@ -41,7 +41,7 @@ func (j *journal) NoteDone(e valve.Ending) {
 		return
 	}
 	if err := j.ends.NoteDone(e.Part.Policy, e.Seq, e.Ended, left); err != nil {
-		j.log.Debug("a repeat of a done job will not be compared with it",
+		j.log.Debug("repeats of a completed job cannot be compared with it",
 			"job", e.Seq, "error", err)
 	}
 }

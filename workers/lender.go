@@ -148,7 +148,7 @@ func (l *lender) offered(name string) nats.MsgHandler {
 			l.post(func(now pace.Instant) { l.own.cameBack(m.Reply, now) })
 		case job.HeaderValue(m.Header, headerV) != protocolVersion:
 			l.seldom.Log("offer "+name, slog.LevelWarn,
-				"stood back from an offer of another version", "policy", name, "version",
+				"ignored an offer of another version", "policy", name, "version",
 				job.HeaderValue(m.Header, headerV))
 			l.say(m.Reply, statusBusy)
 		default:
@@ -263,7 +263,7 @@ func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Ha
 	now := l.now()
 	switch {
 	case err != nil:
-		l.seldom.Log("job "+r.policy, slog.LevelWarn, "gave a job back that was not understood",
+		l.seldom.Log("job "+r.policy, slog.LevelWarn, "returned a malformed job",
 			"policy", r.policy, "job", job.ID, "error", err)
 		answer = message(m.Reply, statusReturned)
 		timeout = time.Second
@@ -330,7 +330,7 @@ func (l *lender) confirm(m *nats.Msg, timeout time.Duration) {
 		return err
 	})
 	if err != nil {
-		l.seldom.Log("confirm", slog.LevelInfo, "a valve did not hear how a lent job ended",
+		l.seldom.Log("confirm", slog.LevelInfo, "outcome of a remote job not delivered",
 			"outcome", job.HeaderValue(m.Header, headerStatus), "error", err)
 	}
 	l.post(func(pace.Instant) { l.pending-- })

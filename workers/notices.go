@@ -17,25 +17,25 @@ const noticeEvery = time.Second
 
 var (
 	handlerUnknown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "a handler waits: there is no policy of its name",
-		End:   "the handler has a policy now, and runs its jobs"}
+		Begin: "handler waiting: its policy does not exist",
+		End:   "handler running: its policy exists now"}
 	handlerQueueless = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "a handler waits: its policy has no queue, so that there are no jobs",
+		Begin: "handler waiting: its policy has no queue",
 		End:   handlerUnknown.End}
 	handlerRefused = notice.Kind{Level: slog.LevelError, Of: "policy",
-		Begin: "a handler is refused: its policy has a target, which runs all of its jobs",
+		Begin: "handler refused: its policy has a target, which runs all its jobs",
 		End:   handlerUnknown.End}
 	nameUnknown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "there is no policy of a name that this drainer is to own",
-		End:   "there is a policy now that this drainer is to own"}
+		Begin: "policy to drain does not exist",
+		End:   "policy to drain exists now"}
 	nameQueueless = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "a policy that this drainer is to own has no queue", End: nameUnknown.End}
+		Begin: "policy to drain has no queue", End: nameUnknown.End}
 	lentUnowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "workers wait: no drainer owns the policy, so that none of its jobs start",
-		End:   "a drainer owns the policy now"}
+		Begin: "workers waiting: no drainer owns the policy, so its jobs do not start",
+		End:   "a drainer owns the policy again"}
 	noWorkers = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "jobs wait: no worker runs the policy's jobs, neither here nor elsewhere",
-		End:   "the policy has workers again, or no job of it waits any more"}
+		Begin: "jobs waiting: the policy has no worker, neither here nor elsewhere",
+		End:   "the policy has workers again, or its jobs no longer wait"}
 )
 
 func (l *loop) noteHandlers(registered map[string]Handler, set policy.Entries) {

@@ -85,15 +85,15 @@ func TestAHandlerWithoutAQueuePolicyIsReported(t *testing.T) {
 		stop := b.drain(Options{WorkerOnly: lendOnly, Logger: log.logger()},
 			map[string]Handler{"api": ran.handle, "door": ran.handle})
 		b.until("both are told", func() bool {
-			return log.lines("level=WARN", "no policy of its name", "policy=api") == 1 &&
+			return log.lines("level=WARN", "its policy does not exist", "policy=api") == 1 &&
 				log.lines("level=WARN", "no queue", "policy=door") == 1
 		})
 		b.put(leaky("other", "10/s"))
 		b.put(leaky("api", "10/s"))
 		b.until("the return is told", func() bool {
-			return log.lines("level=INFO", "has a policy now", "policy=api") == 1
+			return log.lines("level=INFO", "its policy exists now", "policy=api") == 1
 		})
-		if n := log.lines("a handler waits"); n != 2 {
+		if n := log.lines("handler waiting"); n != 2 {
 			t.Errorf("%d lines, want one per condition", n)
 		}
 		stop()
@@ -105,11 +105,11 @@ func TestADrainersUnknownPoliciesAreReported(t *testing.T) {
 	log := &logged{t: t}
 	b.valve(Options{Policies: []string{"api", "apo"}, Logger: log.logger()})
 	b.until("it is told", func() bool {
-		return log.lines("level=WARN", "there is no policy of a name", "policy=apo") == 1
+		return log.lines("level=WARN", "policy to drain does not exist", "policy=apo") == 1
 	})
 	b.put(leaky("apo", "10/s"))
 	b.until("the end is told", func() bool {
-		return log.lines("level=INFO", "there is a policy now", "policy=apo") == 1
+		return log.lines("level=INFO", "policy to drain exists now", "policy=apo") == 1
 	})
 	if n := log.lines("policy=api", "is to own"); n != 0 {
 		t.Errorf("%d lines about a policy that is as it should be", n)
@@ -148,7 +148,7 @@ func TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo(t *testing.T) {
 	})
 	answers.Store(true)
 	b.until("the end is told", func() bool {
-		return log.lines("level=INFO", "does again what it is asked") == 1
+		return log.lines("level=INFO", "JetStream operation succeeds again") == 1
 	})
 	b.until("all have ended", func() bool { return ended.Load() == 100 })
 	if n := log.lines("level="); n != 2 {
@@ -167,7 +167,7 @@ func TestAHandlerBesideATargetIsRefusedAndTheTargetRunsAllJobs(t *testing.T) {
 		_ = offered.handle(context.Background(), Job{})
 	})
 	b.until("both are refused", func() bool {
-		return log.lines("level=ERROR", "a handler is refused", "policy=api") == 2
+		return log.lines("level=ERROR", "handler refused", "policy=api") == 2
 	})
 	b.publish("api", "a", 0, 300)
 	b.empty("api")
@@ -215,7 +215,7 @@ func TestALendingProcessReportsAMissingDrainer(t *testing.T) {
 	})
 	b.valve(Options{})
 	b.until("the end is told", func() bool {
-		return log.lines("level=INFO", "a drainer owns the policy now") == 1
+		return log.lines("level=INFO", "a drainer owns the policy again") == 1
 	})
 	if n := log.lines("no drainer owns"); n != 1 {
 		t.Errorf("%d lines, want 1", n)
@@ -235,7 +235,7 @@ func TestJobsWithoutWorkersAreReported(t *testing.T) {
 	})})
 	b.publish("api", "a", 0, 3)
 	b.until("it is told", func() bool {
-		return log.lines("level=WARN", "no worker runs the policy's jobs", "policy=api") == 1
+		return log.lines("level=WARN", "the policy has no worker", "policy=api") == 1
 	})
 	var ran seen
 	b.lend(Options{}, map[string]Handler{"api": ran.handle})
@@ -275,7 +275,7 @@ func TestAServerWithoutJetStreamIsReported(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
 	waittest.Until(t, "it is said", func() bool {
-		return log.lines("level=WARN", "JetStream cannot be used", "not enabled") > 0
+		return log.lines("level=WARN", "JetStream is not usable", "not enabled") > 0
 	})
 	cancel()
 	if err := <-done; err != nil {

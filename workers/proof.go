@@ -26,12 +26,12 @@ type proof struct {
 var (
 	errNoLease   = errors.New("the drainer has no lease yet")
 	errLeaseLost = errors.New("the lease cannot be renewed, and nothing starts without it")
-	errNoAnswer  = errors.New("no renewal was answered in time")
+	errNoAnswer  = errors.New("no renewal was acknowledged in time")
 )
 
 var leaseLost = notice.Kind{Level: slog.LevelWarn,
-	Begin: "the lease cannot be renewed: nothing starts until it is",
-	End:   "the lease is held again"}
+	Begin: "lease renewal fails: no jobs start until it succeeds",
+	End:   "lease renewed again"}
 
 func (p *proof) look(c *core.Core, now pace.Instant) {
 	held := now < c.Lease.Fence

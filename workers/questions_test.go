@@ -37,7 +37,7 @@ func TestTheJobsOfOneQuestionAreBounded(t *testing.T) {
 		return !errors.Is(err, queue.ErrUnavailable)
 	})
 	if err == nil ||
-		!strings.Contains(err.Error(), "at most 512 jobs can be asked for at once, not 100000") {
+		!strings.Contains(err.Error(), "at most 512 jobs can be requested at once, not 100000") {
 		t.Errorf("a question about 100,000 jobs is answered %v", err)
 	}
 	if a, err := ask(0); err != nil || len(a.Starts) != 0 {

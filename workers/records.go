@@ -46,7 +46,7 @@ func (r *records) write(p core.Put) {
 		result = core.PutConflict
 	case errors.Is(err, queue.ErrTooLarge):
 		r.seldom.Log("record", slog.LevelError,
-			"a record does not fit the server's largest message: max_payload is too small",
+			"record exceeds the server's max_payload",
 			"record", p.Key, "bytes", len(value), "max_payload", r.nc.MaxPayload())
 	}
 	r.send(core.Written{Put: p, Result: result, Revision: revision})

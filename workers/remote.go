@@ -232,7 +232,7 @@ func (r *remote) await(run valve.Run, j Job, answers <-chan *nats.Msg,
 				o, err := readOutcome(run.Seq, m)
 				if err != nil {
 					r.seldom.Log("worker "+run.Part.Policy, slog.LevelWarn,
-						"a worker's message was not understood", "policy", run.Part.Policy, "job",
+						"malformed message from a worker", "policy", run.Part.Policy, "job",
 						job.ID(run.Part.Policy, run.Seq), "error", err)
 					r.say(m.Reply, statusError)
 					continue

@@ -174,7 +174,7 @@ type struggles struct {
 }
 
 func (s *struggles) begin(what string, err error) {
-	s.lines.Log("struggles", slog.LevelWarn, "JetStream does not do what it is asked: still trying",
+	s.lines.Log("struggles", slog.LevelWarn, "JetStream operation fails: still retrying",
 		"what", what, "error", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *struggles) end(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open--; s.open == 0 && ctx.Err() == nil {
-		s.log.Info("JetStream does again what it is asked", "after",
+		s.log.Info("JetStream operation succeeds again", "after",
 			time.Since(s.since).Round(time.Millisecond))
 	}
 }

@@ -16,13 +16,13 @@ func (d *Drainer) beginToLeave() {
 	d.lender.close()
 	d.core.Handle(core.Stopped{}, d.now())
 	partitions, jobs := d.unfinished()
-	d.log.Info("handing over, and waiting for jobs that run", "partitions", partitions, "jobs",
+	d.log.Info("handing over and waiting for running jobs", "partitions", partitions, "jobs",
 		jobs, "until", time.Now().Add(d.options.Grace).UTC().Format(time.RFC3339))
 }
 
 func (d *Drainer) cutOff() {
 	partitions, jobs := d.unfinished()
-	d.log.Warn("the grace period is over: jobs that run are interrupted", "partitions",
+	d.log.Warn("grace period over: interrupting running jobs", "partitions",
 		partitions, "jobs", jobs, "grace", d.options.Grace)
 	d.interrupt()
 	d.late = time.After(d.options.Lease)
@@ -39,6 +39,6 @@ func (d *Drainer) resign() {
 	ctx, cancel := context.WithTimeout(context.Background(), d.patience)
 	defer cancel()
 	if err := d.broker.Tables().Drainers.Delete(ctx, d.core.Lease.Id, 0); err != nil {
-		d.log.Warn("lease not given up: others wait until it expires", "error", err)
+		d.log.Warn("lease not released: other drainers wait until it expires", "error", err)
 	}
 }

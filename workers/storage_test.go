@@ -75,8 +75,8 @@ func TestALostLeaseIsReported(t *testing.T) {
 			log.Count("resource limits exceeded") > 0
 	})
 	release()
-	b.until("the lease is held again", func() bool {
-		return held.Load() && d.Health() == nil && log.Count("the lease is held again") > 0
+	b.until("lease renewed again", func() bool {
+		return held.Load() && d.Health() == nil && log.Count("lease renewed again") > 0
 	})
 	cancel()
 	if err := <-done; err != nil {

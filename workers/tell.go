@@ -60,7 +60,7 @@ func (t *teller) TellAdapted(a valve.Adapted) {
 }
 
 func (t *teller) TellTakeover(p handle.Partition) {
-	t.log.Info("took a partition over: its owner is gone", "policy", p.Policy, "partition",
+	t.log.Info("took over a partition: its owner is gone", "policy", p.Policy, "partition",
 		p.Number)
 }
 
@@ -70,7 +70,7 @@ func (t *teller) TellVanished(jobs int) {
 }
 
 func (t *teller) TellLost() {
-	t.log.Warn("this process was declared dead and begins anew", "id", t.core.Lease.Id)
+	t.log.Warn("this process was declared dead and starts over", "id", t.core.Lease.Id)
 }
 
 // outages reports targets that go down and recover, with a log line per policy and outagesEvery.
@@ -82,7 +82,7 @@ type outages struct {
 const outagesEvery = 5 * time.Second
 
 var targetDown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-	Begin: "target is down: no attempts count, and jobs start one by one to see whether it is back",
+	Begin: "target is down: single jobs probe it, and attempts do not count",
 	End:   "target is back"}
 
 type outage struct {
@@ -165,10 +165,10 @@ func (u *unreadable) setAside(ctx context.Context, from *kv.Table, key string, b
 			return err
 		}
 	}
-	u.in.log.Error("a damaged record is rebuilt", "bucket", from.Bucket(), "key", key,
+	u.in.log.Error("rebuilding a damaged record", "bucket", from.Bucket(), "key", key,
 		"kept_in", u.table.Bucket(), "kept_as", name)
 	u.in.sink.Take(queue.Event{Type: queue.EventRecordDamaged, Name: from.Bucket()})
-	note := fmt.Sprintf("%s was damaged and is rebuilt; its bytes are kept as %s in KV %s",
+	note := fmt.Sprintf("%s was damaged and is being rebuilt; its bytes are kept as %s in KV %s",
 		recordName(from, key), name, u.table.Bucket())
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -186,15 +186,15 @@ func (u *unreadable) look(newer []string) {
 	}
 }
 
-var newerRecords = notice.Kind{Level: slog.LevelWarn, Begin: "records of a newer format stop " +
-	"what they are about: start that version, or delete them"}
+var newerRecords = notice.Kind{Level: slog.LevelWarn, Begin: "records of a newer format block " +
+	"their subjects: run that version, or delete them"}
 
 func (u *unreadable) notes() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	notes := slices.Clone(u.damaged)
 	for _, name := range u.newer {
-		notes = append(notes, name+" is of a newer format, and stops what it is about")
+		notes = append(notes, name+" has a newer format and blocks its subject")
 	}
 	return notes
 }

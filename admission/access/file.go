@@ -100,7 +100,7 @@ func (p *parser) client(place string, e entry) {
 		}
 		if strings.ContainsFunc(pattern, not) || pattern == "" {
 			p.Add(place+".policies",
-				"%.64q: want names of policies, in which * stands for anything", pattern)
+				"%.64q: want names of policies; * matches anything", pattern)
 		}
 	}
 	if e.Keys == nil {

@@ -179,7 +179,7 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 	ctx, cancel := s.bounded(context.WithoutCancel(ctx))
 	defer cancel()
 	if err := s.broker.Audit(ctx, c); err != nil {
-		s.options.Logger.Error("a change is missing in the audit list", "change", what, "policy",
+		s.options.Logger.Error("change missing from the audit list", "change", what, "policy",
 			c.Policy, "error", err)
 	}
 }

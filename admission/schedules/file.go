@@ -165,7 +165,7 @@ func (s *Service) leave(ctx context.Context, set string, left queue.Schedule) er
 	if err != nil && !errors.Is(err, queue.ErrNotFound) {
 		return err
 	}
-	s.options.Logger.Info("schedule removed: it is not in the file any more", "policy",
+	s.options.Logger.Info("schedule removed: it is no longer in the file", "policy",
 		left.Policy, "key", left.Key.Raw(), "schedule", left.Name, "set", set)
 	return nil
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-const notInIt = `not in it: leases and locks, which end by themselves; which jobs were done, for repeats of their
-Idempotency-Keys; counters of limits; configuration, tokens, certificates and other files
+const notInIt = `not included: leases and locks, which expire; Idempotency-Keys of completed jobs; limit counters;
+configuration, tokens, certificates and other files
 `
 
 func makeBackup(args []string, stdout, stderr io.Writer) int {
 	return overInstallation("backup", "Writes the installation (jobs, dead letters, policies, "+
-		"limits of keys, attempts) into FILE,\nwhile it runs or not.", args, stderr,
+		"limits of keys, attempts) to FILE,\nrunning or not.", args, stderr,
 		func(ctx context.Context, b *queue.Broker, file string) error {
 			c, err := writeWhole(ctx, b, file)
 			if err == nil {
@@ -40,8 +40,8 @@ func makeBackup(args []string, stdout, stderr io.Writer) int {
 }
 
 func restore(args []string, stdout, stderr io.Writer) int {
-	return overInstallation("restore", "Makes the installation of a backup again, where there is "+
-		"none: all of it or nothing.", args, stderr,
+	return overInstallation("restore", "Restores a backup into an empty installation, "+
+		"completely or not at all.", args, stderr,
 		func(ctx context.Context, b *queue.Broker, file string) error {
 			from, err := os.Open(file)
 			if err != nil {
@@ -129,12 +129,12 @@ func reach(c config.Config, running bool) (*nats.Conn, func(), error) {
 	}
 	e := c.NATS.Embedded
 	if _, err := os.Stat(e.Dir); err != nil && running {
-		return nil, nil, fmt.Errorf("there is no embedded server to back up: %w", err)
+		return nil, nil, fmt.Errorf("no embedded server to back up: %w", err)
 	}
 	server, err := embedded.Start(embedded.Options{Dir: e.Dir, MaxStore: int64(e.MaxStore),
 		Logger: slog.New(slog.DiscardHandler)})
 	if errors.Is(err, embedded.ErrInUse) && !running {
-		return nil, nil, fmt.Errorf("%w: stop the admitter that runs there", err)
+		return nil, nil, fmt.Errorf("%w: stop the running admitter first", err)
 	}
 	if errors.Is(err, embedded.ErrInUse) {
 		return ask(e)
@@ -153,17 +153,17 @@ func reach(c config.Config, running bool) (*nats.Conn, func(), error) {
 func ask(e config.Embedded) (*nats.Conn, func(), error) {
 	listen := e.Listen
 	if _, port, err := net.SplitHostPort(listen); err != nil || port == "0" {
-		return nil, nil, errors.New("an admitter runs, and nats.embedded.listen does not tell " +
-			"where: say --nats-url with its address")
+		return nil, nil, errors.New("an admitter is running without nats.embedded.listen, " +
+			"so give its address as --nats-url")
 	}
 	nc, err := nats.Connect("nats://"+listen, nats.Name("penstock backup"))
 	if err != nil && (e.TLS.Cert != "" || errors.Is(err, nats.ErrAuthorization)) {
-		return nil, nil, fmt.Errorf("%w: an admitter runs at %s, with users or TLS: say "+
+		return nil, nil, fmt.Errorf("%w: an admitter is running at %s with users or TLS; give "+
 			"--nats-url with that address, the credentials of a user with the role admitter, and "+
 			"nats.tls", err, listen)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("an admitter runs, and should answer at %s: %w", listen, err)
+		return nil, nil, fmt.Errorf("a running admitter should answer at %s: %w", listen, err)
 	}
 	return nc, nc.Close, nil
 }

@@ -82,7 +82,7 @@ policies:
 	run(0, "PENSTOCK_extra: 5 messages", "backup", saved, "--config", file, "--nats-url", p.nats)
 	p.posts("/v1/jobs/pay/a", "too late", 202)
 	eventually(t, "it runs", func() bool { return len(target.asked("too late")) == 1 })
-	run(1, "stop the admitter that runs there", "restore", saved, "--config", file)
+	run(1, "stop the running admitter first", "restore", saved, "--config", file)
 	p.Kill()
 	if err := os.RemoveAll(filepath.Join(filepath.Dir(file), "nats")); err != nil {
 		t.Fatal(err)

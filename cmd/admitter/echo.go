@@ -82,7 +82,7 @@ func banner(address, nats string, set policy.Entries) string {
 	if checked != "" {
 		fmt.Fprintf(&b, "  curl -i -X POST http://%s/v1/check/%s/customer-1\n", address, checked)
 	}
-	b.WriteString("\nWhat arrives at the echo target is shown here. Ctrl-C ends it all.\n\n")
+	b.WriteString("\nRequests to the echo target appear here. Press Ctrl-C to stop.\n\n")
 	return b.String()
 }
 
@@ -95,7 +95,7 @@ func numbers(p policy.Policy) string {
 	case p.Algorithm == policy.LeakingBucket && p.OutflowTotal.IsZero():
 		return fmt.Sprintf("leaking bucket: %s per key, %d wait", p.Outflow, p.Capacity)
 	case p.Algorithm == policy.LeakingBucket:
-		return fmt.Sprintf("leaking bucket: %s in all, %d wait per key", p.OutflowTotal, p.Capacity)
+		return fmt.Sprintf("leaking bucket: %s in total, %d wait per key", p.OutflowTotal, p.Capacity)
 	}
 	return fmt.Sprintf("%s: %d in %s per key", strings.ReplaceAll(string(p.Algorithm), "_", " "),
 		p.Limit, p.Window)

@@ -27,7 +27,7 @@ func TestBanner(t *testing.T) {
 		"2 limits",
 		"leaking bucket: 1/s per key, 1 wait  PAUSED: curl -X POST " +
 			"http://127.0.0.1:1/v1/resume/held",
-		"leaking bucket: 1/s in all, 1 wait per key",
+		"leaking bucket: 1/s in total, 1 wait per key",
 		"token bucket: 1/s per key, bursts of 5",
 		"curl -i -d hello http://127.0.0.1:1/v1/jobs/shared/customer-1",
 		"curl -i -X POST http://127.0.0.1:1/v1/check/api/customer-1",

@@ -91,7 +91,7 @@ func TestGatewaysAreAnswered(t *testing.T) {
 		t.Error("the refusal is in no metric")
 	}
 	limits(t, dir, "b.yaml", "- {key: path, rate_limit: {unit: eon}}\n")
-	p.logs(1, `are bad: the former ones stand" files="gateway limits"`)
+	p.logs(1, `are invalid: the previous ones stay in force" files="gateway limits"`)
 	p.logs(1, "b.yaml:3: descriptors[0].rate_limit.unit: ")
 	if g.passes("ip", "a") {
 		t.Error("a bad file changes what is there")

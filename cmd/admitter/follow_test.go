@@ -28,13 +28,13 @@ func TestAConfigurationIsFollowed(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, text)
 		}
 	}
-	says("/readyz?verbose", "[+] files: some have changed and are bad: the former ones stand\n"+
+	says("/readyz?verbose", "[+] files: changed files are invalid: the previous ones stay in force\n"+
 		"    files: configuration: "+file+":")
 	says("/metrics", `penstock_config_last_reload_successful{file="configuration"} 0`)
 
 	rewrite(t, file, "log: {level: debug}\npolicies: [{name: b, algorithm: token_bucket, "+
 		"capacity: 2, refill: 1/s}]\n")
-	p.logs(1, `msg="the configuration was read again"`)
+	p.logs(1, `msg="configuration reloaded"`)
 	eventually(t, "the new policy counts", func() bool {
 		status, _ := p.post("/v1/check/b/acme", "")
 		return status == 200

@@ -38,13 +38,13 @@ func main() {
 	var echo string
 	daemon.Command{
 		Name: "admitter",
-		Does: "Takes jobs and answers checks over HTTP and NATS.",
+		Does: "Accepts jobs and rate limit checks over HTTP and NATS.",
 		Flags: func(flags *pflag.FlagSet) {
 			config.Flags(flags)
 			flags.BoolVar(&drain, "drain", false,
-				"also run the jobs of policies with a target, in this process")
+				"also drain policies with a target in this process")
 			flags.StringVar(&echo, "echo", "",
-				"to try things out: say what there is to try, and print what arrives at a target "+
+				"for a first try: print example commands, and requests to a target "+
 					"at this `host:port`")
 		},
 		Listen: config.AdmitterListen,

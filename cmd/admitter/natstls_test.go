@@ -87,8 +87,8 @@ func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the bad certificate is told of", func() bool {
-		return strings.Contains(p.Log.String(), "files have changed and are bad: the former ones "+
-			`stand" files="nats certificates"`)
+		return strings.Contains(p.Log.String(), "changed files are invalid: the previous ones "+
+			`stay in force" files="nats certificates"`)
 	})
 	if during := shown(); during != before {
 		t.Errorf("beside a bad file %s is shown, not %s", during, before)
@@ -100,7 +100,7 @@ func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {
 	users.add("gate", roles.Checker, ", policies: [polite]")
 	eventually(t, "the users have changed", func() bool {
 		return strings.Contains(p.Log.String(),
-			`files have changed, and were read again" files="nats users"`)
+			`changed files reloaded" files="nats users"`)
 	})
 	if err := connect(authority.Client("")); err == nil {
 		t.Error("who shows no certificate is let in once the users have changed")

@@ -18,8 +18,8 @@ func natsUser(args []string, stdout, stderr io.Writer) int {
 	role := flags.String("role", "",
 		"`role`: producer, checker, worker, operator, drainer or admitter")
 	policies := flags.StringSlice("policies", nil, "`names` of policies, or *")
-	return subcommand("nats-user NAME --role ROLE [flags]", "Makes an nkey, and prints its seed "+
-		"and how the file of nats.embedded.users lists its user.", flags, args, stderr,
+	return subcommand("nats-user NAME --role ROLE [flags]", "Creates an nkey and prints its seed "+
+		"and the user's entry for the file of nats.embedded.users.", flags, args, stderr,
 		func(name string) (int, error) {
 			seed, public, err := newNKey()
 			if err != nil {
@@ -41,11 +41,11 @@ func natsUser(args []string, stdout, stderr io.Writer) int {
 func newNKey() (seed, public string, err error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
-		return "", "", fmt.Errorf("make an nkey: %w", err)
+		return "", "", fmt.Errorf("create an nkey: %w", err)
 	}
 	text, err := pair.Seed()
 	if err != nil {
-		return "", "", fmt.Errorf("make an nkey: %w", err)
+		return "", "", fmt.Errorf("create an nkey: %w", err)
 	}
 	public, err = pair.PublicKey()
 	return string(text), public, err

@@ -45,7 +45,7 @@ func TestAPolicyThatLeavesItsFileStaysUntilPruned(t *testing.T) {
 		p.posts(path, "", 200)
 	}
 	if status := p.terminate(); status != 0 ||
-		strings.Count(p.Log.String(), "not in the file any more") != 5 {
+		strings.Count(p.Log.String(), "policy no longer in the file") != 5 {
 		t.Errorf("ended with status %d and says nothing of some of the five policies:\n%s", status,
 			p.Log)
 	}
@@ -68,7 +68,7 @@ func TestAPolicyThatLeavesItsFileStaysUntilPruned(t *testing.T) {
 	}
 	p.says("penstock_policy_retirements_total 5")
 	p.stop()
-	for _, want := range []string{"level=WARN", "not retired while jobs wait", "jobs=1",
+	for _, want := range []string{"level=WARN", "not retired yet", "jobs=1",
 		"policy=stripe", "policy retired"} {
 		if !strings.Contains(p.Log.String(), want) {
 			t.Errorf("the log does not say %q", want)
@@ -110,7 +110,7 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 			second.posts(path, "", 200)
 		}
 		if status := second.terminate(); status != 0 ||
-			strings.Count(second.Log.String(), "record that cannot be read") != 2 {
+			strings.Count(second.Log.String(), "unreadable record") != 2 {
 			t.Errorf("ended with status %d:\n%s", status, second.Log)
 		}
 	}
@@ -129,7 +129,7 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 	third.says(`penstock_policies{state="orphaned"} 0`)
 	if status := third.terminate(); status != 0 ||
 		!strings.Contains(third.Log.String(), "stream=PENSTOCK_stripe") ||
-		!strings.Contains(third.Log.String(), "in order again") {
+		!strings.Contains(third.Log.String(), "readable again") {
 		t.Errorf("ended with status %d:\n%s", status, third.Log)
 	}
 	if status := first.terminate(); status != 0 ||

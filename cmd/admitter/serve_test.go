@@ -190,7 +190,7 @@ func TestNATSMayComeLater(t *testing.T) {
 	}
 	p.posts("/v1/jobs/stripe/acme", "", 202)
 	p.stop()
-	if !strings.Contains(p.Log.String(), "trying again") ||
+	if !strings.Contains(p.Log.String(), "retrying") ||
 		strings.Contains(p.Log.String(), "secret") {
 		t.Errorf("the log says nothing of the absence, or too much")
 	}

@@ -90,14 +90,14 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 				text("debug", "60/s",
 					"  - {name: new, algorithm: token_bucket, capacity: 2, refill: 1/s}\n"))
 			reloaded.Signal(syscall.SIGHUP)
-			reloaded.logs(1, "the configuration was read again")
+			reloaded.logs(1, "configuration reloaded")
 			rewrite(t, reloadedFile, text("verbose", "60/x", ""))
 			reloaded.Signal(syscall.SIGHUP)
 			reloaded.logs(2, "level=ERROR")
 			rewrite(t, reloadedFile,
 				strings.Replace(text("info", "60/s", ""), "grace: 30s", "grace: 40s", 1))
 			reloaded.Signal(syscall.SIGHUP)
-			reloaded.logs(1, "need a restart")
+			reloaded.logs(1, "require a restart")
 
 			eventually(t, "some jobs do not start", func() bool { return a.count() >= jobs })
 			for _, want := range []string{"log.level", "policies[0].outflow", reloadedFile + ":",
@@ -108,7 +108,7 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 			}
 			if !apart {
 				for _, want := range []string{"outflow 50/s → 60/s", "policy=new",
-					"a policy is not in the file any more"} {
+					"policy no longer in the file"} {
 					if !strings.Contains(p.Log.String(), want) {
 						t.Errorf("the log does not say %q", want)
 					}
@@ -160,7 +160,7 @@ func TestSIGHUPChangesADrainersPolicies(t *testing.T) {
 	})
 	reload("stripe")
 	p.says(`penstock_partitions_owned{policy="stripe"} 2`)
-	if strings.Contains(p.Log.String(), "need a restart") {
+	if strings.Contains(p.Log.String(), "require a restart") {
 		t.Error("a restart is asked for")
 	}
 	p.stop()
@@ -171,7 +171,7 @@ func TestSIGHUPWithoutAFileChangesNothing(t *testing.T) {
 	p := launch(t, "--http-listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--nats-dir",
 		dir).ready()
 	p.Signal(syscall.SIGHUP)
-	p.logs(1, "no configuration file to read again")
+	p.logs(1, "no configuration file to reload")
 	if status, body := p.get("/readyz"); status != 200 {
 		t.Errorf("readyz: %d %s", status, body)
 	}
@@ -232,7 +232,7 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 			<-started
 			p.Signal(signals[0])
 			p.Signal(signals[0]) // as from a program that signals process and group
-			p.logs(1, "waiting for jobs that run")
+			p.logs(1, "waiting for running jobs")
 			eventually(t, "one counts as another, and the process ends", func() bool {
 				p.Signal(signals[1])
 				select {
@@ -264,7 +264,7 @@ func TestItServesWhileJobsFinish(t *testing.T) {
 	}
 	<-started
 	p.Signal(syscall.SIGTERM)
-	p.logs(1, "waiting for jobs that run")
+	p.logs(1, "waiting for running jobs")
 	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200, "/metrics": 200,
 		"/v1/policies": 200} {
 		if status, body := p.get(path); status != want ||
@@ -277,7 +277,7 @@ func TestItServesWhileJobsFinish(t *testing.T) {
 	if status := p.end(); status != 0 {
 		t.Errorf("ended with status %d", status)
 	}
-	if !strings.Contains(p.Log.String(), "everything is handed over") {
+	if !strings.Contains(p.Log.String(), "handover complete") {
 		t.Errorf("the log does not say that all is done")
 	}
 }
@@ -298,7 +298,7 @@ func TestADrainerServesWhileJobsFinish(t *testing.T) {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
 	drainer.Signal(syscall.SIGTERM)
-	drainer.logs(1, "waiting for jobs that run")
+	drainer.logs(1, "waiting for running jobs")
 	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200, "/metrics": 200} {
 		if status, body := drainer.get(path); status != want ||
 			want == 503 && !strings.Contains(body, "stopping") {

@@ -14,12 +14,12 @@ import (
 func token(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("token", pflag.ContinueOnError)
 	rights := flags.StringSlice("rights", nil,
-		"`rights`: any of submit, check, read, operate and admin, with commas between them")
+		"`rights`: any of submit, check, read, operate and admin, separated by commas")
 	policies := flags.StringSlice("policies", []string{"*"},
-		"`names` of policies, in which * stands for anything")
-	keys := flags.StringSlice("keys", nil, "`keys`, in which * stands for anything; default all")
+		"`names` of policies; * matches anything")
+	keys := flags.StringSlice("keys", nil, "`keys`; * matches anything; default all")
 	return subcommand("token NAME --rights RIGHTS [flags]",
-		"Makes a token, and prints it and how the file of http.tokens lists it.", flags, args,
+		"Creates a token and prints it with its entry for the file of http.tokens.", flags, args,
 		stderr, func(name string) (int, error) {
 			secret := access.NewToken()
 			line := access.Line(name, *rights, *policies, *keys, secret)

@@ -53,7 +53,7 @@ func TestJobsThatNoDrainerOwnsAreReported(t *testing.T) {
 	}
 	p.stop()
 	text := p.Log.String()
-	for _, want := range []string{"jobs wait, and no drainer owns their policy",
+	for _, want := range []string{"jobs are waiting, but no drainer owns their policy",
 		"a drainer owns the policy"} {
 		if n := strings.Count(text, want); n < 1 || n > 2 {
 			t.Errorf("%d lines %q, want one per condition", n, want)

@@ -18,7 +18,7 @@ import (
 func main() {
 	daemon.Command{
 		Name:  "drainer",
-		Does:  "Runs the jobs of Penstock's queues at their policies' rates.",
+		Does:  "Runs queued jobs at their policies' rates.",
 		Flags: config.DrainerFlags,
 		Check: func(c config.Config) error {
 			if c.NATS.URL == "" {

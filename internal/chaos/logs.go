@@ -61,7 +61,7 @@ func (w *world) readLog(name string) error {
 			w.history.starts = append(w.history.starts,
 				start{bucket{l.Policy, l.Key}, l.Job, l.Attempt,
 					w.instant(life, l.Time), life, true})
-		case "took a partition over: its owner is gone":
+		case "took over a partition: its owner is gone":
 			w.history.takeovers = append(w.history.takeovers,
 				takeover{l.Policy, l.Partition, w.instant(life, l.Time), life})
 		}

@@ -107,7 +107,7 @@ func (p *Process) stopping(by os.Signal) {
 
 func (p *Process) cutOff(by os.Signal) {
 	if p != nil {
-		p.Log.Warn("ended by a second signal: jobs that run may run twice", "signal", by.String())
+		p.Log.Warn("stopped by a second signal: running jobs may run twice", "signal", by.String())
 	}
 }
 
@@ -126,14 +126,14 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "Usage: %s [flags]\n       %[1]s validate [FILE] [flags]\n"+
 			"       %[1]s healthcheck [flags]\n\n%s\n"+
-			`"validate" only says what is wrong with a configuration, "healthcheck" whether the `+
-			"process that serves at http.listen is ready.\n\n%s", c.Name, c.Does,
+			`"validate" checks a configuration without running it, "healthcheck" checks that `+
+			"the process at http.listen is ready.\n\n%s", c.Name, c.Does,
 			flags.FlagUsages())
 	}
 	c.Flags(flags)
 	profile := flags.String("pprof", "",
-		"serve Go's profiles at this `host:port` of the own machine, such as 127.0.0.1:6060")
-	version := flags.Bool("version", false, "say which version this is")
+		"serve Go profiles at this local `host:port`, such as 127.0.0.1:6060")
+	version := flags.Bool("version", false, "print the version")
 	err := flags.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
 		return exitStopped
@@ -303,8 +303,8 @@ func (p *Process) Reloads(
 					p.reload(ctx, apply)
 				}
 				if nkey.Changed() {
-					p.Log.Warn("nats.nkey_file has changed, which needs a restart: connections "+
-						"keep the former nkey", "file", p.Config.NATS.Credentials.NKeyFile)
+					p.Log.Warn("nats.nkey_file changed, which requires a restart: connections "+
+						"keep the previous nkey", "file", p.Config.NATS.Credentials.NKeyFile)
 				}
 			}
 		}
@@ -313,7 +313,7 @@ func (p *Process) Reloads(
 
 func (p *Process) reload(ctx context.Context, apply func(context.Context, config.Config) error) {
 	if !p.HasFile {
-		p.Log.Warn("SIGHUP: there is no configuration file to read again")
+		p.Log.Warn("SIGHUP: no configuration file to reload")
 		return
 	}
 	name := config.FileName(p.flags)
@@ -329,7 +329,7 @@ func (p *Process) reload(ctx context.Context, apply func(context.Context, config
 	}
 	if p.Files.Note(configuration, err) != nil {
 		for line := range strings.Lines(err.Error()) {
-			p.Log.Error("the configuration was read again and is bad: the former one stands",
+			p.Log.Error("configuration not reloaded: it is invalid, and the previous one stays in force",
 				"file", name,
 				"problem", strings.TrimSuffix(line, "\n"))
 		}
@@ -339,10 +339,10 @@ func (p *Process) reload(ctx context.Context, apply func(context.Context, config
 		return key == "log.level" || slices.Contains(p.command.Live, key)
 	})
 	if len(restart) > 0 {
-		p.Log.Warn("settings have changed that need a restart: the former ones stand", "settings",
+		p.Log.Warn("changed settings require a restart: the previous ones stay in force", "settings",
 			strings.Join(restart, ", "))
 	}
-	p.Log.Info("the configuration was read again", "file", name, "policies", len(next.Policies),
+	p.Log.Info("configuration reloaded", "file", name, "policies", len(next.Policies),
 		"changed", strings.Join(config.Changed(p.last, next), ", "))
 	p.last = next
 }

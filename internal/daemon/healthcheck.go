@@ -21,7 +21,7 @@ const healthTimeout = 5 * time.Second
 func healthcheck(ctx context.Context, h config.HTTP, otherwise string, out io.Writer) error {
 	host, port, err := net.SplitHostPort(cmp.Or(h.Listen, otherwise))
 	if err != nil || port == "0" {
-		return errors.New("http.listen: want the port of the process to ask (--http-listen)")
+		return errors.New("http.listen: want the port of the process to check (--http-listen)")
 	}
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
 		host = "localhost"

@@ -16,8 +16,8 @@ func profiles(address string) (stop func(), err error) {
 		return func() {}, nil
 	}
 	if !hosts.IsLoopback(address) {
-		return nil, fmt.Errorf("--pprof %q: profiles show what is in memory: want an address that "+
-			"only this machine reaches, such as 127.0.0.1:6060", address)
+		return nil, fmt.Errorf("--pprof %q: profiles expose memory; want an address that "+
+			"only this machine can reach, such as 127.0.0.1:6060", address)
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

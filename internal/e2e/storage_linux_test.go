@@ -215,7 +215,7 @@ func TestAFullPolicyDelaysNoOther(t *testing.T) {
 			return ready == http.StatusOK && strings.Contains(text, "nearly full: policy full") &&
 				strings.Contains(metrics, `penstock_queue_bytes{kind="max",policy="full"}`) &&
 				strings.Contains(metrics, "penstock_lease_held 1") &&
-				strings.Contains(i.log.String(), `level=WARN msg="four fifths`)
+				strings.Contains(i.log.String(), `level=WARN msg="80 %`)
 		})
 		after(6 * time.Second)
 		i.others("later")

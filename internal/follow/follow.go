@@ -68,10 +68,10 @@ func Files(what string, names []string, reload func() error,
 			return Every, nil
 		}
 		if err := reload(); err != nil {
-			log.Error("files have changed and are bad: the former ones stand", "files", what,
+			log.Error("changed files are invalid: the previous ones stay in force", "files", what,
 				"error", err)
 		} else {
-			log.Info("files have changed, and were read again", "files", what)
+			log.Info("changed files reloaded", "files", what)
 		}
 		return Every, nil
 	})
@@ -191,7 +191,7 @@ func (s *Status) Part() health.Part {
 	defer s.mu.Unlock()
 	part := health.Part{Name: "files", Status: "as they were read last"}
 	if len(s.bad) > 0 {
-		part.Status = "some have changed and are bad: the former ones stand"
+		part.Status = "changed files are invalid: the previous ones stay in force"
 	}
 	for _, files := range slices.Sorted(maps.Keys(s.bad)) {
 		part.Notes = append(part.Notes, fmt.Sprintf("%s: %v", files, s.bad[files]))

@@ -164,7 +164,7 @@ func TestClientsAreKnownOverTLSAndFilesAreFollowed(t *testing.T) {
 	asks("the old token", authority.Client(""), "one", 200, "first")
 	write(t, tokens, "clients: [secret")
 	waittest.Until(t, "the bad file is told of", func() bool {
-		return log.Count("the former ones stand") == 1
+		return log.Count("the previous ones stay") == 1
 	})
 	asks("the second, beside a bad file", authority.Client(""), "the second", 200, "second")
 	write(t, tokens, "clients:\n"+line("second", "the second")+dashboard)
@@ -183,7 +183,7 @@ func TestClientsAreKnownOverTLSAndFilesAreFollowed(t *testing.T) {
 	before := shown()
 	write(t, files.Cert, "no certificate")
 	waittest.Until(t, "the bad certificate is told of", func() bool {
-		return log.Count("the former ones stand") == 2
+		return log.Count("the previous ones stay") == 2
 	})
 	asks("beside a bad certificate", authority.Client(""), "the second", 200, "second")
 	if again, _ := authority.Issue("server"); again != files.Cert {

@@ -49,11 +49,11 @@ func (w *Watch) Options(name string) []nats.Option {
 		nats.ReconnectHandler(func(nc *nats.Conn) { w.back(name, nc) }),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if err != nil && !nc.IsClosed() {
-				w.lost(name, "the connection to NATS was lost: trying again", err)
+				w.lost(name, "the connection to NATS was lost: retrying", err)
 			}
 		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
-			w.lost(name, "NATS cannot be reached: trying again", err)
+			w.lost(name, "NATS cannot be reached: retrying", err)
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""

@@ -138,7 +138,7 @@ const keptVersion = 1
 func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	set, err := c.read()
 	if err != nil {
-		c.log.Warn("the cache of policies cannot be used", "file", c.file, "error", err)
+		c.log.Warn("policy cache unusable", "file", c.file, "error", err)
 	}
 	from := c.file
 	if set == nil {
@@ -148,7 +148,7 @@ func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 		}
 	}
 	c.log.Warn(
-		"the policies have not come from NATS yet: checks follow the last known ones, and jobs "+
+		"policies not loaded from NATS yet: checks follow the last known ones, and jobs "+
 			"are refused",
 		"policies", len(set), "from", from)
 	return set
@@ -190,7 +190,7 @@ func (c *cache) keep(set policy.Entries) {
 		return
 	}
 	if err := c.write(set); err != nil {
-		c.log.Warn("the policies are not kept for a start without NATS", "file", c.file, "error",
+		c.log.Warn("policy cache not written", "file", c.file, "error",
 			err)
 	}
 }

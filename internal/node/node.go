@@ -44,7 +44,7 @@ func (w Wanted) Check(prefix string, possible func(policy.Policy) []policy.Probl
 		}
 		if before, twice := first[p.Name]; twice && p.Name != "" {
 			found = append(found, policy.Problem{Field: "name",
-				Reason: fmt.Sprintf("is that of Policies[%d] already", before)})
+				Reason: fmt.Sprintf("is already used by Policies[%d]", before)})
 		} else {
 			first[p.Name] = i
 		}
@@ -171,7 +171,7 @@ func (n *Node) Depths(ctx context.Context) map[string]uint64 { return n.streams.
 func (n *Node) Health(stopping, starting error) []health.Part {
 	nats := health.Part{Name: "nats", Status: "connected"}
 	if !n.Broker.Conn().IsConnected() {
-		nats.Err = errors.New("not connected to NATS: checks are answered, jobs are not taken")
+		nats.Err = errors.New("not connected to NATS: checks are answered, jobs are refused")
 	}
 	parts := []health.Part{{Name: "process", Status: "running", Err: stopping}, nats,
 		{Name: "policies", Err: starting,
@@ -341,7 +341,7 @@ func (n *Node) persist(ctx context.Context, what string, do func(context.Context
 		if err == nil || !errors.Is(err, queue.ErrUnavailable) {
 			return err
 		}
-		n.streams.lines.Log(what, slog.LevelWarn, "NATS is not available: trying again",
+		n.streams.lines.Log(what, slog.LevelWarn, "NATS is not available: retrying",
 			"doing", what, "error", err)
 		select {
 		case <-time.After(pause):

@@ -28,14 +28,14 @@ const (
 )
 
 var (
-	unpruned = notice.Kind{Level: slog.LevelWarn, Of: "policy", Begin: "a policy that is not in " +
-		"the file any more is not retired while jobs wait in it: looking again"}
+	unpruned = notice.Kind{Level: slog.LevelWarn, Of: "policy", Begin: "policy missing from " +
+		"the file not retired yet: jobs are waiting"}
 	unreadable = notice.Kind{Level: slog.LevelError, Of: "policy",
-		Begin: "a policy's record cannot be read, so nobody starts its jobs: write the policy " +
-			"again, or use the version that wrote it",
-		End: "what is stored of the policy is in order again"}
+		Begin: "policy record unreadable, so its jobs do not start: write the policy " +
+			"again, or run the version that wrote it",
+		End: "policy record readable again"}
 	orphaned = notice.Kind{Level: slog.LevelError, Of: "policy",
-		Begin: "a policy's record is gone and its stream is not, so nobody starts its jobs: " +
+		Begin: "policy record missing but its stream exists, so its jobs do not start: " +
 			"write the policy again, or delete the stream",
 		End: unreadable.End}
 )
@@ -101,7 +101,7 @@ func (f *policyWriter) logResult(result store.FileResult, w Wanted) {
 		log := f.Log.With("policy", change.After.Name, "set", w.Set, "revision", change.Revision)
 		switch {
 		case change.Revived:
-			log.Warn("a retired policy is in the file again: it takes new jobs")
+			log.Warn("retired policy is in the file again: it accepts new jobs")
 		case change.Before == nil:
 			log.Info("policy written by the file", "new", true)
 		default:
@@ -111,27 +111,27 @@ func (f *policyWriter) logResult(result store.FileResult, w Wanted) {
 	}
 	for _, name := range result.Absent {
 		if !w.Prune {
-			f.Log.Warn("a policy is not in the file any more: it stays until prune: true or "+
+			f.Log.Warn("policy no longer in the file: it stays until prune: true or "+
 				"DELETE /v1/policies/"+name+" retires it", "policy", name, "set", w.Set)
 		}
 	}
 	for _, name := range result.Deleted {
-		f.Log.Warn("a policy of the file was deleted through the API: it stays away until its "+
+		f.Log.Warn("policy of the file was deleted through the API: it stays deleted until its "+
 			"text in the file changes", "policy", name, "set", w.Set)
 	}
 	for _, err := range result.Differing {
-		f.Log.Warn("a shared limit of the file is another one in another file: the one that was "+
-			"stored last is in force for all that share it", "set", w.Set, "error", err)
+		f.Log.Warn("shared limit differs between files: the one "+
+			"stored last applies to all its policies", "set", w.Set, "error", err)
 	}
 	for _, err := range result.Unreadable {
-		f.Log.Warn("a policy that is not in the file has a record that cannot be read: it stays",
+		f.Log.Warn("policy not in the file has an unreadable record: it stays",
 			"error", err)
 	}
 }
 
 func (f *policyWriter) list(ctx context.Context, c queue.Change) {
 	if err := f.Broker.Audit(ctx, c); err != nil && ctx.Err() == nil {
-		f.Log.Error("a change is missing in the audit list", "change", c.What, "policy", c.Policy,
+		f.Log.Error("change missing from the audit list", "change", c.What, "policy", c.Policy,
 			"error", err)
 	}
 }
@@ -151,14 +151,14 @@ func (f *policyWriter) pruned(ctx context.Context) (time.Duration, error) {
 	for _, name := range retired {
 		f.Sink.Take(queue.Event{Type: queue.EventRetired, Policy: name})
 		f.list(ctx, queue.Change{By: "file of set " + set, What: "policy retired", Policy: name})
-		f.Log.Warn("policy retired: it is not in the file any more, and prune is asked for; its "+
+		f.Log.Warn("policy retired: it is no longer in the file, and prune is set; its "+
 			"dead letters stay", "policy", name, "set", set)
 	}
 	for name, jobs := range waiting {
 		f.notices.Tell(&unpruned, name, "waits", "set", set, "jobs", jobs, "again", pruneAgain)
 	}
 	if err != nil && ctx.Err() == nil {
-		f.Log.Warn("policies that are not in the file any more could not be retired: trying again",
+		f.Log.Warn("policies no longer in the file could not be retired: retrying",
 			"set", set, "again", pruneAgain, "error", err)
 	}
 	if err == nil {
@@ -177,7 +177,7 @@ func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	}
 	found, err := f.Store.Inventory(ctx, known)
 	if err != nil {
-		f.Log.Debug("what is stored of policies is not known", "error", err)
+		f.Log.Debug("stored policies not listed", "error", err)
 		return inventoryAgain, nil
 	}
 	f.Sink.Take(queue.Event{Type: queue.EventInventory, Data: found})

@@ -30,8 +30,8 @@ func OpenServer(url string, login natsconn.Credentials, inside embedded.Options,
 		return s, err
 	}
 	if inside.Dir == "" {
-		log.Warn("jobs are kept in a temporary directory and are gone when this process " +
-			"ends: name one in Server.Dir")
+		log.Warn("jobs are kept in a temporary directory and lost when this process " +
+			"ends: set Server.Dir")
 	}
 	s.Inside, err = embedded.Start(inside)
 	return s, err

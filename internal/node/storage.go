@@ -26,23 +26,23 @@ const (
 	// roundOfEach times the number of policies is the least interval of rounds over all of them.
 	roundOfEach = 20 * time.Millisecond
 
-	tooSmall = "the limits of JetStream's account are below what the policies may need"
+	tooSmall = "JetStream account limits are below the policies' possible needs"
 )
 
 var (
 	readOnly = notice.Kind{Level: slog.LevelError,
 		Begin: "the disk of the embedded NATS server cannot be written: jobs are refused until " +
 			"it can",
-		End: "the disk of the embedded NATS server can be written again"}
-	unshared = notice.Kind{Level: slog.LevelWarn, Begin: "the store cannot be shared among the " +
-		"policies as it should be: trying again"}
+		End: "the disk of the embedded NATS server is writable again"}
+	unshared = notice.Kind{Level: slog.LevelWarn, Begin: "the store cannot be divided among the " +
+		"policies: retrying"}
 	lacking = notice.Kind{Level: slog.LevelWarn, Of: "limits", Begin: tooSmall}
 	full    = notice.Kind{Level: slog.LevelWarn, Of: "of",
-		Begin: "four fifths of the room for jobs are taken: what does not fit is refused",
-		End:   "there is room for jobs again"}
-	boundless = notice.Kind{Level: slog.LevelWarn, Begin: "it is not known how much JetStream " +
-		"may store here: policies without max_bytes have no bound, and one that fills the " +
-		"store stops all; give them one, or the account a storage limit"}
+		Begin: "80 % of the space for jobs is used: jobs are refused once it is full",
+		End:   "space for jobs is available again"}
+	boundless = notice.Kind{Level: slog.LevelWarn, Begin: "JetStream's storage limit is unknown: " +
+		"policies without max_bytes are unbounded, and one that fills the " +
+		"store stops all; set max_bytes, or a storage limit for the account"}
 )
 
 type storage struct {
@@ -88,7 +88,7 @@ func (s *storage) checked(err error) error {
 	if errors.Is(err, embedded.ErrBroken) {
 		s.Broker.Refuse(err)
 		s.Log.Error(
-			"the embedded NATS server could not write, and must be started again: the process ends",
+			"the embedded NATS server could not write and must restart: the process ends",
 			"error", err)
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	}
 	if len(lost) > 0 {
 		slices.Sort(lost)
-		s.Log.Warn("NATS has lost data: what is missing is set up again, without it",
+		s.Log.Warn("NATS has lost data: recreating what is missing, without the data",
 			"streams", lost)
 	}
 	s.mu.Lock()
@@ -167,7 +167,7 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 		return
 	}
 	if err := s.setUpAgain(ctx); err != nil {
-		s.Log.Warn("what NATS has lost cannot be set up yet: trying again", "error", err)
+		s.Log.Warn("what NATS lost cannot be recreated yet: retrying", "error", err)
 		return
 	}
 	s.mu.Lock()

@@ -68,8 +68,8 @@ func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 }
 
 var unapplied = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-	Begin: "the stream stays as it is, for now: the policy's change cannot be applied",
-	End:   "the policy's change is applied"}
+	Begin: "policy change not applied to its stream yet",
+	End:   "policy change applied"}
 
 // streams keeps streams in line with their policies. A failed change leaves the stream as it was
 // and is retried. All admitters do this concurrently; the broker makes that safe.
@@ -155,7 +155,7 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 		}
 		// One look at all streams sets bounds with room for all. If it fails, each is checked.
 		if _, err := s.broker.Ration(ctx, coming...); err != nil {
-			s.log.Debug("the store is not shared out for new policies yet", "error", err)
+			s.log.Debug("the store is not divided among new policies yet", "error", err)
 		}
 	}
 	for _, name := range due {
@@ -282,7 +282,7 @@ func (s *streams) end(ctx context.Context, name string,
 	}
 	gone, err = end(ctx, name)
 	if gone {
-		s.log.Warn("the retired policy's stream is gone; its dead letters stay", "policy", name)
+		s.log.Warn("stream of retired policy deleted; its dead letters stay", "policy", name)
 	}
 	return gone, err
 }
@@ -290,7 +290,7 @@ func (s *streams) end(ctx context.Context, name string,
 func (s *streams) depths(ctx context.Context) map[string]uint64 {
 	all, err := s.broker.AllDepths(ctx)
 	if err != nil {
-		s.log.Debug("the depths of the queues are not known", "error", err)
+		s.log.Debug("queue depths unknown", "error", err)
 	}
 	known := s.known.policies()
 	maps.DeleteFunc(all, func(name string, _ uint64) bool {

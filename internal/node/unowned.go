@@ -19,8 +19,8 @@ const (
 )
 
 var unowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-	Begin: "jobs wait, and no drainer owns their policy",
-	End:   "a drainer owns the policy, or no job of it waits any more"}
+	Begin: "jobs are waiting, but no drainer owns their policy",
+	End:   "a drainer owns the policy, or its jobs no longer wait"}
 
 type owners struct {
 	*Node

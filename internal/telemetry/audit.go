@@ -14,12 +14,12 @@ func (r *Registry) Audit(figures func() []audit.Figure) {
 type audited struct{ figures func() []audit.Figure }
 
 var auditWorst, auditBroken, auditIncomplete = prometheus.NewDesc("penstock_audit_worst_ratio",
-	"The fullest window of any bucket in the last hour or two, as a part of what the limit "+
-		"allows: above 1 it was broken.", []string{"policy", "limit"}, nil),
+	"The fullest window of any bucket in the last hour or two, as a fraction of the limit; "+
+		"above 1, the limit was broken.", []string{"policy", "limit"}, nil),
 	prometheus.NewDesc("penstock_audit_broken_total",
-		"Windows in which more started than the limit allows.", []string{"policy", "limit"}, nil),
+		"Windows with more starts than the limit allows.", []string{"policy", "limit"}, nil),
 	prometheus.NewDesc("penstock_audit_incomplete",
-		"1 while events are missing of which the figures of the limit should know.",
+		"1 while the limit's audit lacks events, else 0.",
 		[]string{"policy", "limit"}, nil)
 
 func (audited) Describe(out chan<- *prometheus.Desc) {

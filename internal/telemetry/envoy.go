@@ -10,7 +10,7 @@ import (
 // it after [Registry.Admission].
 func (r *Registry) Envoy() (decisions queue.Sink, failed func(code string)) {
 	failures := r.counter("penstock_envoy_errors_total",
-		"Requests of gateways that were answered with an error, by its code in gRPC.", "code")
+		"Gateway requests answered with an error, by gRPC code.", "code")
 	for _, code := range []string{"InvalidArgument", "Unauthenticated", "PermissionDenied",
 		"Unavailable"} {
 		failures.WithLabelValues(code)

@@ -81,24 +81,24 @@ func (r *Registry) Admission() queue.Sink {
 			Labels: []string{"policy", "allowed"}, Of: []string{queue.EventChecked},
 			Zeros: promsink.Zeros{checked: {"true", "false"}}},
 		promsink.Metric{Name: "penstock_shadow_decisions_total",
-			Help: "Decisions of shadow limits at the door. over=true: the request would have " +
+			Help: "Decisions of shadow limits on requests. over=true: the request would have " +
 				"been rejected or delayed.",
 			Labels: []string{"policy", "limit", "over"}, Of: []string{queue.EventShadowed}},
 		promsink.Metric{Name: "penstock_shadow_wait_seconds_total",
-			Help: "Time by which shadow limits at the door would have delayed requests, now or " +
+			Help: "Time by which shadow limits on requests would have delayed them, now or " +
 				"by Retry-After.",
 			Labels: []string{"policy", "limit"}, Of: []string{queue.EventShadowed},
 			Add: promsink.Seconds},
 		promsink.Metric{Name: "penstock_schedule_ticks_total",
-			Help: "What became of ticks of schedules: submitted, refused (each time that the " +
+			Help: "Outcomes of scheduled ticks: submitted, refused (each time the " +
 				"bucket was full) or missed.",
 			Labels: policyOutcome, Of: []string{queue.EventTicked}},
 		promsink.Metric{Name: "penstock_policy_without_drainer",
-			Help:   "1 while jobs of the policy wait and no drainer owns it.",
+			Help:   "1 while the policy has waiting jobs but no drainer.",
 			Labels: policyOutcome[:1], Of: []string{queue.EventWithoutDrainer}, Gauge: true,
 			While: true},
 		promsink.Metric{Name: "penstock_apply_failed",
-			Help: "1 while the last change of the policy cannot be applied to its stream, which " +
+			Help: "1 while the policy's last change cannot be applied to its stream, which " +
 				"stays as it was.",
 			Labels: policyOutcome[:1], Of: []string{queue.EventApplyFailed}, Gauge: true,
 			While: true},
@@ -106,8 +106,8 @@ func (r *Registry) Admission() queue.Sink {
 			Help: "Policies that this process retired because they left the file.",
 			Of:   []string{queue.EventRetired}},
 		promsink.Metric{Name: "penstock_storage_writable",
-			Help: "Whether the embedded server's disk can be written: 1 or 0. 1 as well when the " +
-				"server is elsewhere.",
+			Help: "1 if the embedded server's disk is writable, else 0. Always 1 if the " +
+				"server is external.",
 			Of: []string{queue.EventWritable}, Gauge: true},
 	)
 	s.Take(queue.Event{Type: queue.EventWritable, Value: 1})
@@ -130,9 +130,9 @@ func (r *Registry) Admission() queue.Sink {
 func (r *Registry) answers(s *promsink.Sink) {
 	errors := map[string]*prometheus.CounterVec{
 		"http": r.counter("penstock_http_errors_total",
-			"Requests over HTTP that were answered with a status of 400 or more.", "status"),
+			"HTTP requests answered with a status of 400 or more.", "status"),
 		"nats": r.counter("penstock_nats_errors_total",
-			"Requests over NATS that were answered with a status of 400 or more.", "status"),
+			"NATS requests answered with a status of 400 or more.", "status"),
 	}
 	for _, status := range errorStatuses {
 		for _, counter := range errors {
@@ -149,7 +149,7 @@ func (r *Registry) answers(s *promsink.Sink) {
 func (r *Registry) policies(s *promsink.Sink) {
 	stored := r.gauge("penstock_policies",
 		"Policies by state: ok, retired, unreadable (a damaged or newer record) or "+
-			"orphaned (a stream without a record). No job of the last two starts.", "state")
+			"orphaned (a stream without a record). Jobs of the last two do not start.", "state")
 	s.On(func(e queue.Event) {
 		found := e.Data.(store.Inventory)
 		for state, n := range map[string]int{"ok": found.OK, "retired": found.Retired,
@@ -162,16 +162,16 @@ func (r *Registry) policies(s *promsink.Sink) {
 
 func (r *Registry) storage(s *promsink.Sink) {
 	bytes := r.gauge("penstock_storage_bytes",
-		"Bytes that JetStream stores (used) and may store (max, if there is a limit).", "kind")
+		"Bytes stored by JetStream (used) and its limit, if any (max).", "kind")
 	queues := r.gauge("penstock_queue_bytes",
-		"Bytes of the jobs of a policy (used), and their bound (max, if there is one).",
+		"Bytes of a policy's jobs (used) and their limit, if any (max).",
 		"policy", "kind")
 	dead := r.gauge("penstock_dead_letters",
-		"Dead letters of a policy that are kept. Policies that never had any are left out.",
+		"Dead letters kept for a policy. Omits policies that never had any.",
 		"policy")
 	lacking := r.gauge("penstock_streams_underreplicated",
-		"JetStream streams with fewer copies that are up to date than they should have, by "+
-			"what they hold: jobs, dead_letters, history or records.", "group")
+		"JetStream streams with fewer up-to-date copies than configured, by "+
+			"content: jobs, dead_letters, history or records.", "group")
 	s.On(func(e queue.Event) {
 		found := e.Data.(queue.Storage)
 		bytes.WithLabelValues("used").Set(float64(found.Used))
@@ -203,7 +203,7 @@ func setMost(gauge *prometheus.GaugeVec, most int64, labels ...string) {
 func (r *Registry) Store() queue.Sink {
 	return r.sink(
 		promsink.Metric{Name: "penstock_store_up",
-			Help: "Whether the shared store of limits answers: 1, or 0 while policies go on by " +
+			Help: "1 if the shared limit store answers, 0 while policies follow " +
 				"their on_store_error.",
 			Of: []string{queue.EventStoreUp}, Gauge: true},
 		promsink.Metric{Name: "penstock_store_fallbacks_total",
@@ -214,7 +214,7 @@ func (r *Registry) Store() queue.Sink {
 
 func (r *Registry) FileRead() func(files string, err error) {
 	gauge := r.gauge("penstock_config_last_reload_successful",
-		"1, or 0 while the file as it is now is bad, so that the former one stands: "+
+		"1, or 0 while the current file is invalid and the previous one stays in force: "+
 			"configuration, clients, certificates, nats users, nats certificates or gateway "+
 			"limits.", "file")
 	return func(files string, err error) { gauge.WithLabelValues(files).Set(zeroOrOne(err == nil)) }
@@ -232,7 +232,7 @@ func (r *Registry) Drain() queue.Sink {
 func (r *Registry) NATS(connected func() bool) {
 	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "penstock_nats_up",
-		Help: "Whether this process is connected to NATS: 1, or 0.",
+		Help: "1 if this process is connected to NATS, else 0.",
 	}, func() float64 { return zeroOrOne(connected()) }))
 }
 

@@ -8,12 +8,12 @@ import (
 
 func (r *Registry) Outbound() func(policy, outcome string, waited time.Duration) {
 	calls := r.counter("penstock_outbound_requests_total",
-		"Requests to upstreams by outcome: answered, throttled (by the upstream), failed (it did "+
-			"not answer), refused (by Penstock) or withdrawn (the caller went).",
+		"Requests to upstreams by outcome: answered, throttled (by the upstream), failed (no "+
+			"answer), refused (by Penstock) or withdrawn (by the caller).",
 		"policy", "outcome")
 	waits := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "penstock_outbound_wait_seconds",
-		Help: "Time that requests to upstreams waited for their start.",
+		Help: "Time for which requests to upstreams waited to start.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60,
 			300},
 	}, []string{"policy"})

@@ -205,7 +205,7 @@ func (s *Server) limit(logger *slog.Logger) error {
 	// A lease needs room, and so do streams' reservations, or their bounds could not change.
 	usage := account.JetStreamUsage()
 	if least := int64(max(usage.Store/7*8, usage.ReservedStore)) + 1<<20; s.maxStore < least {
-		logger.Warn("the store holds more than it may, and is allowed more until the next start",
+		logger.Warn("the store exceeds its limit, which is raised until the next start",
 			"max_store", policy.Size(s.maxStore), "allowed", policy.Size(least))
 		s.maxStore = least
 	}
@@ -242,7 +242,7 @@ func (s *Server) shrink(factor float64) error {
 }
 
 // ErrBroken: until a restart, the server cannot store in some streams.
-var ErrBroken = errors.New("the NATS server's files are broken until it is started again")
+var ErrBroken = errors.New("the NATS server's files stay unusable until it restarts")
 
 // probeBytes exceeds the rest of a partly used page.
 const probeBytes = 64 << 10

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/reach"
 )
 
-var errOutOfReach = errors.New("the target may not be there")
+var errOutOfReach = errors.New("the target's address is not allowed")
 
 func dialer() *net.Dialer {
 	return &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}

@@ -36,11 +36,11 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 	zero := promsink.Zeros{first: {""}}
 	reason, limit := []string{"policy", "reason"}, []string{"policy", "limit"}
 	s := promsink.New(registerer,
-		promsink.Metric{Name: "penstock_starts_total", Help: "Attempts of jobs that began.",
+		promsink.Metric{Name: "penstock_starts_total", Help: "Started attempts of jobs.",
 			Labels: policy, Of: []string{queue.EventStarted}, Zeros: promsink.Zeros{ownable: {""}}},
 		promsink.Metric{Name: "penstock_starts_returned_total",
-			Help: "Jobs that came back from their worker before they started, by reason: rate " +
-				"(the slot was not there at the last check), lease or order (one before it came " +
+			Help: "Jobs that their worker returned before starting them, by reason: rate " +
+				"(no slot at the last check), lease or order (an earlier job came " +
 				"back).",
 			Labels: reason, Of: []string{queue.EventReturned}, Zeros: promsink.Zeros{
 				first: {"rate", "lease", "order"}}},
@@ -50,7 +50,7 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 			Add: promsink.Seconds, Zeros: promsink.Zeros{
 				first: {"processor"}}},
 		promsink.Metric{Name: "penstock_limit_blocked_seconds_total",
-			Help:   "Time for which a limit on starts held back buckets with waiting jobs, summed.",
+			Help:   "Total time for which a limit on starts held back buckets with waiting jobs.",
 			Labels: limit, Of: []string{queue.EventLimitBlocked}, Add: promsink.Seconds},
 		promsink.Metric{Name: "penstock_attempts_total",
 			Help: "Attempts that ended, by outcome: done, failed, throttled, permanent, returned " +
@@ -65,8 +65,8 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 				queue.EventCancelled}, Zeros: promsink.Zeros{ownable: {"dead"},
 				first: {"done", "cancelled"}}},
 		promsink.Metric{Name: "penstock_rate_limit_headers_total",
-			Help: "Answers that did not throttle and said that nothing is left of the target's " +
-				"limit: the bucket pauses.",
+			Help: "Answers that reported the target's limit as exhausted without throttling; " +
+				"the bucket pauses.",
 			Labels: policy, Of: []string{queue.EventDone, queue.EventFailed,
 				queue.EventUncounted}, Zeros: zero,
 			Add: func(e queue.Event) float64 { return float64(queue.Whether(e.PauseMS > 0)) }},
@@ -75,25 +75,25 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 				"one for all of its buckets.",
 			Labels: policy, Of: []string{queue.EventBreakers}, Gauge: true},
 		promsink.Metric{Name: "penstock_partitions_owned",
-			Help:   "Partitions whose valve is in this process.",
+			Help:   "Partitions owned by this process.",
 			Labels: policy, Of: []string{queue.EventOwned}, Gauge: true},
 		promsink.Metric{Name: "penstock_adapted_buckets",
-			Help: "Buckets in this process that are slower than their outflow, because of what " +
-				"they have learnt of their target's limit.",
+			Help: "Buckets in this process that run below their outflow, because their " +
+				"target throttled them.",
 			Labels: policy, Of: []string{queue.EventLowered}, Gauge: true},
 		promsink.Metric{Name: "penstock_policy_without_workers",
-			Help: "1 while jobs are due that no worker takes, neither in the process that owns " +
+			Help: "1 while due jobs have no worker, neither in the process that owns " +
 				"their partition nor elsewhere.",
 			Labels: policy, Of: []string{queue.EventWithoutWorkers}, Gauge: true},
 		promsink.Metric{Name: "penstock_lease_held",
-			Help: "Whether this drainer holds its lease: 1, or 0 while nothing starts.",
+			Help: "1 if this drainer holds its lease, 0 while nothing starts.",
 			Of:   []string{queue.EventLease}, Gauge: true},
 		promsink.Metric{Name: "penstock_records_damaged_total",
-			Help: "Records of partitions, attempts and leases that could not be read, and were " +
+			Help: "Unreadable records of partitions, attempts and leases that were " +
 				"set aside and rebuilt.",
 			Of: []string{queue.EventRecordDamaged}},
 		promsink.Metric{Name: "penstock_records_newer",
-			Help: "Records of a newer format, each of which stops a partition, or the succession " +
+			Help: "Records of a newer format. Each blocks a partition, or the succession " +
 				"of a drainer.",
 			Of: []string{queue.EventRecordsNewer}, Gauge: true},
 		promsink.Metric{Name: "penstock_callbacks_lost_total",
@@ -101,12 +101,12 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 				"of the callbacks) or refused.",
 			Labels: reason, Of: []string{queue.EventCallbackLost}},
 		promsink.Metric{Name: "penstock_dead_letters_discarded_total",
-			Help:   "Dead letters that were discarded, oldest first, to make room for new ones.",
+			Help:   "Dead letters discarded, oldest first, to make room for new ones.",
 			Labels: policy, Of: []string{queue.EventDiscarded}, Add: promsink.Value,
 			Zeros: zero},
 		promsink.Metric{Name: "penstock_history_lost_total",
-			Help: "Ended jobs of policies with result_retention that the history lacks, because " +
-				"the server did not take them, or not in time.",
+			Help: "Ended jobs missing from the history of policies with result_retention, because " +
+				"the server did not store them, or not in time.",
 			Labels: policy, Of: []string{queue.EventHistoryLost}, Zeros: zero},
 	)
 	starts(s)
@@ -125,14 +125,14 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 func starts(s *promsink.Sink) {
 	lateness := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "penstock_start_lag_seconds",
-		Help: "Time from the instant that the valve had set for a start to the start.",
+		Help: "Time from a scheduled start to the actual start.",
 		Buckets: []float64{.0005, .001, .002, .003, .004, .005, .0075, .01, .015, .025, .05, .1,
 			.25, .5, 1, 2.5, 5,
 			10},
 	})
 	wait := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "penstock_wait_seconds",
-		Help: "From the acceptance of a job to its start.",
+		Help: "Time from the acceptance of a job to its start.",
 		Buckets: []float64{.005, .01, .05, .1, .5, 1, 5, 15, 60, 300, 900, 1800,
 			3600, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600},
 	}, []string{"policy"})
@@ -169,8 +169,8 @@ func observe(in prometheus.Observer, d time.Duration, trace string) {
 func limitsLeft(s *promsink.Sink) {
 	units := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "penstock_limit_units",
-		Help: "Units of a limit on starts of all keys, or of a shared one, that may start " +
-			"now (left) and at most (max): take the maximum over drainers.",
+		Help: "Units of a limit on starts of all keys, or of a shared limit, that are " +
+			"available (left) and allowed at most (max); take the maximum over drainers.",
 	}, []string{"policy", "limit", "kind"})
 	s.Register(units)
 	var mu sync.Mutex

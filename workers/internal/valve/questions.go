@@ -73,7 +73,7 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 	switch q.Op {
 	case job.OpExpect, job.OpJobs:
 		if len(q.Jobs) > job.MaxExpected {
-			refuse(fmt.Sprintf("at most %d jobs can be asked for at once, not %d", job.MaxExpected,
+			refuse(fmt.Sprintf("at most %d jobs can be requested at once, not %d", job.MaxExpected,
 				len(q.Jobs)))
 			return
 		}
@@ -267,7 +267,7 @@ func (q *question) edit(now pace.Instant) progress {
 		case now < q.until:
 			return waits
 		default:
-			q.reply(job.Answer{Error: "the change is in force, and not stored yet"})
+			q.reply(job.Answer{Error: "the change applies but is not stored yet"})
 		}
 		return answered
 	}

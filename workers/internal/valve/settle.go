@@ -260,7 +260,7 @@ func (s *Save) Met(found []byte, revision uint64) (end bool) {
 }
 
 func (v *Valve) buryCrashed(j *heldJob) {
-	v.bury(j, job.ReasonCrashed, "its drainer crashed while it ran, as often as this may happen")
+	v.bury(j, job.ReasonCrashed, "its drainer crashed too often while running it")
 }
 
 // bury stores a dead letter before the acknowledgement (law 3). Its message id makes a second one

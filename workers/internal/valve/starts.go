@@ -171,7 +171,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 		j.holder = holder // a late report counts until the job restarts
 	case j.expires <= now:
 		v.detach(j)
-		v.bury(j, job.ReasonDeadline, "it waited longer than it may")
+		v.bury(j, job.ReasonDeadline, "it waited longer than allowed")
 		v.place(j.Bucket, now)
 	default:
 		v.detach(j)
