@@ -95,7 +95,8 @@ func numbers(p policy.Policy) string {
 	case p.Algorithm == policy.LeakingBucket && p.OutflowTotal.IsZero():
 		return fmt.Sprintf("leaking bucket: %s per key, %d wait", p.Outflow, p.Capacity)
 	case p.Algorithm == policy.LeakingBucket:
-		return fmt.Sprintf("leaking bucket: %s in total, %d wait per key", p.OutflowTotal, p.Capacity)
+		return fmt.Sprintf("leaking bucket: %s in total, %d wait per key", p.OutflowTotal,
+			p.Capacity)
 	}
 	return fmt.Sprintf("%s: %d in %s per key", strings.ReplaceAll(string(p.Algorithm), "_", " "),
 		p.Limit, p.Window)

@@ -28,8 +28,8 @@ func TestAConfigurationIsFollowed(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, text)
 		}
 	}
-	says("/readyz?verbose", "[+] files: changed files are invalid: the previous ones stay in force\n"+
-		"    files: configuration: "+file+":")
+	says("/readyz?verbose", "[+] files: changed files are invalid: the previous ones stay in "+
+		"force\n    files: configuration: "+file+":")
 	says("/metrics", `penstock_config_last_reload_successful{file="configuration"} 0`)
 
 	rewrite(t, file, "log: {level: debug}\npolicies: [{name: b, algorithm: token_bucket, "+

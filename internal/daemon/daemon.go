@@ -329,7 +329,7 @@ func (p *Process) reload(ctx context.Context, apply func(context.Context, config
 	}
 	if p.Files.Note(configuration, err) != nil {
 		for line := range strings.Lines(err.Error()) {
-			p.Log.Error("configuration not reloaded: it is invalid, and the previous one stays in force",
+			p.Log.Error("invalid configuration not reloaded: the previous one stays in force",
 				"file", name,
 				"problem", strings.TrimSuffix(line, "\n"))
 		}
@@ -339,8 +339,8 @@ func (p *Process) reload(ctx context.Context, apply func(context.Context, config
 		return key == "log.level" || slices.Contains(p.command.Live, key)
 	})
 	if len(restart) > 0 {
-		p.Log.Warn("changed settings require a restart: the previous ones stay in force", "settings",
-			strings.Join(restart, ", "))
+		p.Log.Warn("changed settings require a restart: the previous ones stay in force",
+			"settings", strings.Join(restart, ", "))
 	}
 	p.Log.Info("configuration reloaded", "file", name, "policies", len(next.Policies),
 		"changed", strings.Join(config.Changed(p.last, next), ", "))

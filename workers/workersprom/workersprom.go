@@ -105,8 +105,8 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 			Labels: policy, Of: []string{queue.EventDiscarded}, Add: promsink.Value,
 			Zeros: zero},
 		promsink.Metric{Name: "penstock_history_lost_total",
-			Help: "Ended jobs missing from the history of policies with result_retention, because " +
-				"the server did not store them, or not in time.",
+			Help: "Ended jobs missing from the history of policies with result_retention, " +
+				"because the server did not store them, or not in time.",
 			Labels: policy, Of: []string{queue.EventHistoryLost}, Zeros: zero},
 	)
 	starts(s)
