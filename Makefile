@@ -67,7 +67,7 @@ LONGEST   = ./workers ./queue ./algorithms/redisstore
 # computations ten times as slow.
 ALONE     = ./algorithms ./internal/zones ./policy ./queue/job ./workers/internal/deep ./workers/internal/heap \
 	./workers/internal/pace ./workers/internal/quota ./workers/internal/valve ./workers/internal/walk ./workers/whatif
-# The core is such a package, too; only its simulation plays several independent worlds at once.
+# The core has no concurrency either; only its simulation runs several independent worlds at once.
 CORE      = ./workers/internal/core
 # These look at the sources.
 SOURCES   = ./internal/walls ./internal/mutants
@@ -117,7 +117,7 @@ programs-outbox: setup
 processes: setup ## the part of test-all whose processes are killed, frozen and held to account for their time
 	$(call gotest,,$(PROCESSES))
 
-# RACE=-race has it look at what the tests with the race detector compile as well, which saves compiling the rest.
+# With RACE=-race, lint checks the packages as the race detector compiles them, which saves compiling them twice.
 lint: export GOFLAGS += $(RACE)
 lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, tidy go.mods
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
@@ -214,7 +214,7 @@ screenshots: setup ## pictures of the console in Chromium, and of simulations: d
 	go -C internal/consoletest test -count=1 -run Documented -shots $(CURDIR)/docs/console
 	go test ./docs -count=1 -run Simulating -pictures simulate
 
-# Modules whose tests need what no user of the library does; make -j tests them side by side. The SDKs' tests build
+# Modules with dependencies that users of the library do not need; make -j tests them in parallel. The SDKs' tests build
 # the admitter for the race detector, and no SDK: that takes minutes.
 MODULES = consoletest sdktest apitest envoytest deploytest
 $(MODULES:%=test-module-%): test-module-%: setup

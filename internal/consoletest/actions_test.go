@@ -77,7 +77,7 @@ func TestCallsAreShownBesideJobs(t *testing.T) {
 	w.submit("api", "a", 1, "hello")
 	b := visit(t, w.base, desk)
 	b.open("bucket/api/a")
-	b.sees("It holds 1 job and 3 calls and as many of its jobs run as may run at once",
+	b.sees("It holds 1 job and 3 calls and its maximum number of jobs is running",
 		"2 waiting, 1 running")
 	b.open("policy/api")
 	b.sees("1 bucket holds jobs or calls")

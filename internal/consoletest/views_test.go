@@ -241,7 +241,7 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	w.letters("bad", 3)
 	b.holds(`[...document.querySelectorAll("tbody th")].map(e => e.textContent).join() === "6,7,8"`)
 	b.press("Drop these…")
-	b.sees("Drop 3 letters of bad?", "are gone for good")
+	b.sees("Drop 3 letters of bad?", "are dropped permanently")
 	b.press("Drop 3 letters")
 	b.sees("3 letters dropped.", "There are no dead letters")
 	w.letters("bad", 0)

@@ -128,14 +128,14 @@ function hear() {
       if (state === "lost") lostAt = now();
       if (state === "live" && lostFor) {
         tell(`Connected again. The connection was lost for ${span(lostFor)} from ${clock(since)} on; ` +
-          "all that is shown was asked for anew.");
+          "the view has been refreshed.");
         shown.lost?.(since, Date.now(), page);
         soon(0);
       }
       draw();
     },
     missed() {
-      tell("Some events between then and now are gone; what is shown was asked for anew.");
+      tell("Some events were missed; the view has been refreshed.");
     },
   });
 }

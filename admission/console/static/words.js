@@ -5,17 +5,17 @@ import { clock, span } from "./format.js";
 const HELD = {
   rate: "waits for its turn: its rate is all that holds it",
   total_rate: "waits for its turn under the rate of all keys together",
-  concurrency: "as many of its jobs run as may run at once",
+  concurrency: "its maximum number of jobs is running",
   paused: "an operator paused it",
   policy_paused: "an operator paused the whole policy",
   throttled_by_target: "the target asked for a pause",
-  breaker: "the target is down: one job at a time looks whether it is back, and no attempt counts",
-  backoff: "all that it holds has failed and will be tried again",
-  not_before: "all that it holds is not due yet",
+  breaker: "the target is down: one job at a time probes it, without counting attempts",
+  backoff: "all its jobs have failed and will be retried",
+  not_before: "none of its jobs is due yet",
   no_worker: "no process has workers for it",
-  workers_busy: "all workers have jobs, or as many of this bucket as it may have",
+  workers_busy: "all workers are busy, or the bucket has its maximum number of them",
   no_drainer: "no drainer owns its partition: start one",
-  storage: "its drainer cannot write its lease or an outcome, or still reads the queue",
+  storage: "its drainer cannot write its lease or an outcome, or is still reading the queue",
 };
 
 /** blockedBy says what keeps a bucket, or a job, from starting. */
@@ -42,7 +42,7 @@ const LATE = {
   processor: "its drainer's machine was busy", rate: "its rate",
   workers_busy: "all workers had jobs", no_worker: "there were no workers",
   storage: "its drainer waited for storage", throttled_by_target: "the target asked for a pause",
-  concurrency: "as many of its jobs ran as may run at once", breaker: "the target was down",
+  concurrency: "its maximum number of jobs was running", breaker: "the target was down",
   total_rate: "other keys had their turns",
 };
 

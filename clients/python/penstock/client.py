@@ -20,7 +20,7 @@ from .job import ENCODING, JSON, Body, Codec, RetryAfter, Time, Unavailable, enc
 
 
 class Error(Exception):
-    """An answer that is no success, as a problem document (RFC 9457)."""
+    """An error answer, as a problem document (RFC 9457)."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]):
         super().__init__(f"{status} {problem.get('detail') or problem.get('title') or ''}".strip())
@@ -30,7 +30,7 @@ class Error(Exception):
 
 
 class RefusedError(Error):
-    """429: the bucket is full, or the limit is used up. `retry_after` is in seconds; `reason` says what."""
+    """429: the bucket is full, or the limit is exhausted (see `reason`). `retry_after` is in seconds."""
 
     def __init__(self, status: int, problem: Mapping[str, Any], retry_after: float):
         super().__init__(status, problem)
@@ -38,12 +38,12 @@ class RefusedError(Error):
 
 
 class UnavailableError(Error):
-    """503, 507, or no answer, with status 0. What was submitted may have been stored: repeat it with its
+    """503, 507, or no answer, with status 0. The job may have been stored: repeat the request with its
     idempotency_key."""
 
 
 class Options(TypedDict, total=False):
-    """What may be said of a job besides its body."""
+    """Optional settings of a job."""
 
     idempotency_key: str
     deadline: Time
@@ -70,7 +70,7 @@ class Options(TypedDict, total=False):
 
 
 class Client:
-    """Talks to the admitters at a URL. Each thread has a connection of its own, which is kept."""
+    """Talks to the admitters at a URL. Each thread keeps its own connection."""
 
     def __init__(self, url: str = "http://127.0.0.1:8080", token: str = "", *, timeout: float = 30,
                  context: ssl.SSLContext | None = None, codec: Codec | None = None):
@@ -80,7 +80,7 @@ class Client:
         self.kept = threading.local()
 
     def submit(self, policy: str, key: str = "", body: Body = b"", **options: Unpack[Options]) -> api.Accepted:
-        """Stores a job. A RefusedError says when to come back."""
+        """Stores a job. A RefusedError has the time after which to retry."""
         return cast(api.Accepted, self._submit(policy, key, body, 0, options))
 
     def run(self, policy: str, key: str = "", body: Body = b"", *, wait: float = 30,
@@ -127,7 +127,7 @@ class Client:
         return cast(list[api.BatchLine], lines)
 
     def job(self, job: str, *, body: bool = False) -> api.Job | api.EndedJob:
-        """Returns how a job stands, or what became of it, as far as that is remembered."""
+        """Returns a job's state, or its outcome while that is kept."""
         return cast(api.Job | api.EndedJob, self.request("GET", _path("jobs", job), {"body": 1} if body else {}))
 
     def wait(self, job: str, timeout: float = math.inf, *,
@@ -232,8 +232,8 @@ class Permit:
         self.over = threading.Event()
 
     def settle(self, status: str | int = "done", *, error: str = "", retry_after: float = 0) -> None:
-        """Says how the call ended: done, fail, unavailable, retry-after, or the HTTP status of its answer; progress renews
-        the lease."""
+        """Reports how the call ended: done, fail, unavailable, retry-after, or the HTTP status of its answer; progress
+        renews the lease."""
         said = {"status": status, "error": error, "retry_after_ms": int(retry_after * 1000), "used": self.used}
         if status != "progress":
             self.over.set()
@@ -244,7 +244,7 @@ class Permit:
                 raise
 
     def give_back(self) -> None:
-        """Gives back a permit whose call has not begun."""
+        """Returns a permit whose call has not begun."""
         self.over.set()
         self.client.request("DELETE", self.path, {"permit": self.id})
 

@@ -35,7 +35,7 @@ class Job:
         self.attempt = int(headers.get("penstock-attempt", "1"))
         """1 is the first; only attempts that failed count."""
         self.idempotency_key = headers.get("idempotency-key", "")
-        """The submitter's, or one that all attempts of the job share and no other job has."""
+        """The submitter's key, or a unique one shared by all attempts of the job."""
         self.timeout = int(headers.get("penstock-timeout", "0")) / 1000
         """Seconds that the policy allows an attempt; 0: not known. Use it as the time-out of requests."""
         self.stopping = threading.Event()
@@ -44,7 +44,7 @@ class Job:
         self.returned = False  # the worker stops: an exception means that the job goes back to its bucket
         self.said = ""  # the latest progress
         self.used: dict[str, int] = {}
-        """What the job really cost, by the names of its costs: {"tokens": 830}."""
+        """The job's actual costs, by name: {"tokens": 830}."""
         self.reply: Body = None
         """The job's result, for a waiting submitter, a callback and the policy's history."""
         self.say: Callable[[str], None] = lambda text: None
@@ -67,7 +67,7 @@ failed attempt."""
 
 
 class Permanent(Exception):
-    """No attempt can succeed: the job becomes a dead letter."""
+    """The job can never succeed and becomes a dead letter."""
 
 
 class RetryAfter(Exception):
@@ -80,7 +80,7 @@ class RetryAfter(Exception):
 
 
 class Again(Exception):
-    """The job should run again at a time, and its bucket goes on with others; no attempt is counted."""
+    """Runs the job again at a later time, without counting an attempt or holding up its bucket."""
 
     def __init__(self, when: Time):
         super().__init__(when_text(when))

@@ -15,8 +15,8 @@ CLOCKS = 300  # seconds: largest clock error of a signature
 
 
 def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterable[bytes]]:
-    """Returns a WSGI application that runs a handler for each request of a policy's HTTP target. With a secret, that of
-    the target's `sign`, requests without its signature get 401."""
+    """Returns a WSGI application that runs a handler for each request of a policy's HTTP target. With the secret of the
+    target's `sign`, requests without a valid signature get 401."""
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -55,7 +55,7 @@ def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterab
 
 
 def signed(signature: str, body: bytes, secret: bytes) -> bool:
-    """Reports whether a Penstock-Signature is that of a body, and not old."""
+    """Reports whether a Penstock-Signature is recent and matches a body."""
     parts = dict(part.partition("=")[::2] for part in signature.split(","))
     at, given = parts.get("t", ""), parts.get("v1", "")
     if not at.isdecimal() or abs(time.time() - int(at)) > CLOCKS:

@@ -47,7 +47,7 @@ class Worker:
         threading.Thread(target=self._look, daemon=True, name="penstock look").start()
 
     def run(self, grace: float = 30) -> None:
-        """Works until SIGTERM or SIGINT, then stops as stop does. A second signal does what it did before."""
+        """Works until SIGTERM or SIGINT, then calls stop. A second signal has its original effect."""
         told: queue.SimpleQueue[None] = queue.SimpleQueue()  # unlike an Event, fit for handlers of signals
         names = signal.SIGTERM, signal.SIGINT
         before = [signal.signal(name, lambda *_: told.put(None)) for name in names]
@@ -58,8 +58,8 @@ class Worker:
         self.stop(grace)
 
     def stop(self, grace: float = 30) -> None:
-        """Takes no more jobs, and returns when the running ones have ended and been reported. After the grace they are
-        asked to end by their `stopping`."""
+        """Stops taking jobs, and returns when the running ones have ended and been reported. After the grace period,
+        their `stopping` asks them to end."""
         self.stopped.set()
         self.nats.unsubscribe(self.offers)
         with self.changed:
@@ -74,7 +74,7 @@ class Worker:
         return not self.jobs and not self.reports
 
     def _look(self) -> None:
-        """Reports once why no offer can come, and once that offers can come."""
+        """Reports once when offers cannot come, and once when they can again."""
         reported = ""
         while not self.stopped.wait(LOOK):
             if not self.nats.socket or time.monotonic() - self.heard < LOOK:
@@ -111,7 +111,7 @@ class Worker:
                           reply=f"{self.inbox}.{token}" if answer == "claim" else "")
 
     def _told(self, message: Message) -> None:
-        """Step 3: what the valve says to a claim."""
+        """Step 3: the valve's answer to a claim."""
         token = message.subject.rpartition(".")[2]
         status = message.headers.get("penstock-status")
         with self.changed:
@@ -189,7 +189,7 @@ class Worker:
         return data[:1024] if cut else data
 
     def _progress(self, job: Job, ended: threading.Event) -> None:
-        """Three times within the time-out, so that one may be lost. After the time-out the job should end."""
+        """Renews three times within the time-out, in case one is lost. After the time-out the job should end."""
         started = time.monotonic()
         while not ended.wait(job.timeout / 3):
             job.say(job.said)
@@ -197,7 +197,7 @@ class Worker:
                 job.stopping.set()
 
     def _report(self, job: Job, reply: str, outcome: dict[str, str], payload: bytes) -> None:
-        """Repeats the outcome until the valve answers, for as long as it may still wait for it."""
+        """Repeats the outcome until the valve answers or no longer waits for it."""
         end = time.monotonic() + job.timeout
         while True:
             answer = self.nats.request(reply, outcome, 1, payload)

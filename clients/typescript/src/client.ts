@@ -13,7 +13,7 @@ export type Ended = Schemas["EndedJob"];
 export type BatchJob = Schemas["BatchJob"];
 export type BatchLine = Schemas["BatchLine"] & { n: number; status: number };
 
-/** An answer that is no success, as a problem document (RFC 9457). */
+/** An error answer, as a problem document (RFC 9457). */
 export class PenstockError extends Error {
   readonly reason: string;
   constructor(readonly status: number, readonly problem: Partial<Schemas["Problem"]>, options?: ErrorOptions) {
@@ -22,7 +22,7 @@ export class PenstockError extends Error {
   }
 }
 
-/** 429: the bucket is full, or the limit is used up. `retryAfter` is in milliseconds; `reason` says what. */
+/** 429: the bucket is full, or the limit is exhausted (see `reason`). `retryAfter` is in milliseconds. */
 export class RefusedError extends PenstockError {
   constructor(problem: Partial<Schemas["Problem"]>, readonly retryAfter: number) {
     super(429, problem);
@@ -34,7 +34,7 @@ export class RefusedError extends PenstockError {
  */
 export class UnavailableError extends PenstockError {}
 
-/** What may be said of a job besides its body. */
+/** Optional settings of a job. */
 export interface JobOptions {
   idempotencyKey?: string;
   deadline?: Time;
@@ -61,7 +61,7 @@ export interface JobOptions {
 }
 
 export interface AcquireOptions {
-  /** How long to wait at most, in milliseconds: 30 s unless given, up to 5 minutes. */
+  /** Maximum wait in milliseconds: 30 s by default, up to 5 minutes. */
   wait?: number;
   priority?: number;
   cost?: number;
@@ -95,7 +95,7 @@ export class Penstock {
     });
   }
 
-  /** Stores a job. A RefusedError says when to come back. */
+  /** Stores a job. A RefusedError has the time after which to retry. */
   async submit(policy: string, key: string, body: Body, options: JobOptions = {}): Promise<Accepted> {
     return (await this.#submit(policy, key, body, options, 0)) as Accepted;
   }
@@ -149,7 +149,7 @@ export class Penstock {
     return String(data).trim().split("\n").filter(Boolean).map((line) => JSON.parse(line) as BatchLine);
   }
 
-  /** Returns how a job stands, or what became of it, as far as that is remembered. */
+  /** Returns a job's state, or its outcome while that is kept. */
   async job(job: string, options: { body?: boolean } = {}): Promise<JobState | Ended> {
     const query = options.body ? ({ body: 1 } as const) : {};
     const { data } = await this.api.GET("/v1/jobs/{job}", {
@@ -160,7 +160,7 @@ export class Penstock {
 
   /**
    * Polls a job until it has ended. Its end must be remembered: by its idempotencyKey, by the policy, or because it is a
-   * dead letter. Otherwise the error has status 404. Meanwhile progress is called with the reports of the job's worker.
+   * dead letter. Otherwise the error has status 404. progress is called with the reports of the job's worker.
    */
   async wait(
     job: string, options: { signal?: AbortSignal; progress?: (text: string) => void } = {},
@@ -241,7 +241,7 @@ export class Penstock {
 export class Permit {
   readonly id: string;
   readonly startBy: number;
-  /** What the call really cost, by the names of its costs. */
+  /** The call's actual costs, by name. */
   used: Record<string, number> = {};
   readonly #api: Client<paths>;
   readonly #path: { policy: string; key: string };
@@ -287,7 +287,7 @@ export class Permit {
     }
   }
 
-  /** Gives back a permit whose call has not begun. */
+  /** Returns a permit whose call has not begun. */
   async giveBack(): Promise<void> {
     clearInterval(this.#renewal);
     await this.#api.DELETE("/v1/permits/{policy}/{key}", {
@@ -357,7 +357,7 @@ async function failure(response: Response): Promise<PenstockError> {
   return new (unavailable ? UnavailableError : PenstockError)(response.status, problem);
 }
 
-/** Returns what an answer says of when to come back, in milliseconds; 0: nothing. */
+/** Returns the retry delay of an answer in milliseconds; 0 without one. */
 function retryAfter(response: Response): number {
   const ms = Number(response.headers.get("Retry-After-Ms"));
   if (ms > 0) return ms;

@@ -19,7 +19,7 @@ export interface Job {
   key: string;
   /** 1 is the first; only attempts that failed count. */
   attempt: number;
-  /** The submitter's, or one that all attempts of the job share and no other job has. */
+  /** The submitter's key, or a unique one shared by all attempts of the job. */
   idempotencyKey: string;
   body: Uint8Array;
   /** Returns a header, whatever the case of its name; "" without one. */
@@ -28,7 +28,7 @@ export interface Job {
   json<T = unknown>(): T;
   /** Aborts when the policy's time-out has passed or the worker stops. */
   signal: AbortSignal;
-  /** What the job really cost, by the names of its costs: { tokens: 830 }. */
+  /** The job's actual costs, by name: { tokens: 830 }. */
   used: Record<string, number>;
   /** The job's result, for a waiting submitter, a callback and the policy's history. */
   reply?: Body;
@@ -42,7 +42,7 @@ export interface Job {
  */
 export type Handler = (job: Job) => unknown;
 
-/** No attempt can succeed: the job becomes a dead letter. */
+/** The job can never succeed and becomes a dead letter. */
 export class Permanent extends Error {}
 
 /**
@@ -55,7 +55,7 @@ export class RetryAfter extends Error {
   }
 }
 
-/** The job should run again at a time, and its bucket goes on with others; no attempt is counted. */
+/** Runs the job again at a later time, without counting an attempt or holding up its bucket. */
 export class Again extends Error {
   constructor(when: Time) {
     super(timeText(when));

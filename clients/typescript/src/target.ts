@@ -8,7 +8,7 @@ const clocks = 300; // seconds: largest clock error of a signature
 
 /**
  * Returns a function for frameworks that serve requests by fetch's types. It runs a handler for each request of a policy's
- * HTTP target. With a secret, that of the target's `sign`, requests without its signature get 401.
+ * HTTP target. With the secret of the target's `sign`, requests without a valid signature get 401.
  */
 export function target(handler: Handler, options: { secret?: string | Uint8Array } = {}) {
   return async (request: Request): Promise<Response> => {

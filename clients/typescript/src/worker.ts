@@ -13,13 +13,13 @@ const WINDOW = 50; // milliseconds that a claim counts, on this process's monoto
 const LOOK = 5000; // without an offer for so long, the worker asks whether there is anybody to make one
 
 export interface WorkerOptions {
-  /** Jobs at once, 4 unless given. One bucket gets about three quarters of them, so that others have room. */
+  /** Concurrent jobs, 4 by default. One bucket gets about three quarters of them, which leaves room for others. */
   concurrency?: number;
   /** `nats.prefix` of the installation. */
   prefix?: string;
-  /** Decodes the payloads of jobs, and encodes those of their replies. */
+  /** Decodes the payloads of jobs and encodes their replies. */
   codec?: Codec;
-  /** Where problems are reported, console.error unless given. */
+  /** Reports problems; console.error by default. */
   log?: (text: string) => void;
 }
 
@@ -57,7 +57,7 @@ export class Worker {
     this.#options = { concurrency: 4, prefix: "penstock", log: console.error, ...options };
   }
 
-  /** Works until SIGTERM or SIGINT, then stops as stop does. A second signal does what it does without a worker. */
+  /** Works until SIGTERM or SIGINT, then calls stop. A second signal has its usual effect. */
   async run(grace = 30_000): Promise<void> {
     const names = ["SIGTERM", "SIGINT"] as const;
     let tell = () => {};
@@ -97,8 +97,8 @@ export class Worker {
   }
 
   /**
-   * Takes no more jobs, and resolves when the running ones have ended and been reported. After the grace they are asked to
-   * end by their signal.
+   * Stops taking jobs, and resolves when the running ones have ended and been reported. After the grace period, their
+   * signal asks them to end.
    */
   async stop(grace = 30_000): Promise<void> {
     this.#stopping = true;
@@ -109,7 +109,7 @@ export class Worker {
     await this.#nats?.drain();
   }
 
-  /** Reports once why no offer can come, and once that offers can come. */
+  /** Reports once when offers cannot come, and once when they can again. */
   async #look(): Promise<void> {
     let reported = "";
     while (!this.#stopping) {
@@ -146,7 +146,7 @@ export class Worker {
     this.#nats!.publish(to, text, { headers: hdrs({ "Penstock-Status": status }), reply });
   }
 
-  /** Step 3: what the valve says to a claim. */
+  /** Step 3: the valve's answer to a claim. */
   #told(m: Msg): void {
     const token = m.subject.slice(m.subject.lastIndexOf(".") + 1);
     const status = header(m, "Penstock-Status");
@@ -219,7 +219,7 @@ export class Worker {
     return cut ? Buffer.from(data).subarray(0, 1024) : data;
   }
 
-  /** Repeats the outcome until the valve answers, for as long as it may still wait for it. */
+  /** Repeats the outcome until the valve answers or no longer waits for it. */
   async #report(
     m: Msg, outcome: Record<string, string>, timeout: number, reply: Uint8Array | string = "",
   ): Promise<void> {

@@ -108,14 +108,14 @@ function actions(name, key, b, override, page) {
       action("Resume", () => page.does(() => ask("POST", path("resume", name, key)), `${shown} is resumed.`), { why, id: "resume" }) :
       action("Pause", async () => {
         if (await confirm(`Pause ${shown}?`, `${plural(waits, "job")} of it will wait until it is resumed. ` +
-          "What runs goes on, and new jobs are taken until the bucket is full.", "Pause it")) {
+          "Running jobs finish, and new jobs are accepted until the bucket is full.", "Pause it")) {
           await page.does(() => ask("POST", path("pause", name, key)), `${shown} is paused.`);
         }
       }, { why, id: "pause" }),
     action("Own pace…", () => pace(name, key, override, page), { why, id: "pace" }),
     action("Purge…", async () => {
-      if (await confirm(`Purge ${shown}?`, `${plural(waits, "job")} that wait are dropped for good, without dead letters. ` +
-        `${b.running ? plural(b.running, "job") + " that run go on. " : ""}This cannot be undone.`,
+      if (await confirm(`Purge ${shown}?`, `${plural(waits, "job")} waiting will be dropped permanently, without dead letters. ` +
+        `${b.running ? plural(b.running, "job") + " running will finish. " : ""}This cannot be undone.`,
       `Drop ${plural(waits, "job")}`)) {
         await page.does(async () => {
           for (let removed = 0; ;) {
@@ -140,7 +140,7 @@ async function pace(name, key, override, page) {
   const number = { type: "number", min: 0, step: 1 };
   const given = await dialog({
     title: `A pace of its own for ${shownKey(key)}`, go: "Set it",
-    content: [h("p", null, "What is left empty is the policy's. It is in force within a second, for jobs that wait, too."),
+    content: [h("p", null, "Empty fields follow the policy. Changes apply within a second, to waiting jobs too."),
       h("div", { class: "fields" },
         field("Outflow", "outflow", { value: override.outflow ?? "", placeholder: "20/s", autofocus: true }),
         field("Peak", "peak", { value: override.peak ?? "", placeholder: "1.25 % above" }),

@@ -96,7 +96,7 @@ function one(policy, l, page) {
       h("div", { class: "actions" },
         action("Replay…", () => replay(policy, l, page), { why, id: "replay" }),
         action("Drop…", async () => {
-          if (await confirm(`Drop letter ${l.id}?`, "One job is gone for good: it can be replayed no more.", "Drop it")) {
+          if (await confirm(`Drop letter ${l.id}?`, "The job is dropped permanently and can no longer be replayed.", "Drop it")) {
             await page.does(() => ask("DELETE", path("dead", policy, String(l.id))), `Letter ${l.id} is dropped.`,
               to.dead(policy));
           }
@@ -120,14 +120,14 @@ async function replayAll(policy, letters, next, page) {
   if (await confirm(`Replay all of ${policy}?`, `${how} become jobs again, each at the end of its bucket. ` +
     "Letters of full buckets stay.", "Replay all", false)) {
     await page.does(() => ask("POST", path("dead", policy, "replay")), (r) => `${plural(r.replayed, "job")} replayed` +
-      (r.full ? `, ${count(r.full)} stay because their buckets are full` : "") +
+      (r.full ? `, ${count(r.full)} kept because their buckets are full` : "") +
       (r.unfit ? `, ${count(r.unfit)} cannot be jobs` : "") + (r.complete ? "." : "; there are more: again."));
   }
 }
 
 async function dropThrough(policy, letters, last, page) {
   if (await confirm(`Drop ${plural(letters.length, "letter")} of ${policy}?`, `${plural(letters.length, "job")}, up to letter ${last}, ` +
-    "are gone for good: they can be replayed no more.", `Drop ${plural(letters.length, "letter")}`)) {
+    "are dropped permanently and can no longer be replayed.", `Drop ${plural(letters.length, "letter")}`)) {
     await page.does(() => ask("DELETE", withQuery(path("dead", policy), { through: last })),
       ({ discarded }) => `${plural(discarded, "letter")} dropped.`);
   }
