@@ -211,7 +211,7 @@ func TestForeignConsumer(t *testing.T) {
 	}
 	_, err := b.OpenBacklog(context.Background(),
 		BacklogOptions{Policy: "stripe", Partitions: 1, Epoch: 1})
-	if err == nil || !strings.Contains(err.Error(), "somebody else's consumer") {
+	if err == nil || !strings.Contains(err.Error(), "a foreign consumer") {
 		t.Errorf("got %v", err)
 	}
 }

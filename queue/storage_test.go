@@ -257,8 +257,7 @@ func TestAccountLimitsBelowTheNeedOfPolicies(t *testing.T) {
 	}
 	lacks(fmt.Sprintf("max_streams is %d, and they may need %d; ", tables+1, tables+5) +
 		"max_consumers is 2, and policy wide has 3 partitions; max_storage is 64MiB for each " +
-		"replica, and max_bytes, dead.max_bytes and histories of 1GiB do not fit beside the " +
-		"rest: they get less")
+		"replica, and max_bytes, dead.max_bytes and histories of 1GiB do not fit: they get less")
 	limit(tables+5, 3, 64<<30)
 	lacks("")
 }

@@ -78,7 +78,7 @@ func TestARecordOfANewerFormatStopsItsPartition(t *testing.T) {
 				map[string]Handler{"api": ran.handle})
 			b.until("it is named", func() bool {
 				return strings.Contains(strings.Join(d.Notes(), "\n"),
-					key+" in KV PENSTOCK_"+bucket+" is of a newer format")
+					key+" in KV PENSTOCK_"+bucket+" has a newer format")
 			})
 			b.until("it is counted", func() bool { return told.Count("newer: 1") > 0 })
 			if n := len(ran.all()); n > 0 {

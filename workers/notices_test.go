@@ -111,7 +111,7 @@ func TestADrainersUnknownPoliciesAreReported(t *testing.T) {
 	b.until("the end is told", func() bool {
 		return log.lines("level=INFO", "policy to drain exists now", "policy=apo") == 1
 	})
-	if n := log.lines("policy=api", "is to own"); n != 0 {
+	if n := log.lines("policy=api", "policy to drain"); n != 0 {
 		t.Errorf("%d lines about a policy that is as it should be", n)
 	}
 }
@@ -139,7 +139,7 @@ func TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo(t *testing.T) {
 		}()
 	}
 	b.until("it is told", func() bool {
-		return log.lines("level=WARN", "still trying", "what=write") == 1
+		return log.lines("level=WARN", "still retrying", "what=write") == 1
 	})
 	b.until("all are among them", func() bool {
 		d.struggles.mu.Lock()

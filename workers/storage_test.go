@@ -71,7 +71,7 @@ func TestALostLeaseIsReported(t *testing.T) {
 	release := b.hog()
 	b.until("it is said that the lease is lost", func() bool {
 		return !held.Load() && errors.Is(d.Health(), errLeaseLost) &&
-			log.Count("level=WARN msg=\"the lease cannot be renewed") > 0 &&
+			log.Count("level=WARN msg=\"lease renewal fails:") > 0 &&
 			log.Count("resource limits exceeded") > 0
 	})
 	release()

@@ -315,7 +315,7 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 			t.Errorf("ended with status %d, want 1", status)
 		}
 		for _, line := range []string{"cannot be written: jobs are refused",
-			"must be started again"} {
+			"could not write and must restart"} {
 			if !strings.Contains(i.log.String(), line) {
 				t.Errorf("no line says %q", line)
 			}
