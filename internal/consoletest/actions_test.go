@@ -55,7 +55,7 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	})
 
 	b.press("Purge")
-	b.sees("Purge mail/acme?", "dropped for good", "Drop")
+	b.sees("Purge mail/acme?", "dropped permanently", "Drop")
 	b.press("Drop")
 	b.sees("jobs of mail/acme dropped.")
 	w.becomes("it is empty", "mail/acme", func(b bucket) bool { return b.Depth == 0 })
