@@ -106,7 +106,7 @@ func (r *Registry) Admission() queue.Sink {
 			Help: "Policies that this process retired because they left the file.",
 			Of:   []string{queue.EventRetired}},
 		promsink.Metric{Name: "penstock_storage_writable",
-			Help: "1 if the embedded server's disk is writable, else 0. Always 1 if the " +
+			Help: "Whether the embedded server's disk is writable: 1 or 0. Always 1 if the " +
 				"server is external.",
 			Of: []string{queue.EventWritable}, Gauge: true},
 	)
@@ -203,7 +203,7 @@ func setMost(gauge *prometheus.GaugeVec, most int64, labels ...string) {
 func (r *Registry) Store() queue.Sink {
 	return r.sink(
 		promsink.Metric{Name: "penstock_store_up",
-			Help: "1 if the shared limit store answers, 0 while policies follow " +
+			Help: "Whether the shared limit store answers: 1, or 0 while policies follow " +
 				"their on_store_error.",
 			Of: []string{queue.EventStoreUp}, Gauge: true},
 		promsink.Metric{Name: "penstock_store_fallbacks_total",
@@ -232,7 +232,7 @@ func (r *Registry) Drain() queue.Sink {
 func (r *Registry) NATS(connected func() bool) {
 	r.prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "penstock_nats_up",
-		Help: "1 if this process is connected to NATS, else 0.",
+		Help: "Whether this process is connected to NATS: 1 or 0.",
 	}, func() float64 { return zeroOrOne(connected()) }))
 }
 

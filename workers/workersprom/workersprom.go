@@ -86,7 +86,7 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 				"their partition nor elsewhere.",
 			Labels: policy, Of: []string{queue.EventWithoutWorkers}, Gauge: true},
 		promsink.Metric{Name: "penstock_lease_held",
-			Help: "1 if this drainer holds its lease, 0 while nothing starts.",
+			Help: "Whether this drainer holds its lease: 1, or 0 while nothing starts.",
 			Of:   []string{queue.EventLease}, Gauge: true},
 		promsink.Metric{Name: "penstock_records_damaged_total",
 			Help: "Unreadable records of partitions, attempts and leases that were " +
