@@ -153,6 +153,9 @@ func TestOneMorePolicyConcernsNoOther(t *testing.T) {
 	if s.work["p7"] != nil {
 		t.Error("there is work of a policy that is gone")
 	}
+	if _, left := known.since(); len(left) > 0 {
+		t.Errorf("the next pass would look at %v again", left)
+	}
 }
 
 // The bounds of a few new policies among many do not change until the next list of all streams.
