@@ -55,6 +55,7 @@ type Broker struct {
 
 	discarding sync.Map // by policy: a lock while letters are discarded
 
+	creating sync.Mutex             // of createBounded
 	surveyed atomic.Pointer[survey] // nil before the first Ration
 	refusal  atomic.Pointer[error]
 }

@@ -144,6 +144,35 @@ func TestJobsAndLettersLeaveRoomForRecords(t *testing.T) {
 	}
 }
 
+// JetStream checks a new stream's bytes against the account before it counts them. If concurrent
+// creations each took what one may have, the streams would together exceed the account, and
+// JetStream refuses to change any of them, even to lower its bound.
+func TestConcurrentCreationsFitIntoTheStore(t *testing.T) {
+	for range 5 {
+		const size = 52 << 20
+		b := limited(t, size)
+		var doing sync.WaitGroup
+		for i := range 6 {
+			doing.Go(func() {
+				p := paced(fmt.Sprintf("p%d", i), 10, 1)
+				if err := b.Apply(natstest.Context(t), p); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		doing.Wait()
+		var bounds int64
+		if err := b.js.EachStream(natstest.Context(t), "", func(info *jetstream.StreamInfo) {
+			bounds += max(info.Config.MaxBytes, 0)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if bounds > size {
+			t.Fatalf("the streams may hold %d bytes, and the account %d", bounds, size)
+		}
+	}
+}
+
 // A new policy lowers the share of a policy that has filled its own, whose jobs stay. Their bytes
 // are not assigned twice.
 func TestRationDeletesNoJob(t *testing.T) {

@@ -109,9 +109,16 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 }
 
 // createBounded creates a policy's stream with the bound of the last [Broker.Ration]. Without one,
-// or without room, it divides the store now; concurrent creations do not affect each other.
+// or without room, it divides the store now. Streams that no Ration counted are created one at a
+// time: JetStream checks a stream's bytes before it counts them, and streams that together exceed
+// the store cannot even be given lower bounds.
 func (b *Broker) createBounded(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
+	if found := b.surveyed.Load(); found == nil || found.said[policy] == nil ||
+		config.Metadata[metaPartitions] == "" {
+		b.creating.Lock()
+		defer b.creating.Unlock()
+	}
 	for again := 3; ; again-- {
 		found := b.surveyed.Load()
 		if found == nil || again < 3 {

@@ -109,7 +109,7 @@ func (s *storage) ration(ctx context.Context) {
 	if found.Made != nil {
 		s.findLost(ctx, found.Made, policies)
 	}
-	if err == nil || !errors.Is(err, queue.ErrUnavailable) {
+	if err == nil || errors.Is(err, queue.ErrStorage) || !errors.Is(err, queue.ErrUnavailable) {
 		s.notices.Tell(&unshared, "", notice.Error(err), "error", err)
 	}
 	if err != nil {
