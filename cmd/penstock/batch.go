@@ -32,6 +32,7 @@ const (
 	mostRefused = 10_000
 	// without an accepted line
 	patience = 5 * time.Minute
+	stall    = 5 * time.Second
 	told     = 20
 )
 
@@ -73,6 +74,7 @@ type loader struct {
 	gates   map[string]*gate
 	rest    time.Time // pause after an unanswered batch
 	ended   bool
+	stuck   bool // and said so
 	total   totals
 	last    error
 
@@ -137,6 +139,9 @@ func (l *loader) load(ctx context.Context) error {
 		next := l.next()
 		if time.Since(l.taken)+time.Until(next) > l.wait {
 			return nil
+		}
+		if time.Since(l.taken) > stall {
+			l.waits(fmt.Sprintf("no line was accepted for %v", stall))
 		}
 		if !wait(ctx, time.Until(next)) {
 			return ctx.Err()
@@ -350,8 +355,15 @@ func (l *loader) unanswered(batch []numbered, err error) error {
 		l.total.Accepted == 0 && !said {
 		return err
 	}
-	l.meter.say("%v: retrying", err)
+	l.waits(err.Error())
 	return nil
+}
+
+func (l *loader) waits(why string) {
+	if !l.stuck {
+		l.meter.say("%s: retrying", why)
+	}
+	l.stuck = true
 }
 
 func (l *loader) verdict(one numbered, v verdictAnswer) {
@@ -361,7 +373,10 @@ func (l *loader) verdict(one numbered, v verdictAnswer) {
 		if v.Duplicate {
 			l.total.Repeats++
 		}
-		l.taken = time.Now()
+		if l.stuck {
+			l.meter.say("lines are accepted again")
+		}
+		l.taken, l.stuck = time.Now(), false
 	case kind == exitRefused || kind == exitUnavailable:
 		l.total.Refusals++
 		g := l.gates[one.bucket]

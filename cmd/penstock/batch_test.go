@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
@@ -129,6 +130,43 @@ func TestAFileIsRefusedAsAWhole(t *testing.T) {
 		`line 1: unknown policy: "nope" [404]`+"\npenstock: line 2: unknown policy")
 	away := at(t, "http://127.0.0.1:1")
 	away.says(7, []string{"submit", "mail", "--file", write(t, "{}\n")}, "no answer from")
+}
+
+func TestALongWaitIsSaidOnce(t *testing.T) {
+	var since time.Time
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if asked++; asked == 2 || asked == 3 {
+			w.WriteHeader(503)
+			fmt.Fprint(w, `{"status":503,"detail":"temporarily unavailable","reason":"nats"}`)
+			since = time.Now()
+			return
+		}
+		all := time.Since(since) > stall+3*time.Second
+		for i := range bytes.Count(body, []byte("\n")) {
+			if all && asked > 4 || i == 0 && (asked == 1 || asked == 4) {
+				fmt.Fprintln(w, `{"status":202,"verdict":"queued","job":"mail:1"}`)
+			} else {
+				fmt.Fprintln(w, `{"status":429,"retry_after_ms":100}`)
+			}
+		}
+	}))
+	defer server.Close()
+	r := at(t, server.URL).feed("{}\n{}\n{}\n", "submit", "mail", "--file", "-")
+	const want = "penstock: temporarily unavailable (nats) [503]: retrying\n" +
+		"penstock: lines are accepted again\n" +
+		"penstock: no line was accepted for 5s: retrying\n" +
+		"penstock: lines are accepted again\n"
+	if r.status != 0 || r.err != want {
+		t.Errorf("status %d, stderr is\n%swant\n%s", r.status, r.err, want)
+	}
+	if asked < 10 {
+		t.Errorf("it asked %d times", asked)
+	}
 }
 
 func TestLinesOfABucketKeepTheirOrder(t *testing.T) {

@@ -73,27 +73,36 @@ type event struct {
 
 var errEnough = errors.New("enough")
 
-const lost = time.Second
+const pause = time.Second
+
+type stream struct {
+	query url.Values
+	told  func(event) error
+
+	last           string // ID
+	answered, lost bool
+}
 
 // follow reconnects until ctx ends.
 func (a *app) follow(ctx context.Context, query url.Values, told func(event) error) error {
-	last := ""
-	for answered := false; ; {
-		err := a.listen(ctx, query, &last, &answered, told)
+	for s := (stream{query: query, told: told}); ; {
+		err := a.listen(ctx, &s)
 		switch {
 		case errors.Is(err, errEnough):
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err != nil && !answered:
+		case err != nil && !s.answered:
 			return err
 		}
 		if p, ok := errors.AsType[*problem](err); ok && statusOf(p.Status) != exitUnavailable {
 			return err
 		}
 		if err != nil {
-			fmt.Fprintln(a.err, "penstock:", plain(err.Error())+"; reconnecting")
-			if !wait(ctx, lost) {
+			if !s.lost {
+				fmt.Fprintln(a.err, "penstock:", plain(err.Error())+"; reconnecting")
+			}
+			if s.lost = true; !wait(ctx, pause) {
 				return ctx.Err()
 			}
 		}
@@ -103,18 +112,16 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 // The server sends a sign of life every 15 s.
 const quiet = 45 * time.Second
 
-func (a *app) listen(ctx context.Context, query url.Values, last *string, answered *bool,
-	told func(event) error) error {
-
+func (a *app) listen(ctx context.Context, s *stream) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	from := strings.TrimSuffix("/v1/events?"+query.Encode(), "?")
+	from := strings.TrimSuffix("/v1/events?"+s.query.Encode(), "?")
 	r, err := a.prepare(ctx, request{path: from})
 	if err != nil {
 		return err
 	}
-	if *last != "" {
-		r.Header.Set("Last-Event-ID", *last)
+	if s.last != "" {
+		r.Header.Set("Last-Event-ID", s.last)
 	}
 	silence := time.AfterFunc(quiet, cancel)
 	defer silence.Stop()
@@ -123,7 +130,10 @@ func (a *app) listen(ctx context.Context, query url.Values, last *string, answer
 		return err
 	}
 	defer response.Body.Close()
-	*answered = true
+	if s.lost {
+		fmt.Fprintln(a.err, "penstock: connected again")
+	}
+	s.answered, s.lost = true, false
 	in := bufio.NewReader(response.Body)
 	var kind, id string
 	for {
@@ -140,11 +150,11 @@ func (a *app) listen(ctx context.Context, query url.Values, last *string, answer
 		case "event":
 			kind = value
 		case "data":
-			ended, err := a.take(kind, value, told)
+			ended, err := a.take(kind, value, s.told)
 			if ended || err != nil {
 				return err
 			}
-			*last = id
+			s.last = id
 		}
 	}
 }

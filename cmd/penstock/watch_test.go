@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
@@ -81,12 +83,16 @@ func TestTailPrintsEvents(t *testing.T) {
 func TestTailGoesOnAfterALostConnection(t *testing.T) {
 	asked := make(chan string, 10)
 	server := flaky(t, func(n int, last string, say func(format string, args ...any)) {
+		if n > 1 && n < 6 {
+			panic(http.ErrAbortHandler)
+		}
 		asked <- last
 		say("id: x-%d\nevent: done\ndata: {\"type\":\"done\",\"job\":\"mail:%[1]d\"}\n\n", n)
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), proctest.Patience)
 	defer cancel()
-	a := &app{client: at(t, server).client(), out: t.Output(), err: t.Output()}
+	var log bytes.Buffer
+	a := &app{client: at(t, server).client(), out: t.Output(), err: &log}
 	var jobs []string
 	err := a.follow(ctx, nil, func(e event) error {
 		if jobs = append(jobs, e.Job); len(jobs) == 3 {
@@ -94,11 +100,15 @@ func TestTailGoesOnAfterALostConnection(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || fmt.Sprint(jobs) != "[mail:1 mail:2 mail:3]" {
+	if err != nil || fmt.Sprint(jobs) != "[mail:1 mail:6 mail:7]" {
 		t.Errorf("it told of %v, %v", jobs, err)
 	}
-	if got := []string{<-asked, <-asked, <-asked}; fmt.Sprint(got) != "[ x-1 x-2]" {
+	if got := []string{<-asked, <-asked, <-asked}; fmt.Sprint(got) != "[ x-1 x-6]" {
 		t.Errorf("it asked for what came after %q", got)
+	}
+	if said := log.String(); strings.Count(said, "; reconnecting\n") != 2 ||
+		strings.Count(said, "penstock: connected again\n") != 2 || strings.Count(said, "\n") != 4 {
+		t.Errorf("it said\n%s", said)
 	}
 }
 
