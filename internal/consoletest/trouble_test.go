@@ -213,6 +213,23 @@ func TestABadAddressIsReported(t *testing.T) {
 	b.sees("There is nothing of that name.", "the address of this page is no UTF-8")
 	b.open("policy/mail")
 	b.sees("Deepest buckets")
+	b.open("constructor")
+	b.sees("Stuck?")
+}
+
+// "constructor" is a property of every JavaScript object.
+func TestAPolicyMayBeNamedConstructor(t *testing.T) {
+	w := settle(t, penstock.Options{AdmitOnly: true, Policies: policies(t,
+		`constructor {"algorithm":"leaking_bucket","outflow":"1/s","capacity":500}`)}, nil)
+	b := visit(t, w.base, desk)
+	b.open("")
+	b.sees("constructor", "Stuck?")
+	b.holds(`!/NaN|function/.test(document.body.innerText)`)
+	w.submit("constructor", "acme", 1, "x")
+	b.open("")
+	b.sees("No drainer answers for constructor: 1 job waits.")
+	b.open("drainers")
+	b.sees("no drainer owns 1 of 1 partition")
 }
 
 func TestTheListOfPoliciesIsReadOnce(t *testing.T) {

@@ -87,7 +87,7 @@ function failing(stats, buckets) {
 function stuck(policies, buckets, depths) {
   const paused = policies.filter((p) => p.paused && depths[p.policy.name]).map((p) => ({ level: "warn",
     link: to.policy(p.policy.name),
-    text: `${p.policy.name} is paused by an operator: ${plural(depths[p.policy.name], "job")} wait.` }));
+    text: `${p.policy.name} is paused by an operator: ${plural(depths[p.policy.name], "job waits", "jobs wait")}.` }));
   const held1 = buckets.filter((b) => b.blocked_by && ![...HARMLESS, "breaker", "policy_paused", "no_drainer"].includes(b.blocked_by))
     .filter((b) => !b.running || b.blocked_by === "paused").filter((b) => b.blocked_by !== "backoff" || b.head_age_ms > 60_000)
     .sort((a, b) => (b.head_age_ms ?? 0) - (a.head_age_ms ?? 0));
@@ -104,7 +104,7 @@ function unowned(unanswered, depths, drainers) {
   const lost = Object.entries(unanswered ?? {}).filter(([policy]) => depths[policy])
     .map(([policy, partitions]) => ({ level: "bad", link: "#/drainers",
       text: `No drainer answers for ${policy}` + (partitions.length > 1 ? ` (${plural(partitions.length, "partition")})` : "") +
-        `: ${plural(depths[policy], "job")} wait.` }));
+        `: ${plural(depths[policy], "job waits", "jobs wait")}.` }));
   const dead = (drainers ?? []).filter((d) => !d.alive).map((d) => ({ level: "bad", link: "#/drainers",
     text: `The drainer ${d.host}:${d.pid} has not renewed its lease for ${span(d.lease_age_ms)}.` }));
   return [...lost, ...dead];

@@ -18,7 +18,7 @@ import * as policy from "./views/policy.js";
 
 // A view has a title(params), load(params, page) for its data, and view(data, page). It may name events(params), which
 // refresh it, and go to heard(event, page).
-const views = { "": overview, policy, bucket, jobs, job, history, dead, drainers, doors, audit };
+const views = { __proto__: null, "": overview, policy, bucket, jobs, job, history, dead, drainers, doors, audit };
 const unreadable = {
   title: () => "No view",
   load() { throw new Refused(404, { detail: "the address of this page is no UTF-8" }); },

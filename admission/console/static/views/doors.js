@@ -9,13 +9,8 @@ export const title = () => "Door policies";
 
 export const events = () => null; // checks cause no events
 
-export async function load(_, page) {
+export async function load() {
   const [{ policies }, stats] = await Promise.all([get("/v1/policies"), get("/v1/stats?keys=5")]);
-  const seen = page.state.seen ??= {};
-  for (const s of stats.policies) {
-    (seen[s.policy] ??= []).push({ at: Date.now(), allowed: s.checks_allowed, refused: s.checks_refused });
-    seen[s.policy] = seen[s.policy].slice(-90);
-  }
   return { policies: policies.filter(({ policy: p }) => p.algorithm !== "leaking_bucket" || p.queue === false),
     stats: stats.policies, window: stats.window_ms };
 }

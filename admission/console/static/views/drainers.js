@@ -19,7 +19,7 @@ export async function load() {
 export function view({ drainers, policies }) {
   const rows = drainers.flatMap((d) => Object.entries(d.policies).sort()
     .map(([policy, is]) => ({ d, policy, ...is })).filter((r) => r.owned.length || r.workers));
-  const owned = (name) => drainers.reduce((n, d) => n + (d.policies[name]?.owned.length ?? 0), 0);
+  const owned = (name) => rows.reduce((n, r) => n + (r.policy === name ? r.owned.length : 0), 0);
   const nobodys = policies.filter(({ policy: p, retired }) => !retired && hasQueue(p) &&
     owned(p.name) < p.partitions);
   return [
