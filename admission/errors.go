@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -99,6 +100,7 @@ const (
 	ReasonStarting = "starting" // policies are not known yet
 	ReasonStopping = "stopping"
 	ReasonDrainer  = "drainer"
+	ReasonOpenID   = "openid" // the provider's keys are not known
 )
 
 var reasons = []struct {
@@ -110,6 +112,7 @@ var reasons = []struct {
 	{ErrBusy, ReasonBusy},
 	{ErrStarting, ReasonStarting},
 	{ErrStopping, ReasonStopping},
+	{access.ErrProvider, ReasonOpenID},
 	{context.Canceled, ReasonStopping},
 	{queue.ErrStorage, ReasonStorage},
 }

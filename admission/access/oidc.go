@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -61,7 +62,10 @@ func (p *parser) claim(place, text string, c *Client) {
 // address counts only if the provider has verified it.
 func (cs *Clients) withClaims(ctx context.Context, token string) (*Client, error) {
 	claims, err := cs.verify(ctx, token)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrProvider):
+		return nil, ErrProvider
+	case err != nil:
 		return nil, ErrUnknown
 	}
 	if claims["email_verified"] != true {

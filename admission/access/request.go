@@ -17,6 +17,8 @@ const Realm = `Bearer realm="penstock"`
 var (
 	ErrNobody  = errors.New("want a token as Authorization: Bearer TOKEN, or a certificate")
 	ErrUnknown = errors.New("the token or the certificate is that of no client")
+	// ErrProvider: the token may be valid
+	ErrProvider = errors.New("the OpenID provider does not answer")
 )
 
 // RFC 6750

@@ -167,6 +167,9 @@ func (h *handler) identify(r *http.Request) (*access.Client, *answer.Answer) {
 	}
 	a := answer.Problem(http.StatusUnauthorized, err.Error(),
 		answer.Field{Name: "WWW-Authenticate", Value: access.Challenge(err)})
+	if errors.Is(err, access.ErrProvider) {
+		a = answer.Unavailable(http.StatusServiceUnavailable, err.Error(), err)
+	}
 	return new(access.Client), &a
 }
 

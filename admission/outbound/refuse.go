@@ -57,7 +57,8 @@ func refused(err error) *refusal {
 		return &refusal{http.StatusForbidden, "forbidden", err.Error(), 0, "false"}
 	case errors.Is(err, admission.ErrUnknownPolicy), errors.Is(err, admission.ErrConflict):
 		return &refusal{http.StatusBadGateway, "policy", err.Error(), 0, "false"}
-	case errors.Is(err, admission.ErrUnavailable), errors.Is(err, admission.ErrNoDrainer):
+	case errors.Is(err, admission.ErrUnavailable), errors.Is(err, admission.ErrNoDrainer),
+		errors.Is(err, access.ErrProvider):
 		return &refusal{http.StatusServiceUnavailable, admission.Reason(err),
 			"Penstock cannot say now when the request may start", time.Second, "true"}
 	}

@@ -165,6 +165,9 @@ func (s *Server) client(ctx context.Context) (*access.Client, error) {
 		}
 	}
 	client, err := known().Of(as)
+	if errors.Is(err, access.ErrProvider) {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}

@@ -3,12 +3,16 @@
 package openid
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +43,7 @@ func New(o access.OIDC) access.Verifier {
 	made, _ := verifiers.LoadOrStore(o, &verifier{of: o, client: &http.Client{
 		Timeout: patience,
 		Transport: &rare{base: clienttls.Files{CA: o.CA}.Transport(
-			http.DefaultTransport.(*http.Transport).Clone()), last: map[string]time.Time{}},
+			http.DefaultTransport.(*http.Transport).Clone()), last: map[string]attempt{}},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		}}})
@@ -68,7 +72,11 @@ func (v *verifier) claims(ctx context.Context, token string) (claims map[string]
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	checked, err := with.Verify(ctx, token)
-	if err != nil {
+	switch {
+	case err != nil && (ctx.Err() != nil || strings.Contains(err.Error(),
+		access.ErrProvider.Error())): // which the verifier does not wrap
+		return nil, fmt.Errorf("%w: %w", access.ErrProvider, err)
+	case err != nil:
 		return nil, err
 	}
 	return claims, checked.Claims(&claims)
@@ -86,7 +94,7 @@ func (v *verifier) ready() (*oidc.IDTokenVerifier, error) {
 				v.of.Issuer, "error", err)
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", access.ErrProvider, err)
 		}
 		v.made = provider.Verifier(&oidc.Config{ClientID: v.of.Audience,
 			SupportedSigningAlgs: algorithms})
@@ -99,30 +107,44 @@ type rare struct {
 	base http.RoundTripper
 
 	mu   sync.Mutex
-	last map[string]time.Time
+	last map[string]attempt
+}
+
+type attempt struct {
+	at  time.Time
+	err error
 }
 
 func (r *rare) RoundTrip(request *http.Request) (*http.Response, error) {
 	at, now := request.URL.String(), time.Now()
 	r.mu.Lock()
-	early := now.Sub(r.last[at]) < rest
+	last := r.last[at]
+	early := now.Sub(last.at) < rest
 	if !early {
-		r.last[at] = now
+		r.last[at] = attempt{now, access.ErrProvider}
 	}
 	r.mu.Unlock()
 	if early {
-		return nil, errors.New("the provider was asked a moment ago")
+		return nil, cmp.Or(last.err, errors.New("the provider was asked a moment ago"))
 	}
 	response, err := r.base.RoundTrip(request)
+	if err == nil {
+		var text []byte
+		text, err = io.ReadAll(io.LimitReader(response.Body, mostDocument))
+		_ = response.Body.Close()
+		response.Body = io.NopCloser(bytes.NewReader(text))
+		if err == nil && response.StatusCode != http.StatusOK {
+			err = errors.New(response.Status)
+		}
+	}
 	if err != nil {
 		slog.WarnContext(request.Context(),
 			"the OpenID provider does not answer: its tokens may be refused", "url", at, "error",
 			err)
-	} else {
-		response.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(response.Body, mostDocument), response.Body}
+		return nil, fmt.Errorf("%w: %w", access.ErrProvider, err)
 	}
-	return response, err
+	r.mu.Lock()
+	r.last[at] = attempt{now, nil}
+	r.mu.Unlock()
+	return response, nil
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/internal/certtest"
 	_ "github.com/penstock-mq/penstock/internal/openid"
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -39,6 +40,7 @@ type provider struct {
 	ca     string
 	key    *ecdsa.PrivateKey
 	asked  atomic.Int64
+	broken atomic.Bool // its keys
 }
 
 func newProvider(t *testing.T) *provider {
@@ -53,7 +55,10 @@ func newProvider(t *testing.T) *provider {
 		case "/.well-known/openid-configuration":
 			fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":"%s/keys"}`, cmp.Or(p.issuer, p.URL), p.URL)
 		case "/keys":
-			p.asked.Add(1)
+			if p.asked.Add(1); p.broken.Load() {
+				w.WriteHeader(http.StatusInternalServerError)
+				return
+			}
 			point, _ := p.key.PublicKey.Bytes()
 			fmt.Fprintf(w, `{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","kid":"1","x":%q,`+
 				`"y":%q}]}`, encode(point[1:33]), encode(point[33:]))
@@ -222,13 +227,23 @@ func TestTheAuditListNamesThePerson(t *testing.T) {
 		strings.Contains(body, token) || strings.Contains(log.String(), token) {
 		t.Errorf("%d %s", status, body)
 	}
+	other := newProvider(t)
+	other.Close()
+	if err := os.WriteFile(tokens, []byte(other.file()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token = other.sign(other.key, "1", other.of())
+	waittest.Until(t, "the provider that is down is used", func() bool {
+		status, body := ask("GET", "/v1/audit")
+		return status == 503 && strings.Contains(body, `"reason":"openid"`)
+	})
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAProviderThatIsDownRefusesItsTokens(t *testing.T) {
+func TestTokensOfAProviderThatIsDownAreNotJudged(t *testing.T) {
 	defer slog.SetDefault(slog.New(slog.DiscardHandler))
 	for says, mistake := range map[string]func(p *provider){
 		"the OpenID provider does not answer": func(p *provider) { p.Close() },
@@ -240,12 +255,49 @@ func TestAProviderThatIsDownRefusesItsTokens(t *testing.T) {
 		mistake(p)
 		for range 3 {
 			token := p.sign(p.key, "1", p.of())
-			if got := who(p.clients(), token); got != access.ErrUnknown.Error() {
+			if got := who(p.clients(), token); got != access.ErrProvider.Error() {
 				t.Error(got)
+			}
+			proxy, err := outbound.New(outbound.Options{Clients: p.clients,
+				Routes: []outbound.Route{{Upstream: "http://localhost", Policy: "mail"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Header.Set("Penstock-Authorization", "Bearer "+token)
+			w := httptest.NewRecorder()
+			proxy.ServeHTTP(w, r)
+			if w.Code != 503 || w.Header().Get(outbound.ErrorHeader) != "openid" ||
+				w.Header().Get("Retry-After") == "" {
+				t.Errorf("a call: %d %v", w.Code, w.Header())
 			}
 		}
 		if log.Count(says) != 1 || log.Count("level=WARN") != 1 {
 			t.Errorf("want %q once:\n%s", says, log.String())
+		}
+	}
+}
+
+// A provider's keys may be known before it goes down, or only its address.
+func TestAProviderGoesDown(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		p := newProvider(t)
+		p.broken.Store(!known)
+		clients, token := p.clients(), p.sign(p.key, "1", p.of())
+		first := who(clients, token)
+		p.Close()
+		want, forged := access.ErrProvider.Error(), access.ErrProvider.Error()
+		if known { // It answered a moment ago.
+			want, forged = "operators/ann@example.com [read operate]", access.ErrUnknown.Error()
+		}
+		if again := who(clients, token); first != want || again != want {
+			t.Errorf("keys known %t: %s, then %s; want %s", known, first, again, want)
+		}
+		if got := who(clients, p.sign(newKey(t), "new", p.of())); got != forged {
+			t.Errorf("keys known %t, forged: %s, want %s", known, got, forged)
+		}
+		if n := p.asked.Load(); n != 1 {
+			t.Errorf("keys known %t: asked %d times", known, n)
 		}
 	}
 }

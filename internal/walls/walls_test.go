@@ -66,7 +66,7 @@ workers/workersprom: internal/promsink queue workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers
 	workers/audit nats.go
 
-admission: algorithms policy queue queue/job nats.go
+admission: admission/access algorithms policy queue queue/job nats.go
 admission/access: internal/hosts internal/nearest internal/strict
 admission/answer: admission admission/permits internal/seldom policy queue queue/job nats.go
 admission/console:
