@@ -285,30 +285,39 @@ func TestACallerMayWaitForContinue(t *testing.T) {
 	waittest.Until(t, "all calls end", func() bool { return w.ended() == 3 })
 }
 
-// A body must arrive before its request's turn; after the start it may be slow.
+// A body that stalls would hold its memory, its start and, later, its connection.
 func TestACallerThatStallsIsRefused(t *testing.T) {
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
-		n, err := io.Copy(io.Discard, r.Body)
-		fmt.Fprint(w, n, " ", err)
-	}, outbound.Options{Stall: time.Second}, outbound.Route{})
+		io.Copy(io.Discard, r.Body)
+	}, outbound.Options{Stall: time.Second}, outbound.Route{Path: "/api"})
 	const large = 9 << 20
 	for _, c := range []struct {
-		before int
-		want   string
-	}{{5, "does not go on"}, {large - 5, fmt.Sprint(large, " <nil>")}} {
+		path           string
+		before, length int
+		want           string
+	}{{"/api", 5, large, "the body does not go on"}, {"/api", 5, 10, "the body does not go on"},
+		{"/api", large - 5, large, "the body does not go on"}, {"/none", 0, 10, "no route"}} {
 		conn, in := w.dial()
-		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", large)
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", c.path,
+			c.length)
 		conn.Write(make([]byte, c.before))
-		<-time.After(1500 * time.Millisecond)
-		go conn.Write(make([]byte, large-c.before))
+		conn.SetReadDeadline(time.Now().Add(waittest.Patience()))
 		response, err := http.ReadResponse(in, nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s, %d bytes before it stalls: %v", c.path, c.before, err)
 		}
 		if got := text(t, response); !strings.Contains(got, c.want) {
-			t.Errorf("%d bytes before it stalls: %d %s", c.before, response.StatusCode, got)
+			t.Errorf("%s, %d bytes before it stalls: %d %s", c.path, c.before,
+				response.StatusCode, got)
+		}
+		if _, err := in.ReadByte(); err != io.EOF {
+			t.Errorf("%s, %d bytes before it stalls: the connection stays: %v", c.path, c.before,
+				err)
 		}
 		conn.Close()
+	}
+	if end := w.end(1); end.Status != job.CallFailed || w.ended() != 1 {
+		t.Errorf("the call that had started ended as %+v", end)
 	}
 }
 

@@ -6,7 +6,6 @@ package outbound
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -16,7 +15,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -120,7 +118,15 @@ func (p *Proxy) Stop() { p.stop() }
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{Proxy: p, routes: *p.routes.Load(), in: r}
 	defer func() { p.options.Budget.Release(c.from, c.held) }()
-	if err := c.prepare(http.NewResponseController(w)); err != nil {
+	if r.ContentLength != 0 {
+		c.source = &source{ReadCloser: r.Body, conn: http.NewResponseController(w),
+			stall: p.options.Stall}
+		// net/http reads the rest of a refused request.
+		_ = c.source.conn.SetReadDeadline(time.Now().Add(p.options.Stall))
+		in := *r // net/http checks its own request's body
+		c.in, in.Body = &in, c.source
+	}
+	if err := c.prepare(); err != nil {
 		c.refuse(w, r, err)
 		return
 	}
@@ -131,13 +137,43 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.modify(response.Header)
 		return nil
 	}
-	reverse.ServeHTTP(w, r)
+	reverse.ServeHTTP(w, c.in)
+}
+
+// source is a caller's body. A stall of the caller ends its connection.
+type source struct {
+	io.ReadCloser
+	conn  *http.ResponseController
+	stall time.Duration
+	until atomic.Pointer[time.Time] // of a read
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	until := time.Now().Add(s.stall)
+	s.until.Store(&until)
+	_ = s.conn.SetReadDeadline(until)
+	n, err := s.ReadCloser.Read(p)
+	if err == nil || err == io.EOF {
+		s.until.Store(nil)
+		_ = s.conn.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// stalled is known before Read returns, since net/http cancels the request first.
+func (s *source) stalled() bool {
+	if s == nil {
+		return false
+	}
+	until := s.until.Load()
+	return until != nil && time.Now().After(*until)
 }
 
 type call struct {
 	*Proxy
 	routes  []*route
 	in      *http.Request
+	source  *source // nil: without a body
 	route   *route
 	target  *url.URL
 	request permits.Request
@@ -152,7 +188,7 @@ type call struct {
 	held  int64
 }
 
-func (c *call) prepare(connection *http.ResponseController) error {
+func (c *call) prepare() error {
 	r := c.in
 	path := r.URL.EscapedPath()
 	switch {
@@ -202,11 +238,7 @@ func (c *call) prepare(connection *http.ResponseController) error {
 	if c.from.Name = client.Name; c.from.Name == "" {
 		c.from.Name = hostName(r.RemoteAddr)
 	}
-	err = c.read(func(by time.Time) { _ = connection.SetReadDeadline(by) })
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return stalled
-	case err != nil:
+	if err = c.read(); err != nil {
 		return &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
 	}
 	return c.ask(key)
@@ -218,12 +250,11 @@ var stopping = &refusal{http.StatusServiceUnavailable, admission.ReasonStopping,
 	"this process is about to end", time.Second, "true"}
 
 // read stops where the budget does.
-func (c *call) read(deadline func(time.Time)) error {
+func (c *call) read() error {
 	if c.in.ContentLength == 0 {
 		c.whole = true
 		return nil
 	}
-	defer deadline(time.Time{})
 	for len(c.body) < mostHeld {
 		if len(c.body) == cap(c.body) {
 			room := max(firstHeld, 2*int64(cap(c.body)))
@@ -236,7 +267,6 @@ func (c *call) read(deadline func(time.Time)) error {
 			c.held = room
 			c.body = append(make([]byte, 0, room), c.body...)
 		}
-		deadline(time.Now().Add(c.options.Stall))
 		n, err := c.in.Body.Read(c.body[len(c.body):cap(c.body)])
 		c.body = c.body[:len(c.body)+n]
 		if c.whole = err == io.EOF; c.whole {
@@ -366,7 +396,9 @@ func (c *call) own(text string) string {
 
 func (c *call) refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	r := refused(err)
-	if c.in.Context().Err() != nil && r != stalled {
+	if c.source.stalled() {
+		r = stalled
+	} else if c.in.Context().Err() != nil {
 		c.called(OutcomeWithdrawn)
 		panic(http.ErrAbortHandler) // otherwise net/http answers 200
 	}
