@@ -2392,6 +2392,13 @@ func (Synced)`,
 		by:  "./queue/kv TestALockIsReleasedWithItsChange",
 	},
 	{
+		name: "streams-created-at-once", file: "queue/stream.go",
+		old: `b.creating.Lock()
+		defer b.creating.Unlock()`,
+		new: "",
+		by:  "./queue TestStreamsOfNewPoliciesAreCreatedInTurn",
+	},
+	{
 		name: "own-bounds-take-all", file: "queue/storage.go",
 		old: "scale: min(1, float64(part-least*int64(len(sharing)))/max(1, owned))",
 		new: "scale: min(1, float64(part)/max(1, owned))",
