@@ -33,7 +33,6 @@ exit status is 3.
 An outflow goal applies per key. It limits what a policy's rule allows for any trace.`,
 		Example: "  penstock advise --trace access.log --key user " +
 			"--goal 'refused <= 0.1%, wait p99 <= 30s, outflow <= 50/s'",
-		Args: exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			goals, err := advice.ParseGoals(goal)
 			if err != nil {

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/internal/buildinfo"
@@ -293,6 +294,29 @@ func call[T any](ctx context.Context, a *app, q request, words func(T) error) er
 func (a *app) show(answer []byte, words func() error) error {
 	if a.json {
 		return a.printf("%s\n", answer)
+	}
+	return words()
+}
+
+// query has the flags of these names that are given or have a default.
+func query(cmd *cobra.Command, names ...string) string {
+	values := url.Values{}
+	for _, name := range names {
+		f := cmd.Flags().Lookup(name)
+		if f != nil && (f.Changed || f.DefValue != "" && f.DefValue != "0") {
+			values.Set(name, f.Value.String())
+		}
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return "?" + values.Encode()
+}
+
+// document shows one that is no answer of the API.
+func (a *app) document(document any, words func() error) error {
+	if a.json {
+		return json.NewEncoder(a.out).Encode(document)
 	}
 	return words()
 }

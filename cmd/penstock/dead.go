@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 
@@ -21,22 +20,19 @@ func (a *app) dead() *cobra.Command {
 }
 
 func (a *app) deadList() *cobra.Command {
-	var after uint64
-	var limit int
-	cmd := a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "ls [POLICY]",
 		Short: "List a policy's dead letters, oldest first, or count those of all policies",
-		Args:  between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return a.deadPolicies(cmd.Context())
 			}
-			return call(cmd.Context(), a, request{path: fmt.Sprintf("%s?after=%d&limit=%d",
-				path("dead", a.policy), after, limit)}, a.letterTable)
+			return call(cmd.Context(), a,
+				request{path: path("dead", a.policy) + query(cmd, "after", "limit")}, a.letterTable)
 		},
-	})
-	cmd.Flags().Uint64Var(&after, "after", 0, "only letters after this `id`")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "show at most this many")
+	}
+	cmd.Flags().Uint64("after", 0, "only letters after this `id`")
+	limitFlag(cmd, 100)
 	return cmd
 }
 
@@ -66,35 +62,34 @@ func (a *app) letterTable(page manage.DeadLetters) error {
 }
 
 // letterArgs takes a policy and an id, or only a policy if flags select many.
-func letterArgs(many func() bool) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) == 0 || len(args) > 2:
-			return fmt.Errorf("%s: want a policy and the id of a dead letter", cmd.CommandPath())
-		case many() && len(args) == 2:
-			return errors.New("want either the id of a dead letter or a selection")
-		case many():
-			return nil
-		case len(args) == 1:
-			return fmt.Errorf("%s: want the id of a dead letter%s", cmd.CommandPath(),
-				map[bool]string{true: ", or --all"}[cmd.Flags().Lookup("all") != nil])
-		}
-		if _, err := strconv.ParseUint(args[1], 10, 63); err != nil {
-			return fmt.Errorf("%q: want the number of a dead letter", args[1])
-		}
+func letterArgs(cmd *cobra.Command, args []string) error {
+	_, many := selection(cmd)
+	switch {
+	case len(args) == 0 || len(args) > 2:
+		return fmt.Errorf("%s: want a policy and the id of a dead letter", cmd.CommandPath())
+	case many && len(args) == 2:
+		return errors.New("want either the id of a dead letter or a selection")
+	case many:
 		return nil
+	case len(args) == 1:
+		return fmt.Errorf("%s: want the id of a dead letter%s", cmd.CommandPath(),
+			map[bool]string{true: ", or --all"}[cmd.Flags().Lookup("all") != nil])
 	}
+	if _, err := strconv.ParseUint(args[1], 10, 63); err != nil {
+		return fmt.Errorf("%q: want the number of a dead letter", args[1])
+	}
+	return nil
 }
 
 func (a *app) deadShow() *cobra.Command {
-	return a.ofPolicy(&cobra.Command{
+	return &cobra.Command{
 		Use:   "show POLICY ID",
 		Short: "Show a dead letter with its headers and body",
-		Args:  letterArgs(func() bool { return false }),
+		Args:  letterArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return call(cmd.Context(), a, request{path: path("dead", args[0], args[1])}, a.letter)
 		},
-	})
+	}
 }
 
 func (a *app) letter(l manage.DeadLetter) error {
@@ -121,54 +116,39 @@ func (a *app) message(rows []row, header map[string][]string, text *string, size
 	return a.printf("\n%s\n", body)
 }
 
-// some holds the API's parameters that select dead letters.
-type some map[string]*string
-
-func someFlags(cmd *cobra.Command) some {
-	f, s := cmd.Flags(), some{}
-	s["key"] = f.String("key", "", "only letters of this `key`")
-	s["reason"] = f.String("reason", "", "only letters with this `reason`, such as attempts")
-	s["since"] = f.String("since", "",
+func selectionFlags(cmd *cobra.Command, all string) {
+	f := cmd.Flags()
+	f.String("key", "", "only letters of this `key`")
+	f.String("reason", "", "only letters with this `reason`, such as attempts")
+	f.String("since", "",
 		"only letters that died at this `time` or later (RFC 3339, or how long ago)")
-	s["before"] = f.String("before", "", "only letters that died before this `time`")
-	return s
+	f.String("before", "", "only letters that died before this `time`")
+	f.Bool("all", false, all)
 }
 
-// query returns the selection's query; an empty one selects all.
-func (s some) query(cmd *cobra.Command) string {
-	values := url.Values{}
-	for name, value := range s {
-		if cmd.Flags().Changed(name) {
-			values.Set(name, *value)
-		}
-	}
-	if len(values) == 0 {
-		return ""
-	}
-	return "?" + values.Encode()
+// selection returns the query of the flags that select many letters; an empty one selects all.
+func selection(cmd *cobra.Command) (selected string, many bool) {
+	selected = query(cmd, "key", "reason", "since", "before", "through")
+	all, _ := cmd.Flags().GetBool("all")
+	return selected, all || selected != ""
 }
 
 func (a *app) deadReplay() *cobra.Command {
-	var all bool
-	var s some
-	var cmd *cobra.Command
-	many := func() bool { return all || s.query(cmd) != "" }
-	cmd = a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "replay POLICY {ID | --all | --key … --reason … --since … --before …}",
 		Short: "Replay dead letters as new jobs",
-		Args:  letterArgs(many),
+		Args:  letterArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if many() {
-				return a.replayAll(cmd, s.query(cmd))
+			if selected, many := selection(cmd); many {
+				return a.replayAll(cmd, selected)
 			}
 			return call(cmd.Context(), a, request{method: http.MethodPost,
 				path: path("dead", args[0], args[1], "replay")}, func(v verdictAnswer) error {
 				return a.printf("dead letter %s is %s again\n", args[1], v.Job)
 			})
 		},
-	})
-	cmd.Flags().BoolVar(&all, "all", false, "all current letters, in order")
-	s = someFlags(cmd)
+	}
+	selectionFlags(cmd, "all current letters, in order")
 	return cmd
 }
 
@@ -205,33 +185,20 @@ func (a *app) replayAll(cmd *cobra.Command, query string) error {
 }
 
 func (a *app) deadDrop() *cobra.Command {
-	var all bool
-	var through uint64
-	var s some
-	var cmd *cobra.Command
-	cmd = a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use: "drop POLICY {ID | --all | --through ID | " +
 			"--key … --reason … --since … --before …}",
 		Short: "Discard dead letters permanently",
-		Args: letterArgs(func() bool {
-			return all || through > 0 || s.query(cmd) != ""
-		}),
+		Args:  letterArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			to := path(append([]string{"dead"}, args...)...)
-			if through > 0 {
-				to += "?through=" + strconv.FormatUint(through, 10)
-			} else {
-				to += s.query(cmd)
-			}
-			return a.drop(cmd, to)
+			selected, _ := selection(cmd)
+			return a.drop(cmd, path(append([]string{"dead"}, args...)...)+selected)
 		},
-	})
-	s = someFlags(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "all letters of the policy")
-	cmd.Flags().Uint64Var(&through, "through", 0, "all letters up to this `id`")
-	cmd.MarkFlagsMutuallyExclusive("all", "through")
-	for name := range s {
-		cmd.MarkFlagsMutuallyExclusive("through", name)
+	}
+	selectionFlags(cmd, "all letters of the policy")
+	cmd.Flags().Uint64("through", 0, "all letters up to this `id`")
+	for _, other := range []string{"all", "key", "reason", "since", "before"} {
+		cmd.MarkFlagsMutuallyExclusive("through", other)
 	}
 	return cmd
 }

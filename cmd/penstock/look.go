@@ -2,12 +2,10 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +20,6 @@ import (
 )
 
 func (a *app) buckets() *cobra.Command {
-	var key, by string
-	var limit, offset int
 	cmd := &cobra.Command{
 		Use:   "buckets [POLICY]",
 		Short: "List non-empty buckets of one or all policies, deepest first",
@@ -31,49 +27,47 @@ func (a *app) buckets() *cobra.Command {
 			if len(args) > 0 && cmd.Flags().Changed("by") {
 				return errors.New("--by requires that no POLICY is given")
 			}
-			if len(args) == 0 && (cmd.Flags().Changed("key") || offset != 0) {
+			if len(args) == 0 && (cmd.Flags().Changed("key") || cmd.Flags().Changed("offset")) {
 				return errors.New("--key and --offset require a POLICY")
 			}
 			return between(0, 1)(cmd, args)
 		},
-		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return a.allBuckets(cmd.Context(), by, limit)
+				return a.allBuckets(cmd)
 			}
-			a.policy = args[0]
-			if cmd.Flags().Changed("key") {
-				return call(cmd.Context(), a, request{path: path("buckets", a.policy, key)},
+			if a.keyed {
+				return call(cmd.Context(), a, request{path: a.path("buckets")},
 					func(b manage.Bucket) error {
 						return a.bucketTable(manage.Buckets{Buckets: []manage.Bucket{b}, Total: 1})
 					})
 			}
-			return call(cmd.Context(), a, request{path: fmt.Sprintf("%s?offset=%d&limit=%d",
-				path("buckets", a.policy), offset, limit)}, a.bucketTable)
+			return call(cmd.Context(), a, request{path: a.path("buckets") +
+				query(cmd, "offset", "limit")}, a.bucketTable)
 		},
 	}
-	keyFlag(cmd, &key, "only the bucket of this `key`")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
-	cmd.Flags().IntVar(&offset, "offset", 0, "skip this many buckets")
-	cmd.Flags().StringVar(&by, "by", job.ByDepth, "of all policies, what comes first: depth, age, "+
+	a.keyFlag(cmd, "only the bucket of this `key`")
+	limitFlag(cmd, 20)
+	cmd.Flags().Int("offset", 0, "skip this many buckets")
+	cmd.Flags().String("by", job.ByDepth, "of all policies, what comes first: depth, age, "+
 		"late (in\nthe last minute) or refused (in it, by the admitter asked)")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(
 		job.BucketOrders, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (a *app) allBuckets(ctx context.Context, by string, limit int) error {
-	at := fmt.Sprintf("%s?by=%s&limit=%d", path("buckets"), url.QueryEscape(by), limit)
-	return call(ctx, a, request{path: at}, func(page manage.AllBuckets) error {
-		columns := "POLICY|" + bucketColumns
-		if by == job.ByRefused {
+func (a *app) allBuckets(cmd *cobra.Command) error {
+	at := request{path: path("buckets") + query(cmd, "by", "limit")}
+	return call(cmd.Context(), a, at, func(page manage.AllBuckets) error {
+		columns, refused := "POLICY|"+bucketColumns, page.WindowMS != nil
+		if refused {
 			fmt.Fprintln(a.err, "refusals by this admitter, counted for",
 				short(milliseconds(*page.WindowMS)))
 			columns += "|REFUSED"
 		}
 		err := list(a, columns, page.Buckets, func(b manage.PlacedBucket) row {
 			r := append(row{b.Policy}, bucketRow(&b.Bucket)...)
-			if by == job.ByRefused {
+			if refused {
 				r = append(r, b.Refused)
 			}
 			return r
@@ -144,10 +138,15 @@ func jobArgs(cmd *cobra.Command, args []string) error {
 	if err := exactly(1)(cmd, args); err != nil {
 		return err
 	}
-	if _, _, ok := job.ParseID(args[0]); !ok {
+	if !isJob(args[0]) {
 		return fmt.Errorf("%q is not a job id such as mail:42", args[0])
 	}
 	return nil
+}
+
+func isJob(arg string) bool {
+	_, _, ok := job.ParseID(arg)
+	return ok
 }
 
 // jobAnswer is a [manage.Job], or a [manage.EndedJob] with the fields below.
@@ -180,19 +179,20 @@ func (a *app) jobCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) jobChange(use, short, long string, query func() (url.Values, error)) *cobra.Command {
+// jobChange makes a change that is fixed, or with an empty one that of flags.
+func (a *app) jobChange(use, short, long, change string) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,
 		Long:  long,
 		Args:  jobArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			change, err := query()
-			if err != nil {
-				return err
+			change := cmp.Or(change, query(cmd, "priority", "deadline"))
+			if change == "" {
+				return usageError{errors.New("want --priority or --deadline")}
 			}
 			return call(cmd.Context(), a, request{method: http.MethodPatch,
-				path: path("jobs", args[0]) + "?" + change.Encode()}, func(j jobAnswer) error {
+				path: path("jobs", args[0]) + change}, func(j jobAnswer) error {
 				if err := a.printf("changed %s of %s\n", j.Job, keyName(j.Key)); err != nil {
 					return err
 				}
@@ -203,34 +203,17 @@ func (a *app) jobChange(use, short, long string, query func() (url.Values, error
 }
 
 func (a *app) jobChanges() []*cobra.Command {
-	always := func(name string) func() (url.Values, error) {
-		return func() (url.Values, error) { return url.Values{name: {"1"}}, nil }
-	}
-	var priority, deadline string
 	set := a.jobChange("set JOB --priority N --deadline TIME",
 		"Change the priority or deadline of a waiting job", "Gives a job that waits another "+
-			"priority or deadline: RFC 3339, how long\nfrom now, such as 90m, or none.",
-		func() (url.Values, error) {
-			query := url.Values{}
-			for name, value := range map[string]string{"priority": priority,
-				"deadline": deadline} {
-				if value != "" {
-					query.Set(name, value)
-				}
-			}
-			if len(query) == 0 {
-				return nil, usageError{errors.New("want --priority or --deadline")}
-			}
-			return query, nil
-		})
-	set.Flags().StringVar(&priority, "priority", "", "the `number`; higher goes first")
-	set.Flags().StringVar(&deadline, "deadline", "", "the `time` until which it may start")
+			"priority or deadline: RFC 3339, how long\nfrom now, such as 90m, or none.", "")
+	set.Flags().String("priority", "", "the `number`; higher goes first")
+	set.Flags().String("deadline", "", "the `time` until which it may start")
 	return []*cobra.Command{
 		a.jobChange("run JOB", "End a job's backoff or delay",
 			"Ends the backoff or delay of a job, which then waits for its turn. Its bucket's\n"+
-				"rate still applies.", always("run")),
+				"rate still applies.", "?run=1"),
 		a.jobChange("front JOB", "Move a job to the front of its bucket",
-			"Moves a waiting job ahead of all others in its bucket.", always("front")),
+			"Moves a waiting job ahead of all others in its bucket.", "?front=1"),
 		set,
 	}
 }
@@ -277,24 +260,18 @@ func (j *jobAnswer) answered(most int) string {
 }
 
 func (a *app) history() *cobra.Command {
-	var key string
-	var limit int
-	cmd := a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "history POLICY [--key KEY]",
 		Short: "List ended jobs, most recent first",
 		Long: "Lists the ended jobs of a policy or one of its buckets, most recent first. The\n" +
 			"policy needs a result_retention, which says how long to keep them.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			at := path("history", a.policy)
-			if cmd.Flags().Changed("key") {
-				at = path("history", a.policy, key)
-			}
-			return call(cmd.Context(), a, request{path: fmt.Sprintf("%s?limit=%d", at, limit)},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return call(cmd.Context(), a, request{path: a.path("history") + query(cmd, "limit")},
 				a.historyTable)
 		},
-	})
-	keyFlag(cmd, &key, "only jobs of this `key`")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
+	}
+	a.keyFlag(cmd, "only jobs of this `key`")
+	limitFlag(cmd, 20)
 	return cmd
 }
 
@@ -315,18 +292,15 @@ func (a *app) historyTable(page struct{ Jobs []jobAnswer }) error {
 }
 
 func (a *app) audit() *cobra.Command {
-	var limit int
-	cmd := a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "audit [POLICY]",
 		Short: "List changes and their authors, most recent first",
-		Args:  between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := path(append([]string{"audit"}, args...)...)
-			return call(cmd.Context(), a, request{path: fmt.Sprintf("%s?limit=%d", at, limit)},
-				a.auditTable)
+			return call(cmd.Context(), a, request{path: at + query(cmd, "limit")}, a.auditTable)
 		},
-	})
-	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "show at most this many")
+	}
+	limitFlag(cmd, 20)
 	return cmd
 }
 
@@ -353,7 +327,6 @@ func (a *app) drainers() *cobra.Command {
 	return &cobra.Command{
 		Use:   "drainers",
 		Short: "List drainers with their state, partitions and load",
-		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return call(cmd.Context(), a, request{path: path("drainers")}, a.drainerTable)
 		},

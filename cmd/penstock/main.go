@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -43,8 +45,10 @@ type app struct {
 	json     bool
 	*client
 
-	// for the hint when it does not exist
-	policy string
+	// of the command
+	policy, key string
+	keyed       bool   // --key is given
+	schedule    string // its name
 }
 
 func (a *app) run(ctx context.Context, args []string) error {
@@ -99,14 +103,42 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 		a.pause(false), a.buckets(), a.purge(), a.jobCommand(), a.history(), a.cancel(),
 		a.why(), a.dead(), a.schedules(), a.drainers(), a.audit(), a.tail(), a.top(), a.simulate(),
 		a.advise(), a.man(), a.version())
+	a.readUsage(root)
 	return root, running
+}
+
+var flagsInUse = regexp.MustCompile(` \[?--.*`)
+
+// readUsage derives the number of arguments from the usage, in which optional ones have brackets. An
+// argument POLICY is completed.
+func (a *app) readUsage(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		a.readUsage(sub)
+	}
+	if words := strings.Fields(flagsInUse.ReplaceAllString(cmd.Use, ""))[1:]; cmd.Args == nil {
+		required := slices.IndexFunc(words, func(word string) bool { return word[0] == '[' })
+		if required < 0 {
+			required = len(words)
+		}
+		cmd.Args = between(required, len(words))
+	}
+	ofPolicy, run := strings.Contains(cmd.Use, "POLICY"), cmd.RunE
+	if ofPolicy {
+		cmd.ValidArgsFunction = a.names
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		a.keyed = cmd.Flags().Changed("key")
+		if ofPolicy && len(args) > 0 && !isJob(args[0]) {
+			a.policy = args[0]
+		}
+		return run(cmd, args)
+	}
 }
 
 func (a *app) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  exactly(0),
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
 				return a.printf("{\"version\":%q}\n", buildinfo.Version())
@@ -120,7 +152,6 @@ func (a *app) man() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY",
 		Short:  "Write manual pages for all commands",
-		Args:   exactly(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()

@@ -50,22 +50,6 @@ func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Comple
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ofPolicy: the first argument is the policy, and the only one unless cmd.Args is set.
-func (a *app) ofPolicy(cmd *cobra.Command) *cobra.Command {
-	if cmd.Args == nil {
-		cmd.Args = exactly(1)
-	}
-	cmd.ValidArgsFunction = a.names
-	run := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			a.policy = args[0]
-		}
-		return run(cmd, args)
-	}
-	return cmd
-}
-
 func (a *app) policies() *cobra.Command {
 	g := group("policies", "List, show and write policies", a.policiesList(), a.policiesShow(),
 		a.policiesApply())
@@ -77,7 +61,6 @@ func (a *app) policiesList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List all policies",
-		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, answer, err := a.allPolicies(cmd.Context())
 			if err != nil {
@@ -125,7 +108,7 @@ func policyState(p manage.Policy) string {
 }
 
 func (a *app) policiesShow() *cobra.Command {
-	return a.ofPolicy(&cobra.Command{
+	return &cobra.Command{
 		Use:   "show POLICY",
 		Short: "Show a policy with its defaults, as YAML",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -147,7 +130,7 @@ func (a *app) policiesShow() *cobra.Command {
 					strings.TrimSpace(p.Source+" "+p.Set), text)
 			})
 		},
-	})
+	}
 }
 
 // asYAML keeps the order of fields.
@@ -174,7 +157,6 @@ func (a *app) policiesApply() *cobra.Command {
 		Short: "Create or replace policies from a file",
 		Long: `Creates or replaces the policies in a YAML or JSON file: a configuration file with a
 list "policies", or a single policy. "-" reads standard input. Other policies are not changed.`,
-		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := a.readPolicies(args[0])
 			if err != nil {

@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -20,23 +18,24 @@ import (
 
 func (a *app) schedules() *cobra.Command {
 	g := group("schedules", "List, create, pause and delete schedules", a.schedulesList(),
-		a.schedulesShow(), a.schedulesSet(), a.schedulesPause(true), a.schedulesPause(false),
-		a.scheduleChange("rm", "Delete a schedule", http.MethodDelete, "is gone", nil))
+		a.schedulesShow(), a.schedulesSet(),
+		a.scheduleChange("pause", "Pause a schedule", http.MethodPatch, "is paused", "&paused=1"),
+		a.scheduleChange("resume", "Resume a paused schedule", http.MethodPatch, "is resumed",
+			"&paused=0"),
+		a.scheduleChange("rm", "Delete a schedule", http.MethodDelete, "is gone", ""))
 	g.Aliases = []string{"schedule"}
 	return g
 }
 
 func (a *app) schedulesList() *cobra.Command {
 	return &cobra.Command{
-		Use:               "ls [POLICY]",
-		Short:             "List the schedules of one or all policies",
-		Args:              between(0, 1),
-		ValidArgsFunction: a.names,
+		Use:   "ls [POLICY]",
+		Short: "List the schedules of one or all policies",
 		RunE: func(cmd *cobra.Command, policies []string) (err error) {
-			if len(policies) == 1 {
-				a.policy = policies[0]
-			} else if policies, err = a.policyNames(cmd.Context()); err != nil {
-				return err
+			if len(policies) == 0 {
+				if policies, err = a.policyNames(cmd.Context()); err != nil {
+					return err
+				}
 			}
 			all := schedulesAnswer{Schedules: []schedules.Schedule{}}
 			for _, policy := range policies {
@@ -46,11 +45,7 @@ func (a *app) schedulesList() *cobra.Command {
 				}
 				all.Schedules = append(all.Schedules, of.Schedules...)
 			}
-			answer, err := json.Marshal(all)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
+			return a.document(all, func() error {
 				return list(a, "POLICY|KEY|NAME|WHEN|ZONE|STATE|FROM", all.Schedules,
 					func(s schedules.Schedule) row {
 						return row{s.Policy, keyName(s.Key), s.Name, line(s.When, 60),
@@ -72,46 +67,41 @@ func scheduleState(s schedules.Schedule) string {
 	return "active"
 }
 
-type scheduleName struct{ key, name string }
-
-func (n *scheduleName) flags(cmd *cobra.Command) {
-	keyFlag(cmd, &n.key, "the `key` of its jobs; may be empty")
-	cmd.Flags().StringVar(&n.name, "name", "default",
+func (a *app) scheduleFlags(cmd *cobra.Command) {
+	a.keyFlag(cmd, "the `key` of its jobs; may be empty")
+	cmd.Flags().StringVar(&a.schedule, "name", "default",
 		"the schedule's `name`, if a key has several")
 }
 
-func (n scheduleName) of(policy string) string {
-	return fmt.Sprintf("schedule %s of %s", plain(n.name), bucketName(policy, n.key, true))
+func (a *app) scheduleName() string {
+	return fmt.Sprintf("schedule %s of %s", plain(a.schedule), bucketName(a.policy, a.key))
 }
 
-func (a *app) askSchedule(ctx context.Context, method string, n scheduleName,
-	more url.Values) ([]byte, error) {
-	query := url.Values{"name": {n.name}}
-	maps.Copy(query, more)
-	answer, err := a.ask(ctx, request{method: method,
-		path: path("schedules", a.policy, n.key) + "?" + query.Encode()})
+func (a *app) askSchedule(ctx context.Context, method, change string) ([]byte, error) {
+	answer, err := a.ask(ctx, request{method: method, path: path("schedules", a.policy, a.key) +
+		"?name=" + url.QueryEscape(a.schedule) + change})
 	if p, ok := errors.AsType[*problem](err); ok && p.Status == http.StatusNotFound {
-		return nil, a.hintedSchedule(ctx, err, n)
+		return nil, a.hintedSchedule(ctx, err)
 	}
 	return answer, err
 }
 
-func (a *app) hintedSchedule(ctx context.Context, err error, n scheduleName) error {
+func (a *app) hintedSchedule(ctx context.Context, err error) error {
 	var of schedulesAnswer
 	if _, listErr := a.get(ctx, path("schedules", a.policy), &of); listErr != nil {
 		return err
 	}
 	var names, keys []string
 	for _, s := range of.Schedules {
-		if s.Key == n.key {
+		if s.Key == a.key {
 			names = append(names, s.Name)
 		}
 		keys = append(keys, s.Key)
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("%w%s", err, nearest.Hint(n.key, keys))
+		return fmt.Errorf("%w%s", err, nearest.Hint(a.key, keys))
 	}
-	hint := nearest.Hint(n.name, names)
+	hint := nearest.Hint(a.schedule, names)
 	if hint == "" {
 		hint = "; the key has --name " + names[0]
 	}
@@ -119,19 +109,18 @@ func (a *app) hintedSchedule(ctx context.Context, err error, n scheduleName) err
 }
 
 func (a *app) schedulesShow() *cobra.Command {
-	var n scheduleName
-	cmd := a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "show POLICY",
 		Short: "Show a schedule with its jobs' headers and body",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			answer, err := a.askSchedule(cmd.Context(), "", n, nil)
+			answer, err := a.askSchedule(cmd.Context(), "", "")
 			if err != nil {
 				return err
 			}
 			return a.show(answer, func() error { return a.scheduleShown(answer) })
 		},
-	})
-	n.flags(cmd)
+	}
+	a.scheduleFlags(cmd)
 	return cmd
 }
 
@@ -147,10 +136,9 @@ func (a *app) scheduleShown(answer []byte) error {
 }
 
 func (a *app) schedulesSet() *cobra.Command {
-	var n scheduleName
 	var s submission
 	var zone string
-	cmd := a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "set POLICY WHEN [BODY]",
 		Aliases: []string{"add"},
 		Short:   "Create or replace a schedule",
@@ -178,19 +166,19 @@ schedule with the same key and name.`,
 				return usageError{err}
 			}
 			header.Set(queue.HeaderSchedule, args[1])
-			header.Set(queue.HeaderScheduleName, n.name)
+			header.Set(queue.HeaderScheduleName, a.schedule)
 			if zone != "" {
 				header.Set(queue.HeaderScheduleZone, zone)
 			}
 			return call(cmd.Context(), a, request{method: http.MethodPost,
-				path: path("schedules", a.policy, n.key), body: body, header: header},
+				path: path("schedules", a.policy, a.key), body: body, header: header},
 				func(made schedules.Schedule) error {
-					return a.printf("%s: %s, %s\n", n.of(a.policy), plain(made.When),
+					return a.printf("%s: %s, %s\n", a.scheduleName(), plain(made.When),
 						cmp.Or(plain(made.Zone), "UTC"))
 				})
 		},
-	})
-	n.flags(cmd)
+	}
+	a.scheduleFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&zone, "zone", "", "the time `zone` of a cron pattern; UTC by default")
 	s.flags(f, "cost", "priority", "deadline")
@@ -198,21 +186,12 @@ schedule with the same key and name.`,
 	return cmd
 }
 
-func (a *app) schedulesPause(paused bool) *cobra.Command {
-	use, short, done, query := "pause", "Pause a schedule", "is paused", "1"
-	if !paused {
-		use, short, done, query = "resume", "Resume a paused schedule", "is resumed", "0"
-	}
-	return a.scheduleChange(use, short, http.MethodPatch, done, url.Values{"paused": {query}})
-}
-
-func (a *app) scheduleChange(use, short, method, done string, query url.Values) *cobra.Command {
-	var n scheduleName
-	cmd := a.ofPolicy(&cobra.Command{
+func (a *app) scheduleChange(use, short, method, done, change string) *cobra.Command {
+	cmd := &cobra.Command{
 		Use:   use + " POLICY",
 		Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			answer, err := a.askSchedule(cmd.Context(), method, n, query)
+			answer, err := a.askSchedule(cmd.Context(), method, change)
 			if err != nil {
 				return err
 			}
@@ -220,10 +199,10 @@ func (a *app) scheduleChange(use, short, method, done string, query url.Values) 
 				answer = []byte("{}")
 			}
 			return a.show(answer, func() error {
-				return a.printf("%s %s\n", n.of(a.policy), done)
+				return a.printf("%s %s\n", a.scheduleName(), done)
 			})
 		},
-	})
-	n.flags(cmd)
+	}
+	a.scheduleFlags(cmd)
 	return cmd
 }

@@ -13,39 +13,45 @@ import (
 	"github.com/penstock-mq/penstock/admission/manage"
 )
 
-func keyFlag(cmd *cobra.Command, key *string, usage string) {
-	cmd.Flags().StringVarP(key, "key", "k", "", usage)
+func (a *app) keyFlag(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringVarP(&a.key, "key", "k", "", usage)
 }
 
-func bucketName(policy, key string, keyed bool) string {
-	if !keyed {
-		return policy
-	}
-	return keyName(key) + " of " + policy
+func limitFlag(cmd *cobra.Command, most int) {
+	cmd.Flags().IntP("limit", "n", most, "show at most this many")
 }
 
-func place(what, policy, key string, keyed bool) string {
-	if keyed {
-		return path(what, policy, key)
+// about names the policy, or with --key its bucket.
+func (a *app) about() string {
+	if a.keyed {
+		return bucketName(a.policy, a.key)
 	}
-	return path(what, policy)
+	return a.policy
+}
+
+func bucketName(policy, key string) string { return keyName(key) + " of " + policy }
+
+// path is of the policy, or with --key of its bucket.
+func (a *app) path(what string) string {
+	if a.keyed {
+		return path(what, a.policy, a.key)
+	}
+	return path(what, a.policy)
 }
 
 func (a *app) rate() *cobra.Command {
-	var key, peak string
+	var peak string
 	var dry bool
-	cmd := a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "rate POLICY RATE",
 		Short: "Change the outflow of a policy or key",
 		Long: `Changes the outflow of a policy, or with --key of one bucket, including waiting jobs.
 Examples of RATE are 50/s, 10/m and 3/10s; "default" resets a key to its policy's rate.`,
 		Example: "  penstock rate mail 50/s\n  penstock rate mail 5/s --key big",
-		Args:    exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			keyed := cmd.Flags().Changed("key")
 			fields := map[string]any{"outflow": args[1]}
 			if args[1] == "default" {
-				if !keyed {
+				if !a.keyed {
 					return usageError{errors.New("a policy has no default outflow; specify a rate")}
 				}
 				fields["outflow"] = nil
@@ -58,8 +64,8 @@ Examples of RATE are 50/s, 10/m and 3/10s; "default" resets a key to its policy'
 				return err
 			}
 			to := path("policies", a.policy)
-			if keyed {
-				to = path("policies", a.policy, "keys", key)
+			if a.keyed {
+				to = path("policies", a.policy, "keys", a.key)
 			}
 			if dry {
 				to += "?dry_run=1"
@@ -70,15 +76,15 @@ Examples of RATE are 50/s, 10/m and 3/10s; "default" resets a key to its policy'
 					if len(changed.Changed) == 0 {
 						verb = "unchanged"
 					}
-					err := a.changed(bucketName(a.policy, key, keyed), verb, changed.Changed, dry)
+					err := a.changed(a.about(), verb, changed.Changed, dry)
 					if err == nil && changed.Note != "" {
 						err = a.printf("%s\n", changed.Note)
 					}
 					return err
 				})
 		},
-	})
-	keyFlag(cmd, &key, "only the bucket of this `key`")
+	}
+	a.keyFlag(cmd, "only the bucket of this `key`")
 	cmd.Flags().StringVar(&peak, "peak", "", "also the maximum `rate` in any second")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate without writing")
 	return cmd
@@ -89,25 +95,20 @@ func (a *app) pause(paused bool) *cobra.Command {
 	if !paused {
 		name, short, done = "resume", "Resume a policy or key", "is resumed"
 	}
-	var key string
-	cmd := a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   name + " POLICY",
 		Short: short,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			keyed := cmd.Flags().Changed("key")
-			return call(cmd.Context(), a, request{method: http.MethodPost,
-				path: place(name, a.policy, key, keyed)}, func(any) error {
-				return a.printf("%s %s\n", bucketName(a.policy, key, keyed), done)
-			})
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return call(cmd.Context(), a, request{method: http.MethodPost, path: a.path(name)},
+				func(any) error { return a.printf("%s %s\n", a.about(), done) })
 		},
-	})
-	keyFlag(cmd, &key, "only the bucket of this `key`")
+	}
+	a.keyFlag(cmd, "only the bucket of this `key`")
 	return cmd
 }
 
 func (a *app) purge() *cobra.Command {
-	var key string
-	cmd := a.ofPolicy(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "purge POLICY --key KEY",
 		Short: "Drop the waiting jobs of a bucket permanently",
 		Long: `Drops the waiting jobs of a bucket permanently, without dead letters. Running jobs
@@ -119,31 +120,27 @@ are not affected. You cannot purge a whole policy at once.`,
 			return exactly(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all := manage.Purged{Key: key, More: true}
+			all := manage.Purged{Key: a.key, More: true}
 			for all.More {
 				var some manage.Purged
 				if _, err := a.askFor(cmd.Context(), request{method: http.MethodPost,
-					path: path("purge", a.policy, key)}, &some); err != nil {
+					path: a.path("purge")}, &some); err != nil {
 					return err
 				}
 				all.Removed, all.More = all.Removed+some.Removed, some.More
 			}
-			answer, err := json.Marshal(all)
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				return a.printf("%s: %s dropped\n", bucketName(a.policy, key, true),
+			return a.document(all, func() error {
+				return a.printf("%s: %s dropped\n", a.about(),
 					count(all.Removed, "job", "jobs"))
 			})
 		},
-	})
-	keyFlag(cmd, &key, "the bucket's `key`")
+	}
+	a.keyFlag(cmd, "the bucket's `key`")
 	return cmd
 }
 
 func (a *app) cancel() *cobra.Command {
-	var tag, key string
+	var tag string
 	cmd := &cobra.Command{
 		Use:   "cancel JOB | cancel POLICY --tag TAG",
 		Short: "Cancel waiting jobs, permanently and without dead letters",
@@ -159,11 +156,9 @@ policy with the tag, --key limits that to one bucket. Running jobs are not affec
 			}
 			return jobArgs(cmd, args)
 		},
-		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("tag") {
-				a.policy = args[0]
-				return a.cancelTagged(cmd.Context(), tag, key, cmd.Flags().Changed("key"))
+				return a.cancelTagged(cmd.Context(), tag)
 			}
 			return call(cmd.Context(), a, request{method: http.MethodDelete,
 				path: path("jobs", args[0])}, func(j jobAnswer) error {
@@ -172,14 +167,14 @@ policy with the tag, --key limits that to one bucket. Running jobs are not affec
 		},
 	}
 	cmd.Flags().StringVar(&tag, "tag", "", "cancel the jobs of POLICY with this `tag`")
-	keyFlag(cmd, &key, "with --tag: only jobs of this `key`")
+	a.keyFlag(cmd, "with --tag: only jobs of this `key`")
 	return cmd
 }
 
-func (a *app) cancelTagged(ctx context.Context, tag, key string, keyed bool) error {
+func (a *app) cancelTagged(ctx context.Context, tag string) error {
 	var all manage.CancelledTagged
 	for again := true; again; again = all.Next != nil {
-		to := place("cancel", a.policy, key, keyed) + "?tag=" + url.QueryEscape(tag)
+		to := a.path("cancel") + "?tag=" + url.QueryEscape(tag)
 		if all.Next != nil {
 			to += "&after=" + strconv.FormatUint(*all.Next, 10)
 		}
@@ -190,12 +185,8 @@ func (a *app) cancelTagged(ctx context.Context, tag, key string, keyed bool) err
 		some.Cancelled, some.Left = some.Cancelled+all.Cancelled, some.Left+all.Left
 		all = some
 	}
-	answer, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	return a.show(answer, func() error {
-		return a.printf("%s: %s with the tag %s cancelled, %d left running\n",
-			bucketName(a.policy, key, keyed), count(all.Cancelled, "job", "jobs"), tag, all.Left)
+	return a.document(all, func() error {
+		return a.printf("%s: %s with the tag %s cancelled, %d left running\n", a.about(),
+			count(all.Cancelled, "job", "jobs"), tag, all.Left)
 	})
 }

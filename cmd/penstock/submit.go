@@ -18,7 +18,6 @@ import (
 )
 
 type submission struct {
-	key     string
 	headers []string
 	values  map[string]*string // by header
 	tags    []string
@@ -83,7 +82,6 @@ duplicate_window, name the run, as in --run again.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if s.wait < 0 {
 				return usageError{fmt.Errorf("wait: %v: want 0 or more", s.wait)}
@@ -91,9 +89,6 @@ duplicate_window, name the run, as in --run again.`,
 			header, err := s.header()
 			if err != nil {
 				return usageError{err}
-			}
-			if len(args) > 0 {
-				a.policy = args[0]
 			}
 			if s.file != "" {
 				if !cmd.Flags().Changed("wait") {
@@ -108,7 +103,7 @@ duplicate_window, name the run, as in --run again.`,
 			return a.submitOne(cmd.Context(), s, header, body)
 		},
 	}
-	keyFlag(cmd, &s.key, "the bucket's `key`; may be empty")
+	a.keyFlag(cmd, "the bucket's `key`; may be empty")
 	f := cmd.Flags()
 	s.flags(f)
 	f.StringVarP(&s.file, "file", "f", "", "submit the jobs of this NDJSON `file`")
@@ -160,7 +155,7 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	body []byte) error {
 	patience := a.timeout
 	for end := time.Now().Add(s.wait); ; {
-		to := path("jobs", a.policy, s.key)
+		to := path("jobs", a.policy, a.key)
 		if left := min(time.Until(end), mostWait); s.wait > 0 {
 			to += fmt.Sprintf("?wait=%dms", max(left.Milliseconds(), 1))
 			a.timeout = patience + max(left, 0)

@@ -19,7 +19,6 @@ import (
 )
 
 func (a *app) tail() *cobra.Command {
-	var policy, key string
 	var types []string
 	var most int
 	cmd := &cobra.Command{
@@ -27,26 +26,21 @@ func (a *app) tail() *cobra.Command {
 		Short: "Print job events as they happen",
 		Long: `Prints job events of all policies or of one, with --key of one bucket. It reconnects after
 a lost connection and prints the missed events the server has kept.`,
-		Example:           "  penstock tail\n  penstock tail mail --key acme --type failed,dead",
-		Args:              between(0, 1),
-		ValidArgsFunction: a.names,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Example: "  penstock tail\n  penstock tail mail --key acme --type failed,dead",
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
-			if len(args) > 0 {
-				policy = args[0]
-				query.Set("policy", policy)
-			}
-			if cmd.Flags().Changed("key") {
-				query.Set("key", key)
-			}
-			if len(types) > 0 {
-				query.Set("type", strings.Join(types, ","))
-			}
-			if a.policy = policy; policy != "" {
-				_, err := a.ask(cmd.Context(), request{path: path("policies", policy)})
+			if a.policy != "" {
+				_, err := a.ask(cmd.Context(), request{path: path("policies", a.policy)})
 				if err != nil {
 					return err
 				}
+				query.Set("policy", a.policy)
+			}
+			if a.keyed {
+				query.Set("key", a.key)
+			}
+			if len(types) > 0 {
+				query.Set("type", strings.Join(types, ","))
 			}
 			out := colorprofile.NewWriter(a.out, os.Environ())
 			return a.follow(cmd.Context(), query, func(e event) error {
@@ -58,7 +52,7 @@ a lost connection and prints the missed events the server has kept.`,
 			})
 		},
 	}
-	keyFlag(cmd, &key, "only the bucket of this `key`")
+	a.keyFlag(cmd, "only the bucket of this `key`")
 	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of these `types`")
 	_ = cmd.RegisterFlagCompletionFunc("type",
 		cobra.FixedCompletions(watch.Types, cobra.ShellCompDirectiveNoFileComp))

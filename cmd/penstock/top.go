@@ -33,7 +33,6 @@ func (a *app) top() *cobra.Command {
 		Long: `Shows each policy's accepted, started and failed jobs, its starts in the last minute, and the
 deepest buckets with the reason they wait. Press q to quit. With --once, or if the output is not a
 terminal, it prints one view.`,
-		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			first, err := a.look(cmd.Context())
 			if err != nil {
@@ -140,7 +139,7 @@ func (v *view) text(width, height int) string {
 		for _, p := range all[:min(len(all), room-room/2)] {
 			r := bucketRow(&p.Bucket)
 			limit := v.limits[p.Policy].Policy
-			rows = append(rows, row{bucketName(p.Policy, p.Key, true), r[1], r[4], r[5], r[6],
+			rows = append(rows, row{bucketName(p.Policy, p.Key), r[1], r[4], r[5], r[6],
 				cmp.Or(limit.Outflow, limit.OutflowTotal), r[7], r[8], r[9]})
 		}
 		_ = table(&b, "BUCKET|DEPTH|RUNNING|CALLS|RATE|LIMIT|OLDEST|NEXT IN|BLOCKED BY", rows)
@@ -153,7 +152,7 @@ func (v *view) hottest() string {
 	for _, s := range v.stats.Policies {
 		for _, k := range s.Keys {
 			hot = append(hot, fmt.Sprintf("%s %d allowed %d refused",
-				bucketName(s.Policy, k.Key, true), k.Allowed, k.Refused))
+				bucketName(s.Policy, k.Key), k.Allowed, k.Refused))
 		}
 	}
 	return strings.Join(hot, ", ")

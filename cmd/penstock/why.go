@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,29 +18,24 @@ import (
 )
 
 func (a *app) why() *cobra.Command {
-	var key string
 	cmd := &cobra.Command{
 		Use:   "why JOB | why POLICY [--key KEY]",
 		Short: "Explain why a job or bucket waits",
 		Long: "Explains in a sentence why a job waits, when it starts or how it ended. For a\n" +
 			"policy, it explains why its deepest buckets wait, or with --key one bucket.",
-		Example:           "  penstock why mail:42\n  penstock why mail --key big",
-		Args:              exactly(1),
-		ValidArgsFunction: a.names,
+		Example: "  penstock why mail:42\n  penstock why mail --key big",
+		Args:    exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			keyed := cmd.Flags().Changed("key")
-			_, _, isJob := job.ParseID(args[0])
 			switch {
-			case isJob && keyed:
+			case !isJob(args[0]):
+				return a.whyBuckets(cmd.Context())
+			case a.keyed:
 				return usageError{errors.New("--key requires a POLICY, not a JOB")}
-			case isJob:
-				return a.whyJob(cmd.Context(), args[0])
 			}
-			a.policy = args[0]
-			return a.whyBuckets(cmd.Context(), key, keyed)
+			return a.whyJob(cmd.Context(), args[0])
 		},
 	}
-	keyFlag(cmd, &key, "the bucket of this `key`")
+	a.keyFlag(cmd, "the bucket of this `key`")
 	return cmd
 }
 
@@ -57,10 +51,7 @@ type reason struct {
 }
 
 func (a *app) tell(r reason) error {
-	if a.json {
-		return json.NewEncoder(a.out).Encode(r)
-	}
-	return a.printf("%s\n", plain(r.Why))
+	return a.document(r, func() error { return a.printf("%s\n", plain(r.Why)) })
 }
 
 func (a *app) whyJob(ctx context.Context, id string) error {
@@ -86,14 +77,14 @@ func (a *app) whyJob(ctx context.Context, id string) error {
 
 const deepest = 5
 
-func (a *app) whyBuckets(ctx context.Context, key string, keyed bool) error {
+func (a *app) whyBuckets(ctx context.Context) error {
 	var page manage.Buckets
 	var err error
-	if keyed {
+	if a.keyed {
 		page.Buckets, page.Total = make([]manage.Bucket, 1), 1
-		_, err = a.get(ctx, path("buckets", a.policy, key), &page.Buckets[0])
+		_, err = a.get(ctx, a.path("buckets"), &page.Buckets[0])
 	} else {
-		_, err = a.get(ctx, fmt.Sprintf("%s?limit=%d", path("buckets", a.policy), deepest), &page)
+		_, err = a.get(ctx, fmt.Sprintf("%s?limit=%d", a.path("buckets"), deepest), &page)
 	}
 	if err != nil {
 		return err
