@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -26,7 +27,6 @@ type front struct {
 	brief   func(*http.Request) bool
 	handler http.Handler
 	server  *http.Server
-	crowd   *crowd
 
 	mu       sync.Mutex
 	conns    map[net.Conn]bool // whether their first answer is still due
@@ -40,7 +40,7 @@ func (f *front) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, secure := underTLS(conn); secure || f.brief == nil {
+		if _, secure := conn.(*tls.Conn); secure || f.brief == nil {
 			return problemConn{conn}, nil
 		}
 		go f.serve(conn)
@@ -48,11 +48,6 @@ func (f *front) Accept() (net.Conn, error) {
 }
 
 func (f *front) serve(conn net.Conn) {
-	if why := f.crowd.enter(conn); why != "" {
-		refuse(conn, why)
-		f.crowd.leave(conn)
-		return
-	}
 	f.mu.Lock()
 	f.conns[conn] = true
 	f.mu.Unlock()
@@ -68,7 +63,6 @@ func (f *front) serve(conn net.Conn) {
 		f.mu.Unlock()
 		if !c.left {
 			_ = conn.Close()
-			f.crowd.leave(conn)
 		}
 	}()
 	_ = conn.SetDeadline(time.Now().Add(headerTimeout)) // Read reports its error

@@ -66,7 +66,6 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 	if o.Answered != nil {
 		handler = reported(handler, o.Answered)
 	}
-	crowd := newCrowd(o)
 	var serving atomic.Int64
 	counted := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		serving.Add(1)
@@ -77,13 +76,14 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 	if o.Streaming {
 		handle, timeout = counted, 0
 	}
-	if o.TLS != nil {
-		listener = tls.NewListener(listener, o.TLS)
+	if o.TLS == nil {
+		listener = newCrowd(listener, o, refuse)
+	} else { // a refusal would have to wait for the handshake
+		listener = tls.NewListener(Limited(listener, o), o.TLS)
 	}
 	return func(ctx context.Context) error {
 		server := &http.Server{
 			Handler:           secured(handle),
-			ConnState:         crowd.state,
 			ConnContext:       withTLS,
 			ReadHeaderTimeout: headerTimeout,
 			WriteTimeout:      timeout,
@@ -92,7 +92,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
 		}
 		front := &front{Listener: listener, brief: o.Brief, handler: counted, server: server,
-			crowd: crowd, conns: map[net.Conn]bool{}}
+			conns: map[net.Conn]bool{}}
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(front) }()
 		select {

@@ -68,31 +68,42 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// crowd limits the open connections of a listener.
 type crowd struct {
+	net.Listener
 	options HTTPOptions
+	refuse  func(conn net.Conn, why string)
 
 	mu      sync.Mutex
 	all     int
 	clients map[netip.Addr]int
 }
 
-func newCrowd(o HTTPOptions) *crowd {
-	o.MaxConnections = cmp.Or(o.MaxConnections, DefaultMaxConnections)
-	o.MaxPerClient = cmp.Or(o.MaxPerClient, DefaultMaxPerClient)
-	return &crowd{options: o, clients: map[netip.Addr]int{}}
+// Limited limits the connections of servers of other protocols.
+func Limited(listener net.Listener, o HTTPOptions) net.Listener {
+	return newCrowd(listener, o, func(net.Conn, string) {})
 }
 
-func (c *crowd) state(conn net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		if _, entered := conn.(*resumedConn); entered {
-			return
+func newCrowd(listener net.Listener, o HTTPOptions, refuse func(net.Conn, string)) *crowd {
+	o.MaxConnections = cmp.Or(o.MaxConnections, DefaultMaxConnections)
+	o.MaxPerClient = cmp.Or(o.MaxPerClient, DefaultMaxPerClient)
+	return &crowd{Listener: listener, options: o, refuse: refuse,
+		clients: map[netip.Addr]int{}}
+}
+
+func (c *crowd) Accept() (net.Conn, error) {
+	for {
+		conn, err := c.Listener.Accept()
+		if err != nil {
+			return nil, err
 		}
-		if why := c.enter(conn); why != "" {
-			refuse(conn, why)
+		entered := &member{Conn: conn, leave: sync.OnceFunc(func() { c.leave(conn) })}
+		why := c.enter(conn)
+		if why == "" {
+			return entered, nil
 		}
-	case http.StateClosed, http.StateHijacked:
-		c.leave(conn)
+		c.refuse(conn, why)
+		_ = entered.Close()
 	}
 }
 
@@ -127,30 +138,6 @@ func (c *crowd) leave(conn net.Conn) {
 	}
 }
 
-// Limited limits the connections of servers of other protocols.
-func Limited(listener net.Listener, o HTTPOptions) net.Listener {
-	return limited{listener, newCrowd(o)}
-}
-
-type limited struct {
-	net.Listener
-	crowd *crowd
-}
-
-func (l limited) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		entered := &member{Conn: conn, leave: sync.OnceFunc(func() { l.crowd.leave(conn) })}
-		if l.crowd.enter(conn) == "" {
-			return entered, nil
-		}
-		_ = entered.Close()
-	}
-}
-
 type member struct {
 	net.Conn
 	leave func()
@@ -159,6 +146,16 @@ type member struct {
 func (m *member) Close() error {
 	defer m.leave()
 	return m.Conn.Close()
+}
+
+// CloseWrite lets net/http flush an answer before closing the connection.
+func (m *member) CloseWrite() error { return closeWrite(m.Conn) }
+
+func closeWrite(conn net.Conn) error {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }
 
 // client returns a connection's address, and whether it counts.
@@ -180,17 +177,11 @@ func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
 	return address, true
 }
 
-// A new connection's buffers have room for the answer. With TLS it would have to wait, so it is not
-// sent.
+// A new connection's buffers have room for the answer.
 func refuse(conn net.Conn, why string) {
-	if secure, ok := underTLS(conn); ok {
-		_ = secure.NetConn().Close()
-		return
-	}
 	_ = writeProblem(conn, http.StatusServiceUnavailable, "Retry-After: 1\r\n", fmt.Sprintf(
 		`{"type":%q,"title":"Temporarily reduced capacity","status":503,"detail":%q,"reason":"busy"}`,
 		"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", why))
-	_ = conn.Close()
 }
 
 // problemConn turns net/http's own answers into problem documents. Malformed requests reach no
@@ -225,10 +216,5 @@ func writeProblem(to io.Writer, status int, header, document string) error {
 	return err
 }
 
-// CloseWrite lets net/http flush an answer before closing the connection.
-func (c problemConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
+// CloseWrite is as [member.CloseWrite].
+func (c problemConn) CloseWrite() error { return closeWrite(c.Conn) }

@@ -9,18 +9,11 @@ import (
 
 type tlsKey struct{}
 
-func underTLS(conn net.Conn) (*tls.Conn, bool) {
-	if p, ok := conn.(problemConn); ok {
-		conn = p.Conn
-	}
-	secure, ok := conn.(*tls.Conn)
-	return secure, ok
-}
-
 // net/http only sees problemConn, so the TLS one is in the context. The first read
 // performs the handshake, within the header timeout.
 func withTLS(ctx context.Context, conn net.Conn) context.Context {
-	if secure, ok := underTLS(conn); ok {
+	p, _ := conn.(problemConn)
+	if secure, ok := p.Conn.(*tls.Conn); ok {
 		return context.WithValue(ctx, tlsKey{}, secure)
 	}
 	return ctx
