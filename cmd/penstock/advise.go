@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -174,45 +172,12 @@ func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advic
 	if err != nil {
 		return err
 	}
+	plot := &plottedAdvice{Per: algorithms.FormatDuration(a.Per), Chosen: a.Chosen,
+		Goals: goals.Bounds}
+	for i, t := range a.Tried {
+		plot.Tried = append(plot.Tried, plottedPolicy{t.Policy.Algorithm, t.Most,
+			t.RefusedShare(), time.Duration(t.Wait.P99).Seconds(), a.OnFrontier(i)})
+	}
 	return page{Title: "Advice", About: t.String() + ". Goals: " + goal, Policy: string(text),
-		Table: cells(frontier(a)), Charts: frontierCharts(goals, a)}.write(file)
-}
-
-func frontierCharts(goals advice.Goals, a advice.Advice) []chart {
-	of := func(title, unit, name string, scale float64, value func(advice.Tried) float64) chart {
-		c := chart{Title: title, X: "most starts in " + algorithms.FormatDuration(a.Per), Y: unit}
-		at := func(i int) point { return point{a.Tried[i].Most, value(a.Tried[i])} }
-		best := series{Label: "frontier", Color: "#333333", Radius: 4}
-		left, right := math.Inf(1), 0.0
-		for i, t := range a.Tried {
-			label := strings.ReplaceAll(string(t.Policy.Algorithm), "_", " ")
-			j := slices.IndexFunc(c.Series, func(s series) bool { return s.Label == label })
-			if j < 0 {
-				j = len(c.Series)
-				c.Series = append(c.Series,
-					series{Label: label, Color: ink(j), Fill: ink(j), Radius: 2.5})
-			}
-			c.Series[j].Points = append(c.Series[j].Points, at(i))
-			left, right = min(left, 0.95*t.Most), max(right, 1.02*t.Most)
-			if a.OnFrontier(i) {
-				best.Points = append(best.Points, at(i))
-			}
-		}
-		for _, b := range goals.Bounds {
-			if b.Name == name {
-				y := b.Most * scale
-				c.Series = append(c.Series, series{Label: "goal", Color: grey, Line: true,
-					Dash: []int{4, 3}, Points: []point{{left, y}, {right, y}}})
-			}
-		}
-		c.Series = append(c.Series, best, series{Label: "chosen", Color: "#c0392b", Radius: 7,
-			Points: []point{at(a.Chosen)}})
-		return c
-	}
-	return []chart{
-		of("Refused, by allowed starts", "%", "refused", 100,
-			func(t advice.Tried) float64 { return 100 * t.RefusedShare() }),
-		of("The 99th percentile of waits, by allowed starts", "s", "wait p99", 1,
-			func(t advice.Tried) float64 { return time.Duration(t.Wait.P99).Seconds() }),
-	}
+		Table: cells(frontier(a)), Advice: plot}.write(file)
 }

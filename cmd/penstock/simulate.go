@@ -51,9 +51,13 @@ A request that names a policy is played through it, any other request through ev
 				return err
 			}
 			if html != "" {
-				err := page{Title: "Simulation", About: f.told(t).String(), Charts: chartsOf(all),
-					Table: cells(playTable(all, f.options))}.write(html)
-				if err != nil {
+				report := page{Title: "Simulation", About: f.told(t).String(),
+					Table: cells(playTable(all, f.options))}
+				for i, title := range titles(all) {
+					report.Plays = append(report.Plays,
+						plotted{title, all[i].Width.Seconds(), all[i].Bins})
+				}
+				if err := report.write(html); err != nil {
 					return err
 				}
 			}
