@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/backup"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -92,13 +93,13 @@ func overInstallation(name, does string, args []string, stderr io.Writer,
 		func(file string) (int, error) {
 			c, err := config.LoadFile(flags)
 			if err != nil {
-				return exitInvalid, err
+				return daemon.Invalid, err
 			}
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			nc, leave, err := reach(c, name == "backup")
 			if err != nil {
-				return exitFailed, err
+				return daemon.Failed, err
 			}
 			defer leave()
 			b, err := queue.NewBroker(nc,
@@ -109,7 +110,7 @@ func overInstallation(name, does string, args []string, stderr io.Writer,
 			if err != nil {
 				err = fmt.Errorf("%s: %w", name, err)
 			}
-			return exitFailed, err
+			return daemon.Failed, err
 		})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nkeys"
 	"github.com/spf13/pflag"
 
+	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/internal/natsusers"
 )
 
@@ -23,7 +24,7 @@ func natsUser(args []string, stdout, stderr io.Writer) int {
 		func(name string) (int, error) {
 			seed, public, err := newNKey()
 			if err != nil {
-				return exitFailed, err
+				return daemon.Failed, err
 			}
 			line := fmt.Sprintf("  - {name: %q, role: %q, nkey: %s", name, *role, public)
 			if len(*policies) > 0 {
@@ -34,7 +35,7 @@ func natsUser(args []string, stdout, stderr io.Writer) int {
 			if err == nil {
 				fmt.Fprintf(stdout, "%s\nusers:\n%s\n", seed, line)
 			}
-			return exitInvalid, err
+			return daemon.Invalid, err
 		})
 }
 

@@ -4,16 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/pflag"
-)
 
-// Exit statuses of subcommands.
-const (
-	exitDone    = 0
-	exitFailed  = 1
-	exitInvalid = 2 // wrong arguments or configuration
+	"github.com/penstock-mq/penstock/internal/daemon"
 )
 
 // subcommand parses the arguments of a command such as "backup FILE", and returns its exit status.
@@ -25,21 +19,12 @@ func subcommand(usage, does string, flags *pflag.FlagSet, args []string, stderr 
 		fmt.Fprintf(stderr, "Usage: admitter %s\n\n%s\n\n%s", usage, does, flags.FlagUsages())
 	}
 	err := flags.Parse(args)
-	if errors.Is(err, pflag.ErrHelp) {
-		return exitDone
-	}
-	status := exitInvalid
 	if err == nil && flags.NArg() != 1 {
 		err = errors.New("want one argument: " + usage)
 	}
+	status := daemon.Invalid
 	if err == nil {
 		status, err = do(flags.Arg(0))
 	}
-	if err == nil {
-		return exitDone
-	}
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintln(stderr, "admitter: "+strings.TrimSuffix(line, "\n"))
-	}
-	return status
+	return daemon.Report(stderr, "admitter", status, err)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/daemon"
 )
 
 // token prints a new token, which is stored nowhere, and its entry for the file of http.tokens.
@@ -27,6 +28,6 @@ func token(args []string, stdout, stderr io.Writer) int {
 			if err == nil {
 				fmt.Fprintf(stdout, "%s\nclients:\n%s\n", secret, line)
 			}
-			return exitInvalid, err
+			return daemon.Invalid, err
 		})
 }

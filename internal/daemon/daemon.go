@@ -33,11 +33,23 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
+// Exit statuses.
 const (
-	exitStopped = 0
-	exitFailed  = 1
-	exitInvalid = 2
+	Done    = 0
+	Failed  = 1
+	Invalid = 2 // wrong arguments or configuration
 )
+
+// Report prints the lines of an error and returns the status, which is 0 without an error.
+func Report(to io.Writer, program string, status int, err error) int {
+	if err == nil || errors.Is(err, pflag.ErrHelp) {
+		return Done
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintln(to, program+": "+strings.TrimSuffix(line, "\n"))
+	}
+	return status
+}
 
 // A repeated signal within it counts as the first: programs such as timeout signal a process and
 // then its group.
@@ -88,12 +100,12 @@ func (c Command) Main() {
 			second = <-ends
 		}
 		running.Load().cutOff(second)
-		os.Exit(exitFailed)
+		os.Exit(Failed)
 	}()
 	collectLess()
-	status := c.run(ctx, os.Args[1:], os.Stdout, os.Stderr, reloads, &running)
+	status, err := c.run(ctx, os.Args[1:], os.Stdout, os.Stderr, reloads, &running)
 	stop()
-	os.Exit(status)
+	os.Exit(Report(os.Stderr, c.Name, status, err))
 }
 
 // stopping logs the signal; p is nil during the start.
@@ -111,16 +123,10 @@ func (p *Process) cutOff(by os.Signal) {
 	}
 }
 
-// run is Main without signals and exit.
+// run is Main without signals and exit. The status is of the error.
 func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Writer,
-	reloads <-chan os.Signal,
-	running *atomic.Pointer[Process]) (status int) {
+	reloads <-chan os.Signal, running *atomic.Pointer[Process]) (status int, err error) {
 
-	report := func(err error) {
-		for line := range strings.Lines(err.Error()) {
-			fmt.Fprintln(stderr, c.Name+": "+strings.TrimSuffix(line, "\n"))
-		}
-	}
 	flags := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
@@ -134,46 +140,35 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	profile := flags.String("pprof", "",
 		"serve Go profiles at this local `host:port`, such as 127.0.0.1:6060")
 	version := flags.Bool("version", false, "print the version")
-	err := flags.Parse(args)
-	if errors.Is(err, pflag.ErrHelp) {
-		return exitStopped
+	if err := flags.Parse(args); err != nil {
+		return Invalid, err
 	}
-	if err == nil && *version {
+	if *version {
 		fmt.Fprintln(stdout, c.Name, buildinfo.Version())
-		return exitStopped
+		return Done, nil
 	}
-	word := flags.Arg(0)
-	if err == nil {
-		err = arguments(flags)
-	}
-	if err != nil {
-		report(err)
-		return exitInvalid
+	if err := arguments(flags); err != nil {
+		return Invalid, err
 	}
 
 	file := follow.Watching(config.FileName(flags))
 	cfg, err := c.load(flags)
 	if err != nil {
-		report(err)
-		return statusOf(err, exitInvalid)
+		return statusOf(err, Invalid), err
 	}
-	if word == wordHealthcheck {
-		if err := healthcheck(ctx, cfg.HTTP, c.Listen, stdout); err != nil {
-			report(err)
-			return exitFailed
-		}
-		return exitStopped
-	}
-	if word == wordValidate {
+	switch flags.Arg(0) {
+	case wordHealthcheck:
+		return Failed, healthcheck(ctx, cfg.HTTP, c.Listen, stdout)
+	case wordValidate:
 		for _, warning := range cfg.Warnings {
-			report(errors.New("warning: " + warning))
+			fmt.Fprintln(stderr, c.Name+": warning: "+warning)
 		}
 		fmt.Fprintf(stdout, "the configuration is valid: %d policies", len(cfg.Policies))
 		if n := len(cfg.Schedules); n > 0 {
 			fmt.Fprintf(stdout, ", %d schedules", n)
 		}
 		fmt.Fprintln(stdout)
-		return exitStopped
+		return Done, nil
 	}
 	level := new(slog.LevelVar)
 	logger, err := telemetry.NewLogger(stderr, level, cfg.Log.Format)
@@ -181,8 +176,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		err = setLevel(level, cfg)
 	}
 	if err != nil {
-		report(err)
-		return exitInvalid
+		return Invalid, err
 	}
 	slog.SetDefault(logger)
 	for _, warning := range cfg.Warnings {
@@ -203,17 +197,15 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	}
 	stop, err := profiles(*profile)
 	if err != nil {
-		report(err)
-		return statusOf(err, exitInvalid)
+		return statusOf(err, Invalid), err
 	}
 	defer stop()
 	running.Store(p)
 	if err := c.Serve(ctx, p); err != nil {
-		report(err)
-		return statusOf(err, exitFailed)
+		return statusOf(err, Failed), err
 	}
 	logger.Info("stopped")
-	return exitStopped
+	return Done, nil
 }
 
 const (
@@ -267,9 +259,9 @@ func statusOf(err error, otherwise int) int {
 	_, fixed := errors.AsType[*queue.ImmutableError](err)
 	switch {
 	case invalid || fixed:
-		return exitInvalid
+		return Invalid
 	case unreadable || taken:
-		return exitFailed
+		return Failed
 	}
 	return otherwise
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof" // serves in the default mux, which has no other server
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/hosts"
@@ -23,12 +23,6 @@ func profiles(address string) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for --pprof: %w", err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	known := hosts.Of(address, nil)
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +30,7 @@ func profiles(address string) (stop func(), err error) {
 				http.Error(w, "the host is none of this process's", http.StatusMisdirectedRequest)
 				return
 			}
-			mux.ServeHTTP(w, r)
+			http.DefaultServeMux.ServeHTTP(w, r)
 		})}
 	go func() { _ = server.Serve(listener) }()
 	return func() { _ = server.Close() }, nil
