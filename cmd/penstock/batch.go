@@ -12,7 +12,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"time"
 
@@ -83,22 +82,15 @@ type loader struct {
 }
 
 func (a *app) submitFile(ctx context.Context, s submission, header http.Header) error {
-	in, size := a.in, int64(-1)
-	if s.file != "-" {
-		file, err := os.Open(s.file)
-		if err != nil {
-			return usageError{err}
-		}
-		defer file.Close()
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-			size = info.Size()
-		}
-		in = file
+	in, err := a.open(s.file)
+	if err != nil {
+		return usageError{err}
 	}
+	defer in.Close()
 	l := &loader{app: a, submission: s, header: header, began: time.Now(), taken: time.Now(),
-		gates: map[string]*gate{}, meter: newMeter(a.err, size, a.json)}
+		gates: map[string]*gate{}, meter: newMeter(a.err, in, a.json)}
 	l.in = bufio.NewReaderSize(l.meter.reading(in), 64<<10)
-	err := l.load(ctx)
+	err = l.load(ctx)
 	l.meter.end()
 	l.total.NotTaken = len(l.waiting)
 	l.total.TookMS = time.Since(l.began).Milliseconds()

@@ -38,7 +38,7 @@ func main() {
 }
 
 type app struct {
-	in       io.Reader
+	in       io.ReadCloser
 	out, err io.Writer
 
 	settings settings

@@ -16,9 +16,13 @@ type meter struct {
 	bar *progressbar.ProgressBar // nil: not a terminal
 }
 
-// size is in bytes, -1 if unknown.
-func newMeter(err io.Writer, size int64, quiet bool) *meter {
-	m := &meter{err: err}
+func newMeter(err io.Writer, in io.Reader, quiet bool) *meter {
+	m, size := &meter{err: err}, int64(-1) // unknown
+	if file, ok := in.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+		}
+	}
 	if file, ok := err.(*os.File); ok && !quiet && term.IsTerminal(int(file.Fd())) {
 		m.bar = progressbar.NewOptions64(size, progressbar.OptionSetWriter(err),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth(),

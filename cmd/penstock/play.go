@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -41,21 +40,18 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 
 // read reports skipped lines on standard error.
 func (f *traceFlags) read(a *app) (*trace.Trace, error) {
-	in, o := a.in, f.options
+	o := f.options
 	switch {
 	case f.file == "":
 		return nil, usageError{errors.New("want --trace FILE")}
 	case min(o.Duration, o.Deadline, o.Window) < 0, min(o.Workers, o.Keys) < 0:
 		return nil, usageError{errors.New("durations and numbers must not be negative")}
 	}
-	if f.file != "-" {
-		file, err := os.Open(f.file)
-		if err != nil {
-			return nil, usageError{err}
-		}
-		defer file.Close()
-		in = file
+	in, err := a.open(f.file)
+	if err != nil {
+		return nil, usageError{err}
 	}
+	defer in.Close()
 	t, err := trace.Read(in, trace.Options{Format: f.format, Key: f.key})
 	if err != nil {
 		return nil, usageError{fmt.Errorf("%s: %w", f.file, err)}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 
@@ -175,15 +174,11 @@ list "policies", or a single policy. "-" reads standard input. Other policies ar
 }
 
 func (a *app) readPolicies(name string) ([]policy.Policy, error) {
-	in := a.in
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
+	in, err := a.open(name)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	f, err := strict.Read(in)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,6 +57,14 @@ func word(text string) string {
 func (a *app) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.out, format, args...)
 	return err
+}
+
+// open opens a file, or standard input for "-".
+func (a *app) open(name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return a.in, nil
+	}
+	return os.Open(name)
 }
 
 type row []any
@@ -151,6 +160,14 @@ func short(d time.Duration) string {
 func milliseconds(ms int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Millisecond)
 	return time.Duration(min(ms, most)) * time.Millisecond
+}
+
+// value is 0 for nil.
+func value(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
 }
 
 func count(n int, one, many string) string {

@@ -232,7 +232,7 @@ func (a *app) submitted(v verdictAnswer) error {
 		text += ", running: " + line(v.Progress, 300)
 	case v.Verdict == "queued" && v.DelayMS != nil:
 		text += ", starts in " + short(milliseconds(*v.DelayMS))
-	case v.Position != nil && *v.Position > 0:
+	case value(v.Position) > 0:
 		text += fmt.Sprintf(", %d ahead of it", *v.Position)
 	}
 	return a.printf("%s\n", text)

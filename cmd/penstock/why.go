@@ -213,7 +213,7 @@ func (q *question) job(j *jobAnswer) string {
 			return name + " waits for its turn: " + q.turn(j) + q.starts(j.ETAMS)
 		}
 		before := ""
-		if j.Position != nil && *j.Position > 0 || j.Calls > 0 {
+		if value(j.Position) > 0 || j.Calls > 0 {
 			before = "; " + ahead(j)
 		}
 		return name + " waits: " + q.cause() + before
@@ -222,12 +222,8 @@ func (q *question) job(j *jobAnswer) string {
 			return name + " is not due yet: it starts" + q.at(cmp.Or(j.NotBefore, q.hold.Until)) +
 				" at the earliest"
 		}
-		attempts := 0
-		if j.Attempts != nil {
-			attempts = *j.Attempts
-		}
-		return name + " has failed " + count(attempts, "time", "times") + " and is retried" +
-			q.at(q.hold.Until) + q.because()
+		return name + " has failed " + count(value(j.Attempts), "time", "times") +
+			" and is retried" + q.at(q.hold.Until) + q.because()
 	case job.Running:
 		if j.Progress != "" {
 			return name + " runs now: " + line(j.Progress, 300)
@@ -240,8 +236,6 @@ func (q *question) job(j *jobAnswer) string {
 			return name + " is stored and waits: " + q.cause()
 		}
 		return name + " is stored; a drainer will load it shortly"
-	case string(job.EndDone):
-		return name + " is done"
 	case string(job.EndDead):
 		return name + " is dead: " + q.dead(j)
 	case string(job.EndReplayed):
@@ -264,16 +258,14 @@ func ahead(j *jobAnswer) string {
 }
 
 func (q *question) turn(j *jobAnswer) string {
-	line := ahead(j)
+	inTotal := q.hold.By == job.BlockedByTotalRate || q.rate.IsZero()
 	switch {
-	case q.hold.By == job.BlockedByTotalRate && !q.total.IsZero():
-		return line + " in its bucket, at " + q.total.String() + " for all keys together"
+	case inTotal && !q.total.IsZero():
+		return ahead(j) + " in its bucket, at " + q.total.String() + " for all keys together"
 	case !q.rate.IsZero():
-		return line + " at " + q.rate.String()
-	case !q.total.IsZero():
-		return line + " in its bucket, at " + q.total.String() + " for all keys together"
+		return ahead(j) + " at " + q.rate.String()
 	}
-	return line
+	return ahead(j)
 }
 
 var deadReasons = map[string]string{
@@ -292,7 +284,7 @@ func (q *question) dead(j *jobAnswer) string {
 	if j.Reason == "" {
 		return "its dead letter is gone"
 	}
-	if j.Attempts != nil && *j.Attempts > 0 {
+	if value(j.Attempts) > 0 {
 		text += ", after " + count(*j.Attempts, "attempt", "attempts")
 	}
 	text += q.because()
