@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock-mq/penstock/admission/envoy"
 	"github.com/penstock-mq/penstock/admission/limiter"
-	"github.com/penstock-mq/penstock/internal/envoyapi"
+	"github.com/penstock-mq/penstock/internal/envoy"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -37,7 +36,7 @@ func TestAClientAsksOverGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := envoyapi.New(service, listener, envoyapi.Options{Guard: open,
+	server := envoy.NewServer(service, listener, envoy.ServerOptions{Guard: open,
 		Limits: lifecycle.HTTPOptions{MaxConnections: 10},
 		Logger: log})
 	ctx, stop := context.WithCancel(context.Background())

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/penstock-mq/penstock/admission/envoy"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
-	"github.com/penstock-mq/penstock/internal/envoyapi"
+	"github.com/penstock-mq/penstock/internal/envoy"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -90,7 +89,7 @@ func (b *beside) gateways(ctx context.Context, limits *limiter.Factory,
 	if err != nil {
 		return err
 	}
-	server := envoyapi.New(service, listener, envoyapi.Options{Guard: g, Limits: b.limits(),
+	server := envoy.NewServer(service, listener, envoy.ServerOptions{Guard: g, Limits: b.limits(),
 		Headers: c.Envoy.Headers, Failed: failed, Logger: b.Log})
 	context.AfterFunc(ctx, server.Stopping)
 	reload := func() error { return b.Files.Note(gatewayLimits, service.Reload()) }

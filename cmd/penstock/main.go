@@ -109,7 +109,7 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 
 var flagsInUse = regexp.MustCompile(` \[?--.*`)
 
-// readUsage derives the number of arguments from the usage, in which optional ones have brackets. An
+// readUsage derives the number of arguments from the usage, where brackets mark optional ones. An
 // argument POLICY is completed.
 func (a *app) readUsage(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {

@@ -21,7 +21,7 @@ import (
 	gostats "github.com/lyft/gostats"
 	"gopkg.in/yaml.v2"
 
-	"github.com/penstock-mq/penstock/admission/envoy"
+	"github.com/penstock-mq/penstock/internal/envoy"
 )
 
 func theirs(files []string) (c reference.RateLimitConfig, err error) {
@@ -70,15 +70,13 @@ func compare(t *testing.T, files ...string) *both {
 
 func (b *both) find(domain string, words ...string) {
 	b.t.Helper()
-	var mine []envoy.Entry
 	asked := &common.RateLimitDescriptor{}
 	for i := 0; i+1 < len(words); i += 2 {
-		mine = append(mine, envoy.Entry{Key: words[i], Value: words[i+1]})
 		asked.Entries = append(asked.Entries,
 			&common.RateLimitDescriptor_Entry{Key: words[i], Value: words[i+1]})
 	}
 	want := b.theirs.GetLimit(b.t.Context(), domain, asked)
-	got, counted := b.ours.Find(domain, mine)
+	got, counted := b.ours.Find(domain, asked.Entries)
 	if (got == nil) != (want == nil) {
 		b.t.Errorf("%s %q: %+v, they have %+v", domain, words, got, want)
 	}
@@ -86,9 +84,9 @@ func (b *both) find(domain string, words ...string) {
 		return
 	}
 	b.found++
-	if got.Requests != want.Limit.RequestsPerUnit || int32(got.Unit) != int32(want.Limit.Unit) ||
+	if got.Rate.RequestsPerUnit != want.Limit.RequestsPerUnit || got.Rate.Unit != want.Limit.Unit ||
 		got.Unlimited != want.Unlimited || got.Shadow != (want.ShadowMode || want.QuotaMode) ||
-		got.Name != want.Name || !slices.Equal(got.Replaces, want.Replaces) {
+		got.Rate.Name != want.Name || !slices.Equal(got.Replaces, want.Replaces) {
 		b.t.Errorf("%s %q: %+v, they have %+v", domain, words, got, want)
 	}
 	if want.Unlimited {
@@ -96,7 +94,7 @@ func (b *both) find(domain string, words ...string) {
 	}
 	theirs := b.keys.GenerateCacheKey(domain, asked, want, 0).Key
 	// the unit distinguishes windows, which differ from ours
-	theirs, counted = theirs+got.Unit.String(), domain+" "+counted
+	theirs, counted = theirs+got.Rate.Unit.String(), domain+" "+counted
 	if before, known := b.toOurs[theirs]; known && before != counted {
 		b.t.Errorf("%s %q: counted as %q, and as %q, which they count together", domain, words,
 			counted, before)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/penstock-mq/penstock/admission/limiter"
-	"github.com/penstock-mq/penstock/internal/envoyapi"
+	"github.com/penstock-mq/penstock/internal/envoy"
 	"github.com/penstock-mq/penstock/internal/guard"
 )
 
@@ -34,7 +34,7 @@ func TestRapidResetsHoldNothing(t *testing.T) {
 	var header bytes.Buffer
 	fields := hpack.NewEncoder(&header)
 	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "x"},
-		{":path", "/" + envoyapi.Name + "/ShouldRateLimit"}, {"te", "trailers"},
+		{":path", "/" + envoy.Name + "/ShouldRateLimit"}, {"te", "trailers"},
 		{"content-type", "application/grpc"}} {
 		field := hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}
 		if err := fields.WriteField(field); err != nil {

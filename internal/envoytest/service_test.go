@@ -27,11 +27,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/penstock-mq/penstock/admission/access"
-	"github.com/penstock-mq/penstock/admission/envoy"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/internal/certtest"
-	"github.com/penstock-mq/penstock/internal/envoyapi"
+	"github.com/penstock-mq/penstock/internal/envoy"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
@@ -50,7 +49,7 @@ descriptors:
 type served struct {
 	t       *testing.T
 	address string
-	server  *envoyapi.Server
+	server  *envoy.Server
 	failed  chan string
 	end     func()
 }
@@ -75,7 +74,7 @@ func serve(t *testing.T, factory *limiter.Factory, g guard.Options) *served {
 		t.Fatal(err)
 	}
 	s.address = listener.Addr().String()
-	s.server = envoyapi.New(service, listener, envoyapi.Options{Guard: guarded, Headers: true,
+	s.server = envoy.NewServer(service, listener, envoy.ServerOptions{Guard: guarded, Headers: true,
 		Limits: lifecycle.HTTPOptions{MaxConnections: 100},
 		Failed: func(code string) { s.failed <- code },
 		Logger: slog.New(slog.DiscardHandler)})
@@ -268,7 +267,7 @@ func TestHealthService(t *testing.T) {
 		}
 		return answer.Status
 	}
-	for _, name := range []string{"", envoyapi.Name, "ratelimit"} {
+	for _, name := range []string{"", envoy.Name, "ratelimit"} {
 		if got := check(name); got != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("%q: %s", name, got)
 		}
@@ -317,14 +316,14 @@ func TestTheAPIIsDescribedByReflection(t *testing.T) {
 	}
 	services := ask(&reflection.ServerReflectionRequest{
 		MessageRequest: &reflection.ServerReflectionRequest_ListServices{}})
-	if !strings.Contains(services.String(), envoyapi.Name) {
+	if !strings.Contains(services.String(), envoy.Name) {
 		t.Errorf("services: %s", services)
 	}
 	described := ask(&reflection.ServerReflectionRequest{
 		MessageRequest: &reflection.ServerReflectionRequest_FileContainingSymbol{
-			FileContainingSymbol: envoyapi.Name}})
+			FileContainingSymbol: envoy.Name}})
 	if len(described.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-		t.Errorf("%s is not described: %s", envoyapi.Name, described)
+		t.Errorf("%s is not described: %s", envoy.Name, described)
 	}
 }
 

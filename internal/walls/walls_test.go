@@ -70,7 +70,6 @@ admission: admission/access algorithms policy queue queue/job nats.go
 admission/access: internal/hosts internal/nearest internal/strict
 admission/answer: admission admission/permits internal/seldom policy queue queue/job nats.go
 admission/console:
-admission/envoy: admission admission/access algorithms internal/nearest internal/strict policy queue queue/job
 admission/httpapi: admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
 	internal/hosts internal/nearest algorithms
 	policy queue queue/job
@@ -91,8 +90,8 @@ admission/natsapi: admission admission/answer admission/manage queue queue/job n
 
 config: admission/outbound admission/schedules algorithms internal/guard internal/installation internal/lifecycle
 	internal/natsconn internal/policyfile internal/strict policy pflag
-cmd/admitter: . admission/access admission/envoy admission/outbound admission/limiter admission/limiter/inredis config
-	internal/buildinfo internal/clienttls internal/daemon internal/envoyapi internal/follow internal/guard internal/lifecycle internal/natsusers
+cmd/admitter: . admission/access admission/outbound admission/limiter admission/limiter/inredis config
+	internal/buildinfo internal/clienttls internal/daemon internal/envoy internal/follow internal/guard internal/lifecycle internal/natsusers
 	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
 cmd/drainer: admission admission/httpapi config internal/daemon internal/follow internal/guard internal/health internal/hosts
 	internal/lifecycle internal/natsconn
@@ -106,7 +105,8 @@ internal/chaos: admission admission/permits policy queue queue/job nats.go
 internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/openid internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go
-internal/envoyapi: admission admission/access admission/envoy internal/guard internal/lifecycle envoy grpc protobuf
+internal/envoy: admission admission/access algorithms internal/guard internal/lifecycle internal/nearest internal/strict
+	policy queue queue/job envoy grpc protobuf
 internal/follow: internal/health internal/lifecycle
 internal/guard: admission/access internal/follow internal/hosts internal/lifecycle
 internal/health:

@@ -1,5 +1,6 @@
-// Package envoy implements Envoy's rate limit service, except for its protocol (internal/envoyapi).
-// It reads the files of envoyproxy/ratelimit ([Load]), and matches limits as it does.
+// Package envoy serves Envoy's rate limit service over gRPC, with grpc.health.v1 and reflection. It
+// reads the files of envoyproxy/ratelimit ([Load]), and matches limits as it does. Only programs
+// link it, because gRPC and Envoy's API are large.
 package envoy
 
 import (
@@ -9,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/algorithms"
 )
@@ -16,46 +20,30 @@ import (
 // Prefix begins names in metrics and rights.
 const Prefix = access.Envoy
 
-// Unit is numbered as in Envoy's API.
-type Unit int32
+// Rate is immutable, since answers share it.
+type Rate = ratelimit.RateLimitResponse_RateLimit
 
-type unit struct {
-	name   string
-	length time.Duration
-}
+type unit = ratelimit.RateLimitResponse_RateLimit_Unit
 
 const day = 24 * time.Hour
 
-var units = map[Unit]unit{
+var units = map[unit]struct {
+	name   string
+	length time.Duration
+}{
 	1: {"second", time.Second}, 2: {"minute", time.Minute}, 3: {"hour", time.Hour},
 	4: {"day", day}, 5: {"month", 30 * day}, 6: {"year", 365 * day}, 7: {"week", 7 * day},
 }
 
-func unitOf(name string) (Unit, bool) {
-	for u, known := range units {
-		if strings.EqualFold(known.name, name) {
-			return u, true
-		}
-	}
-	return 0, false
-}
-
-func (u Unit) String() string { return units[u].name }
-
-func (u Unit) Window() time.Duration { return units[u].length }
-
-type Rate struct {
-	Requests uint32
-	Unit     Unit
-	Units    *uint32 // per window; nil: one
-	Name     string
+func unitOf(name string) unit {
+	return unit(ratelimit.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(name)])
 }
 
 // Window is 0 if it is invalid or too long.
-func (r Rate) Window() time.Duration {
-	length, n := r.Unit.Window(), uint32(1)
-	if r.Units != nil {
-		n = *r.Units
+func Window(r *Rate) time.Duration {
+	length, n := units[r.Unit].length, uint32(1)
+	if r.UnitMultiplier != nil {
+		n = r.UnitMultiplier.Value
 	}
 	if length == 0 || int64(n) > int64(algorithms.MaxWindow/length) {
 		return 0
@@ -64,15 +52,15 @@ func (r Rate) Window() time.Duration {
 }
 
 // per returns the window, such as day or 30second.
-func (r Rate) per() string {
-	if r.Units == nil {
-		return r.Unit.String()
+func per(r *Rate) string {
+	if r.UnitMultiplier == nil {
+		return units[r.Unit].name
 	}
-	return strconv.FormatUint(uint64(*r.Units), 10) + r.Unit.String()
+	return strconv.FormatUint(uint64(r.UnitMultiplier.Value), 10) + units[r.Unit].name
 }
 
 type Limit struct {
-	Rate
+	Rate *Rate
 	// Path is domain.key_value.key, as in the statistics of envoyproxy/ratelimit.
 	Path      string
 	Unlimited bool
@@ -83,14 +71,7 @@ type Limit struct {
 	counter counter
 }
 
-type Entry struct{ Key, Value string }
-
-type Descriptor struct {
-	Entries []Entry
-	Limit   *Rate   // overrides the files; may be nil
-	Hits    *uint64 // units to count, 0 to peek; nil: as in the request
-	Refund  bool    // return the hits
-}
+type Entry = common.RateLimitDescriptor_Entry
 
 // Config is immutable.
 type Config struct {
@@ -109,7 +90,7 @@ type node struct {
 
 // Full names precede wildcards, which precede the key alone. shared is the wildcard that matched,
 // if its values share a count.
-func (n *node) child(e Entry) (found *node, shared string) {
+func (n *node) child(e *Entry) (found *node, shared string) {
 	var room [128]byte
 	full := append(append(append(room[:0], e.Key...), '_'), e.Value...)
 	if found = n.children[string(full)]; found != nil {
@@ -124,7 +105,7 @@ func (n *node) child(e Entry) (found *node, shared string) {
 }
 
 // Find returns a descriptor's limit, or nil, and its counting key.
-func (c *Config) Find(domain string, entries []Entry) (l *Limit, counted string) {
+func (c *Config) Find(domain string, entries []*Entry) (l *Limit, counted string) {
 	at := c.domains[domain]
 	if at == nil || len(entries) == 0 {
 		return nil, ""
@@ -146,15 +127,15 @@ func (c *Config) Find(domain string, entries []Entry) (l *Limit, counted string)
 	if at.limit == nil || at.limit.Unlimited {
 		return at.limit, ""
 	}
-	return at.limit, counts(at.limit.per(), entries, patterns)
+	return at.limit, counts(at.limit.Rate, entries, patterns)
 }
 
 const longestKey = 256
 
 // Values that share a count are replaced by their pattern.
-func counts(per string, entries []Entry, patterns map[int]string) string {
+func counts(r *Rate, entries []*Entry, patterns map[int]string) string {
 	var room [longestKey]byte
-	text := append(append(room[:0], per...), ':')
+	text := append(append(room[:0], per(r)...), ':')
 	for i, e := range entries {
 		value := e.Value
 		if pattern, shared := patterns[i]; shared {
@@ -167,7 +148,7 @@ func counts(per string, entries []Entry, patterns map[int]string) string {
 	}
 	if len(text) > longestKey {
 		sum := sha256.Sum256(text)
-		return per + ":" + hex.EncodeToString(sum[:])
+		return per(r) + ":" + hex.EncodeToString(sum[:])
 	}
 	return string(text)
 }
@@ -183,9 +164,4 @@ func appendEscaped(to []byte, text string) []byte {
 		}
 	}
 	return to
-}
-
-func (r Rate) own(domain string) string {
-	return Prefix + domain + ".:" + strconv.FormatUint(uint64(r.Requests), 10) + "/" +
-		r.per()
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock-mq/penstock/admission/envoy"
+	"github.com/penstock-mq/penstock/internal/envoy"
 )
 
 func write(t *testing.T, dir, name, text string) string {
@@ -122,13 +122,13 @@ descriptors:
 		t.Fatal(err)
 	}
 	for _, value := range []string{"007", "1.50", "true"} {
-		l, counted := c.Find("edge", []envoy.Entry{{Key: "agent", Value: value}})
-		if l == nil || l.Requests != 10 || l.Unit.String() != "day" || !l.Shadow ||
+		l, counted := c.Find("edge", []*envoy.Entry{{Key: "agent", Value: value}})
+		if l == nil || l.Rate.RequestsPerUnit != 10 || l.Rate.Unit.String() != "DAY" || !l.Shadow ||
 			l.Path != "edge.agent_"+value || counted != "day:agent="+value {
 			t.Errorf("%s: %+v, %q", value, l, counted)
 		}
 	}
-	if l, _ := c.Find("edge", []envoy.Entry{{Key: "agent", Value: "7"}}); l != nil {
+	if l, _ := c.Find("edge", []*envoy.Entry{{Key: "agent", Value: "7"}}); l != nil {
 		t.Errorf("7 is taken for %+v", l)
 	}
 	if len(c.Limits()) != 3 {
@@ -152,7 +152,7 @@ descriptors:
 	seen := map[string]string{}
 	for _, value := range []string{"", "x", "x&a=y", "x%26a%3Dy", "%", "=", ":", "é", "\xff",
 		"\x00", long, long + "x"} {
-		for _, entries := range [][]envoy.Entry{{{Key: "a", Value: value}},
+		for _, entries := range [][]*envoy.Entry{{{Key: "a", Value: value}},
 			{{Key: "a", Value: value}, {Key: "a", Value: "y"}},
 			{{Key: "a", Value: "y"}, {Key: "a", Value: value}}} {
 			l, counted := c.Find("d", entries)

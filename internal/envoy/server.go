@@ -1,6 +1,4 @@
-// Package envoyapi serves package envoy over gRPC, with grpc.health.v1 and reflection. Only
-// programs link it, because gRPC and Envoy's API are large.
-package envoyapi
+package envoy
 
 import (
 	"context"
@@ -10,8 +8,10 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,7 +26,6 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
-	"github.com/penstock-mq/penstock/admission/envoy"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
@@ -42,7 +41,7 @@ const (
 	stopWithin = 3 * time.Second
 )
 
-type Options struct {
+type ServerOptions struct {
 	Guard *guard.Guard
 	// see [lifecycle.Limited]
 	Limits lifecycle.HTTPOptions
@@ -53,14 +52,14 @@ type Options struct {
 }
 
 type Server struct {
-	service  *envoy.Service
-	options  Options
+	service  *Service
+	options  ServerOptions
 	listener net.Listener
 	grpc     *grpc.Server
 	health   *health.Server
 }
 
-func New(service *envoy.Service, listener net.Listener, o Options) *Server {
+func NewServer(service *Service, listener net.Listener, o ServerOptions) *Server {
 	if o.Failed == nil {
 		o.Failed = func(string) {}
 	}
@@ -128,16 +127,44 @@ func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
 	if err := read(&r); err != nil { // after the checks, because it takes memory
 		return nil, err
 	}
-	if client != nil && !client.MayPolicy(access.Check, envoy.Prefix+r.GetDomain()) {
+	if client != nil && !client.MayPolicy(access.Check, Prefix+r.GetDomain()) {
 		return nil, status.Error(codes.PermissionDenied,
-			"want the right check for "+envoy.Prefix+r.GetDomain())
+			"want the right check for "+Prefix+r.GetDomain())
 	}
-	answer, err := s.service.Decide(ctx, r.GetDomain(), descriptors(r.GetDescriptors()),
-		r.GetHitsAddend())
+	answer, err := s.service.Decide(ctx, &r)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	return response(answer, s.options.Headers), nil
+	if s.options.Headers {
+		answer.ResponseHeadersToAdd = headers(Tightest(answer.Statuses))
+	}
+	return answer, nil
+}
+
+// Tightest returns the last status over its limit, or the first with the fewest units left, or nil.
+func Tightest(all []*Status) (tightest *Status) {
+	over := code(true)
+	for _, s := range all {
+		if s.CurrentLimit != nil && (s.Code == over || tightest == nil ||
+			tightest.Code != over && s.LimitRemaining < tightest.LimitRemaining) {
+			tightest = s
+		}
+	}
+	return tightest
+}
+
+func headers(of *Status) []*core.HeaderValue {
+	if of == nil {
+		return nil
+	}
+	header := func(name string, value int64) *core.HeaderValue {
+		return &core.HeaderValue{Key: name, Value: strconv.FormatInt(value, 10)}
+	}
+	return []*core.HeaderValue{
+		header("RateLimit-Limit", int64(of.CurrentLimit.RequestsPerUnit)),
+		header("RateLimit-Remaining", int64(of.LimitRemaining)),
+		header("RateLimit-Reset", of.DurationUntilReset.Seconds),
+	}
 }
 
 func translate(ctx context.Context, err error) error {

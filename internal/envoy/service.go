@@ -9,6 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
@@ -68,7 +72,7 @@ func (s *Service) Reload() error {
 	var commits []func()
 	for _, l := range next.limits {
 		var previous admission.Limiter
-		if same := before[l.Path]; same != nil && same.Unit == l.Unit {
+		if same := before[l.Path]; same != nil && same.Rate.Unit == l.Rate.Unit {
 			previous = same.counter.limiter
 		}
 		commit, err := s.count(l, Prefix+l.Path, previous)
@@ -87,43 +91,18 @@ func (s *Service) Reload() error {
 
 func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func(), error) {
 	l.counter.name = name
-	if l.Unlimited || l.Requests == 0 {
+	if l.Unlimited || l.Rate.RequestsPerUnit == 0 {
 		return func() {}, nil
 	}
 	made, err := s.options.NewLimit(policy.Policy{Name: name,
 		OnStoreError: s.options.OnStoreError, Rule: policy.Rule{Algorithm: policy.FixedWindow,
-			Limit: int64(l.Requests), Window: policy.Duration(l.Window())}}.WithDefaults(),
-		previous)
+			Limit: int64(l.Rate.RequestsPerUnit), Window: policy.Duration(Window(l.Rate))},
+	}.WithDefaults(), previous)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", l.Path, err)
 	}
 	l.counter.limiter = made.Limiter
 	return made.Commit, nil
-}
-
-type Answer struct {
-	Over     bool // a descriptor is over its limit
-	Statuses []Status
-}
-
-type Status struct {
-	Over      bool
-	Limit     *Rate // nil: no limit
-	Unlimited bool
-	Remaining uint32
-	Reset     time.Duration
-}
-
-// Tightest returns the last status over its limit, or the first with the fewest units left, or nil.
-func (a Answer) Tightest() (tightest *Status) {
-	for i := range a.Statuses {
-		s := &a.Statuses[i]
-		if s.Limit != nil &&
-			(s.Over || tightest == nil || !tightest.Over && s.Remaining < tightest.Remaining) {
-			tightest = s
-		}
-	}
-	return tightest
 }
 
 type asked struct {
@@ -135,14 +114,15 @@ type asked struct {
 
 // Decide counts at least one hit for each descriptor, even if another is refused. It returns
 // [*admission.RequestError], or the error of a limiter.
-func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descriptor,
-	hits uint32) (Answer, error) {
+func (s *Service) Decide(ctx context.Context, r *ratelimit.RateLimitRequest) (
+	*ratelimit.RateLimitResponse, error) {
 
-	questions, err := s.questions(domain, descriptors, hits)
+	questions, err := s.questions(r)
 	if err != nil {
-		return Answer{}, err
+		return nil, err
 	}
-	answer := Answer{Statuses: make([]Status, len(questions))}
+	answer := &ratelimit.RateLimitResponse{OverallCode: code(false),
+		Statuses: make([]*Status, len(questions))}
 	errs := make([]error, len(questions))
 	var asking sync.WaitGroup
 	for i, q := range questions {
@@ -155,14 +135,13 @@ func (s *Service) Decide(ctx context.Context, domain string, descriptors []Descr
 	}
 	asking.Wait()
 	for _, status := range answer.Statuses {
-		answer.Over = answer.Over || status.Over
+		answer.OverallCode = max(answer.OverallCode, status.Code)
 	}
 	return answer, errors.Join(errs...)
 }
 
-func (s *Service) questions(domain string, descriptors []Descriptor,
-	hits uint32) ([]asked, error) {
-
+func (s *Service) questions(r *ratelimit.RateLimitRequest) ([]asked, error) {
+	domain, descriptors := r.GetDomain(), r.GetDescriptors()
 	switch {
 	case domain == "":
 		return nil, &admission.RequestError{Field: "domain", Reason: "must not be empty"}
@@ -177,18 +156,18 @@ func (s *Service) questions(domain string, descriptors []Descriptor,
 	var replaced map[string]bool
 	for i, d := range descriptors {
 		q := &found[i]
-		if d.Limit == nil {
-			q.limit, q.counted = config.Find(domain, d.Entries)
+		if d.GetLimit() == nil {
+			q.limit, q.counted = config.Find(domain, d.GetEntries())
 		} else if config.domains[domain] != nil {
 			var err error
-			if q.limit, err = s.ownLimit(domain, *d.Limit); err != nil {
+			if q.limit, err = s.ownLimit(domain, d.GetLimit()); err != nil {
 				return nil, err
 			}
-			q.counted = counts(d.Limit.per(), d.Entries, nil)
+			q.counted = counts(q.limit.Rate, d.GetEntries(), nil)
 		}
-		q.hits, q.refund = uint64(max(hits, 1)), d.Refund
-		if d.Hits != nil {
-			q.hits = *d.Hits
+		q.hits, q.refund = uint64(max(r.GetHitsAddend(), 1)), d.GetIsNegativeHits()
+		if d.GetHitsAddend() != nil {
+			q.hits = d.GetHitsAddend().Value
 		}
 		if q.limit != nil && len(q.limit.Replaces) > 0 {
 			if replaced == nil {
@@ -200,22 +179,27 @@ func (s *Service) questions(domain string, descriptors []Descriptor,
 		}
 	}
 	for i, q := range found {
-		if q.limit != nil && !q.limit.Unlimited && q.limit.Name != "" && replaced[q.limit.Name] {
+		if q.limit != nil && !q.limit.Unlimited && q.limit.Rate.Name != "" &&
+			replaced[q.limit.Rate.Name] {
 			found[i].limit = nil
 		}
 	}
 	return found, nil
 }
 
-func (s *Service) ownLimit(domain string, r Rate) (*Limit, error) {
-	if r.Unit.Window() == 0 {
+func (s *Service) ownLimit(domain string,
+	given *common.RateLimitDescriptor_RateLimitOverride) (*Limit, error) {
+
+	r := &Rate{RequestsPerUnit: given.GetRequestsPerUnit(), Unit: unit(given.GetUnit()),
+		UnitMultiplier: given.GetUnitMultiplier()}
+	if units[r.Unit].length == 0 {
 		return nil, &admission.RequestError{Field: "limit", Reason: "the unit is not known"}
 	}
-	if r.Window() == 0 {
+	if Window(r) == 0 {
 		return nil, &admission.RequestError{Field: "limit",
 			Reason: "the unit_multiplier must be at least 1, and a window at most 366 days"}
 	}
-	name := r.own(domain)
+	name := fmt.Sprintf("%s%s.:%d/%s", Prefix, domain, r.RequestsPerUnit, per(r))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.own[name]; l != nil {
@@ -235,32 +219,44 @@ func (s *Service) ownLimit(domain string, r Rate) (*Limit, error) {
 	return l, nil
 }
 
-func (s *Service) ask(ctx context.Context, q asked) (Status, error) {
-	l := q.limit
+type Status = ratelimit.RateLimitResponse_DescriptorStatus
+
+func (s *Service) ask(ctx context.Context, q asked) (*Status, error) {
+	l, status := q.limit, &Status{Code: code(false)}
 	switch {
 	case l == nil:
-		return Status{}, nil
+		return status, nil
 	case l.Unlimited:
-		return Status{Unlimited: true, Remaining: math.MaxUint32}, nil
+		status.LimitRemaining = math.MaxUint32
+		return status, nil
 	}
-	status := Status{Limit: &l.Rate}
 	decision, err := l.decide(ctx, q)
 	if err != nil && !l.Shadow {
 		return status, err
 	}
 	over := !decision.Allowed && err == nil
-	status.Over = over && !l.Shadow
-	status.Remaining = uint32(decision.Remaining) // at most the limit, a uint32
-	if status.Reset = decision.ResetAfter; status.Reset <= 0 {
-		status.Reset = l.rest()
+	status.Code, status.CurrentLimit = code(over && !l.Shadow), l.Rate
+	status.LimitRemaining = uint32(decision.Remaining) // at most the limit, a uint32
+	reset := decision.ResetAfter
+	if reset <= 0 {
+		reset = l.rest()
 	}
+	seconds := (reset + time.Second - 1) / time.Second // rounded up
+	status.DurationUntilReset = &durationpb.Duration{Seconds: int64(seconds)}
 	if l.Shadow {
 		s.options.Sink.Take(queue.Event{Type: queue.EventShadowed, Policy: l.counter.name,
 			Name: l.counter.name, Value: queue.Whether(over), For: decision.RetryAfter})
 	}
 	s.options.Sink.Take(queue.Event{Type: queue.EventChecked, Policy: l.counter.name,
-		Value: queue.Whether(!status.Over)})
+		Value: queue.Whether(status.Code == code(false))})
 	return status, nil
+}
+
+func code(over bool) ratelimit.RateLimitResponse_Code {
+	if over {
+		return ratelimit.RateLimitResponse_OVER_LIMIT
+	}
+	return ratelimit.RateLimitResponse_OK
 }
 
 // Excessive hits use up the rest, because gateways may report costs afterwards.
@@ -271,7 +267,7 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 	ask, from := l.counter.limiter, admission.Caller{Key: job.Key(q.counted)}
 	var checked admission.Checked
 	var err error
-	switch most := uint64(l.Requests); {
+	switch most := uint64(l.Rate.RequestsPerUnit); {
 	case q.hits == 0:
 		checked, err = ask.Peek(ctx, from, 1)
 	case q.refund:
@@ -297,7 +293,7 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 
 // rest of the window, by this machine's clock
 func (l *Limit) rest() time.Duration {
-	_, d := algorithms.FixedWindow{Limit: 1, Window: l.Window()}.Take(
+	_, d := algorithms.FixedWindow{Limit: 1, Window: Window(l.Rate)}.Take(
 		algorithms.FixedWindowState{}, time.Now(), 1)
 	return d.ResetAfter
 }

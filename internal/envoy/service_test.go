@@ -10,10 +10,15 @@ import (
 	"testing"
 	"time"
 
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	kinds "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/envoy"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
+	"github.com/penstock-mq/penstock/internal/envoy"
 	"github.com/penstock-mq/penstock/internal/redistest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
@@ -73,41 +78,54 @@ func serve(t *testing.T, o envoy.Options, text string) (*envoy.Service, string, 
 	return s, file, heard
 }
 
-func of(key, value string) envoy.Descriptor {
-	return envoy.Descriptor{Entries: []envoy.Entry{{Key: key, Value: value}}}
+type (
+	descriptor = common.RateLimitDescriptor
+	override   = common.RateLimitDescriptor_RateLimitOverride
+)
+
+func of(key, value string) *descriptor {
+	return &descriptor{Entries: []*envoy.Entry{{Key: key, Value: value}}}
 }
 
-func hits(n uint64, d envoy.Descriptor) envoy.Descriptor {
-	d.Hits = &n
-	return d
+func hits(n uint64, d *descriptor) *descriptor {
+	return &descriptor{Entries: d.Entries, IsNegativeHits: d.IsNegativeHits,
+		HitsAddend: wrapperspb.UInt64(n)}
 }
+
+func decide(ctx context.Context, s *envoy.Service, n uint32, d ...*descriptor) (
+	*ratelimit.RateLimitResponse, error) {
+	return s.Decide(ctx,
+		&ratelimit.RateLimitRequest{Domain: "edge", Descriptors: d, HitsAddend: n})
+}
+
+const over = ratelimit.RateLimitResponse_OVER_LIMIT
 
 // asking returns a function that expects these remaining units for each descriptor; −1: over the
 // limit, −2: no limit.
-func asking(t *testing.T, s *envoy.Service) func(n uint32, want []int64, d ...envoy.Descriptor) {
-	return func(n uint32, want []int64, d ...envoy.Descriptor) {
+func asking(t *testing.T, s *envoy.Service) func(n uint32, want []int64, d ...*descriptor) {
+	return func(n uint32, want []int64, d ...*descriptor) {
 		t.Helper()
-		a, err := s.Decide(t.Context(), "edge", d, n)
+		a, err := decide(t.Context(), s, n, d...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []int64
 		for _, status := range a.Statuses {
 			switch {
-			case status.Over:
+			case status.Code == over:
 				got = append(got, -1)
-			case status.Limit == nil && !status.Unlimited:
+			case status.CurrentLimit == nil && status.LimitRemaining == 0:
 				got = append(got, -2)
 			default:
-				got = append(got, int64(status.Remaining))
+				got = append(got, int64(status.LimitRemaining))
 			}
-			if status.Limit != nil &&
-				(status.Reset <= 0 || status.Reset > status.Limit.Window()) {
-				t.Errorf("the window of %+v ends in %s", status.Limit, status.Reset)
+			reset := status.DurationUntilReset.AsDuration()
+			if l := status.CurrentLimit; l != nil && (reset <= 0 || reset > envoy.Window(l)) {
+				t.Errorf("the window of %v ends in %s", l, reset)
 			}
 		}
-		if !slices.Equal(got, want) || a.Over != slices.Contains(want, -1) {
-			t.Errorf("%+v: %v, over %v; want %v", d, got, a.Over, want)
+		if !slices.Equal(got, want) || (a.OverallCode == over) != slices.Contains(want, -1) {
+			t.Errorf("%v: %v, %v; want %v", d, got, a.OverallCode, want)
 		}
 	}
 }
@@ -119,7 +137,7 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	ask(0, []int64{2}, a)
 	ask(1, []int64{1}, a)
 	ask(1, []int64{2}, b)
-	ask(1, []int64{-2, -2, -2}, of("unknown", "a"), of("", ""), envoy.Descriptor{})
+	ask(1, []int64{-2, -2, -2}, of("unknown", "a"), of("", ""), &descriptor{})
 
 	// Each descriptor counts separately, even if another one is refused; the strictest decides.
 	ask(2, []int64{-1, 0}, a, b)
@@ -140,11 +158,10 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	ask(math.MaxUint32, []int64{-1}, of("tokens", "m"))
 
 	back := of("tokens", "l")
-	back.Refund = true
+	back.IsNegativeHits = true
 	ask(300, []int64{300}, back)
 	ask(1, []int64{299}, of("tokens", "l"))
 	nothing := hits(0, back)
-	nothing.Refund = true
 	ask(1, []int64{299}, nothing)
 	ask(math.MaxUint32, []int64{1000}, back)
 
@@ -161,23 +178,22 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	ask(1, []int64{0}, of("tried", "x"))
 
 	own := of("any", "thing")
-	own.Limit = &envoy.Rate{Requests: 2, Unit: 6}
+	own.Limit = &override{RequestsPerUnit: 2, Unit: 6}
 	ask(1, []int64{1}, own)
 	ask(1, []int64{0}, own)
 	ask(1, []int64{-1}, own)
 	other := of("any", "other")
 	other.Limit = own.Limit
 	ask(1, []int64{1}, other)
-	four := uint32(4) // another window, with its own count
-	for range 2 {
-		own.Limit = &envoy.Rate{Requests: 1, Unit: 7, Units: &four}
+	for _, n := range []uint32{4, 5} { // another window, with its own count
+		own.Limit = &override{RequestsPerUnit: 1, Unit: 7, UnitMultiplier: wrapperspb.UInt32(n)}
 		ask(1, []int64{0}, own)
 		ask(1, []int64{-1}, own)
-		four++
 	}
-	none, err := s.Decide(t.Context(), "elsewhere", []envoy.Descriptor{own}, 1)
-	if err != nil || none.Over || none.Statuses[0].Limit != nil {
-		t.Errorf("an unknown domain: %+v, %v", none, err)
+	none, err := s.Decide(t.Context(), &ratelimit.RateLimitRequest{Domain: "elsewhere",
+		Descriptors: []*descriptor{own}})
+	if err != nil || none.OverallCode == over || none.Statuses[0].CurrentLimit != nil {
+		t.Errorf("an unknown domain: %v, %v", none, err)
 	}
 
 	heard.mu.Lock()
@@ -208,32 +224,24 @@ func TestDecisionsInRedis(t *testing.T) {
 
 func TestBadRequestsAreRefused(t *testing.T) {
 	s, _, _ := serve(t, envoy.Options{}, edge)
-	many := make([]envoy.Descriptor, 257)
 	unit := of("ip", "a")
-	unit.Limit = &envoy.Rate{Requests: 1, Unit: 99}
+	unit.Limit = &override{RequestsPerUnit: 1, Unit: 99}
 	const wrong = "limit: the unit_multiplier must be at least 1, and a window at most 366 days"
-	for u, n := range map[envoy.Unit]uint32{1: 0, 4: 367, 6: 2, 7: math.MaxUint32} {
-		long := envoy.Descriptor{Limit: &envoy.Rate{Requests: 1, Unit: u, Units: &n}}
-		_, err := s.Decide(t.Context(), "edge", []envoy.Descriptor{long}, 1)
+	for u, n := range map[kinds.RateLimitUnit]uint32{1: 0, 4: 367, 6: 2, 7: math.MaxUint32} {
+		long := &descriptor{Limit: &override{RequestsPerUnit: 1, Unit: u,
+			UnitMultiplier: wrapperspb.UInt32(n)}}
+		_, err := decide(t.Context(), s, 1, long)
 		if err == nil || err.Error() != wrong {
 			t.Errorf("%d × %s: %v, want %s", n, u, err, wrong)
 		}
 	}
-	for want, ask := range map[string]func() (envoy.Answer, error){
-		"domain: must not be empty": func() (envoy.Answer, error) {
-			return s.Decide(t.Context(), "", []envoy.Descriptor{of("ip", "a")}, 1)
-		},
-		"descriptors: must not be empty": func() (envoy.Answer, error) {
-			return s.Decide(t.Context(), "edge", nil, 1)
-		},
-		"descriptors: must be at most 256": func() (envoy.Answer, error) {
-			return s.Decide(t.Context(), "edge", many, 1)
-		},
-		"limit: the unit is not known": func() (envoy.Answer, error) {
-			return s.Decide(t.Context(), "edge", []envoy.Descriptor{unit}, 1)
-		},
+	for want, r := range map[string]*ratelimit.RateLimitRequest{
+		"domain: must not be empty":        {Descriptors: []*descriptor{of("ip", "a")}},
+		"descriptors: must not be empty":   {Domain: "edge"},
+		"descriptors: must be at most 256": {Domain: "edge", Descriptors: make([]*descriptor, 257)},
+		"limit: the unit is not known":     {Domain: "edge", Descriptors: []*descriptor{unit}},
 	} {
-		_, err := ask()
+		_, err := s.Decide(t.Context(), r)
 		bad, ok := errors.AsType[*admission.RequestError](err)
 		if !ok || bad.Error() != want {
 			t.Errorf("%v, want %s", err, want)
@@ -241,8 +249,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 	var err error
 	for n := range uint32(1001) {
-		unit.Limit = &envoy.Rate{Requests: n, Unit: 6}
-		_, err = s.Decide(t.Context(), "edge", []envoy.Descriptor{unit}, 1)
+		unit.Limit = &override{RequestsPerUnit: n, Unit: 6}
+		_, err = decide(t.Context(), s, 1, unit)
 	}
 	if err == nil || !strings.Contains(err.Error(), "1000 different limits") {
 		t.Error(err)
@@ -282,23 +290,24 @@ func TestFilesAreReadAgain(t *testing.T) {
 func TestTheTightestLimitIsReported(t *testing.T) {
 	s, _, _ := serve(t, envoy.Options{}, edge)
 	for _, c := range []struct {
-		of   []envoy.Descriptor
+		of   []*descriptor
 		want string
 	}{
-		{[]envoy.Descriptor{of("unknown", ""), of("vip", "")}, ""},
-		{[]envoy.Descriptor{of("tokens", "a"), of("ip", "a"), of("path", "/files/")}, "files"},
-		{[]envoy.Descriptor{of("ip", "b"), of("closed", ""), of("tried", "b")}, ""},
+		{[]*descriptor{of("unknown", ""), of("vip", "")}, ""},
+		{[]*descriptor{of("tokens", "a"), of("ip", "a"), of("path", "/files/")}, "files"},
+		{[]*descriptor{of("ip", "b"), of("closed", ""), of("tried", "b")}, ""},
 	} {
-		a, err := s.Decide(t.Context(), "edge", c.of, 1)
+		a, err := decide(t.Context(), s, 1, c.of...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch tightest := a.Tightest(); {
-		case a.Over && (tightest == nil || !tightest.Over):
-			t.Errorf("%+v: %+v is tightest", c.of, tightest)
-		case !a.Over && c.want == "" && tightest != nil,
-			c.want != "" && (tightest == nil || tightest.Limit.Name != c.want):
-			t.Errorf("%+v: %+v is tightest, want %s", c.of, tightest, c.want)
+		isOver := a.OverallCode == over
+		switch tightest := envoy.Tightest(a.Statuses); {
+		case isOver && (tightest == nil || tightest.Code != over):
+			t.Errorf("%v: %v is tightest", c.of, tightest)
+		case !isOver && c.want == "" && tightest != nil,
+			c.want != "" && (tightest == nil || tightest.CurrentLimit.Name != c.want):
+			t.Errorf("%v: %v is tightest, want %s", c.of, tightest, c.want)
 		}
 	}
 }
@@ -316,8 +325,7 @@ func TestWithoutTheStore(t *testing.T) {
 		server.Stop()
 		var got []string
 		for range 2 {
-			a, err := s.Decide(context.Background(), "edge",
-				[]envoy.Descriptor{of("ip", "a"), of("tokens", "a")}, 3)
+			a, err := decide(context.Background(), s, 3, of("ip", "a"), of("tokens", "a"))
 			if err != nil {
 				if !errors.Is(err, admission.ErrStore) {
 					t.Error(err)
@@ -325,14 +333,18 @@ func TestWithoutTheStore(t *testing.T) {
 				got = []string{"error"}
 				continue
 			}
-			got = append(got, map[bool]string{true: "refused", false: "allowed"}[a.Over])
+			word := "allowed"
+			if a.OverallCode == over {
+				word = "refused"
+			}
+			got = append(got, word)
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("%q: %q, want %s", mode, got, want)
 		}
-		a, err := s.Decide(t.Context(), "edge", []envoy.Descriptor{of("tried", "a")}, 5)
-		if err != nil || a.Over {
-			t.Errorf("%q, shadow: %+v, %v", mode, a, err)
+		a, err := decide(t.Context(), s, 5, of("tried", "a"))
+		if err != nil || a.OverallCode == over {
+			t.Errorf("%q, shadow: %v, %v", mode, a, err)
 		}
 	}
 }

@@ -158,18 +158,16 @@ func (p *parser) descriptor(into *node, path, at string, d descriptor) {
 }
 
 func (p *parser) limit(said limit, path, at string) *Limit {
-	l := &Limit{Path: path, Unlimited: said.Unlimited}
-	l.Name, l.Requests = string(said.Name), said.RequestsPerUnit
+	unit := string(said.Unit)
+	l := &Limit{Path: path, Unlimited: said.Unlimited, Rate: &Rate{Name: string(said.Name),
+		RequestsPerUnit: said.RequestsPerUnit, Unit: unitOf(unit)}}
 	if said.UnitMultiplier != nil {
 		p.Add(at+"unit_multiplier", "files have none, as in envoyproxy/ratelimit")
 	}
-	known := false
-	unit := string(said.Unit)
-	l.Unit, known = unitOf(unit)
 	switch {
 	case l.Unlimited && unit != "":
 		p.Add(at+"unit", "stands beside unlimited")
-	case !l.Unlimited && !known:
+	case !l.Unlimited && l.Rate.Unit == 0:
 		p.Add(at+"unit", "%q: want second, minute, hour, day, week, month or year%s", unit,
 			nearest.Hint(unit, []string{"second", "minute", "hour", "month"}))
 	}
@@ -178,7 +176,7 @@ func (p *parser) limit(said limit, path, at string) *Limit {
 		switch place := fmt.Sprintf("%sreplaces[%d].name", at, i); name {
 		case "":
 			p.Add(place, "is missing")
-		case l.Name:
+		case l.Rate.Name:
 			p.Add(place, "%s is the name of this limit itself", name)
 		}
 		l.Replaces = append(l.Replaces, name)
