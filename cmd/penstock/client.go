@@ -266,10 +266,13 @@ func (c *client) get(ctx context.Context, path string, into any) (answer []byte,
 }
 
 func (c *client) askFor(ctx context.Context, q request, into any) (answer []byte, err error) {
-	if answer, err = c.ask(ctx, q); err == nil {
-		err = read(answer, into)
+	if answer, err = c.ask(ctx, q); err != nil {
+		return nil, err
 	}
-	return answer, err
+	if len(answer) == 0 {
+		answer = []byte("{}")
+	}
+	return answer, read(answer, into)
 }
 
 var errForeign = errors.New("the answer is not one of an admitter")

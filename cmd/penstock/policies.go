@@ -19,15 +19,12 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-func (a *app) allPolicies(ctx context.Context) (all []manage.Policy, answer []byte, err error) {
-	var page struct{ Policies []manage.Policy }
-	answer, err = a.get(ctx, path("policies"), &page)
-	return page.Policies, answer, err
-}
+type allPolicies struct{ Policies []manage.Policy }
 
 func (a *app) policyNames(ctx context.Context) (names []string, err error) {
-	all, _, err := a.allPolicies(ctx)
-	for _, p := range all {
+	var all allPolicies
+	_, err = a.get(ctx, path("policies"), &all)
+	for _, p := range all.Policies {
 		names = append(names, p.Policy.Name)
 	}
 	return names, err
@@ -61,23 +58,21 @@ func (a *app) policiesList() *cobra.Command {
 		Use:   "ls",
 		Short: "List all policies",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, answer, err := a.allPolicies(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error {
-				return list(a, "POLICY|ALGORITHM|RATE|CAPACITY|STATE|FROM", all,
-					func(p manage.Policy) row {
-						capacity := ""
-						if p.Policy.Capacity != 0 {
-							capacity = strconv.FormatInt(p.Policy.Capacity, 10)
-						}
-						return row{p.Policy.Name, p.Policy.Algorithm, rate(p.Policy), capacity,
-							policyState(p), cmp.Or(p.Set, p.Source)}
-					})
-			})
+			return call(cmd.Context(), a, request{path: path("policies")}, a.policyTable)
 		},
 	}
+}
+
+func (a *app) policyTable(all allPolicies) error {
+	return list(a, "POLICY|ALGORITHM|RATE|CAPACITY|STATE|FROM", all.Policies,
+		func(p manage.Policy) row {
+			capacity := ""
+			if p.Policy.Capacity != 0 {
+				capacity = strconv.FormatInt(p.Policy.Capacity, 10)
+			}
+			return row{p.Policy.Name, p.Policy.Algorithm, rate(p.Policy), capacity,
+				policyState(p), cmp.Or(p.Set, p.Source)}
+		})
 }
 
 func rate(p policy.Policy) string {
@@ -111,22 +106,17 @@ func (a *app) policiesShow() *cobra.Command {
 		Use:   "show POLICY",
 		Short: "Show a policy with its defaults, as YAML",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var raw struct{ Policy json.RawMessage }
-			answer, err := a.get(cmd.Context(), path("policies", a.policy), &raw)
-			if err != nil {
-				return err
+			type shown struct {
+				manage.Policy
+				Text json.RawMessage `json:"policy"`
 			}
-			return a.show(answer, func() error {
-				var p manage.Policy
-				if err := read(answer, &p); err != nil {
-					return err
-				}
-				text, err := asYAML(raw.Policy)
+			return call(cmd.Context(), a, request{path: a.path("policies")}, func(p shown) error {
+				text, err := asYAML(p.Text)
 				if err != nil {
 					return err
 				}
-				return a.printf("# %s, revision %d, from %s\n%s", policyState(p), p.Revision,
-					strings.TrimSpace(p.Source+" "+p.Set), text)
+				return a.printf("# %s, revision %d, from %s\n%s", policyState(p.Policy),
+					p.Revision, strings.TrimSpace(p.Source+" "+p.Set), text)
 			})
 		},
 	}
@@ -199,7 +189,7 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 	if dry {
 		query = "?dry_run=1"
 	}
-	var before, after manage.Policy
+	var before manage.Policy
 	_, err := a.get(ctx, path("policies", p.Name), &before)
 	if found, ok := errors.AsType[*problem](err); err != nil &&
 		(!ok || found.Status != http.StatusNotFound) {
@@ -210,12 +200,8 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 	if err != nil {
 		return err
 	}
-	answer, err := a.askFor(ctx, request{method: http.MethodPut,
-		path: path("policies", p.Name) + query, body: body}, &after)
-	if err != nil {
-		return err
-	}
-	return a.show(answer, func() error {
+	return call(ctx, a, request{method: http.MethodPut, path: path("policies", p.Name) + query,
+		body: body}, func(after manage.Policy) error {
 		verb := "changed"
 		switch {
 		case isNew:

@@ -77,13 +77,14 @@ func (a *app) scheduleName() string {
 	return fmt.Sprintf("schedule %s of %s", plain(a.schedule), bucketName(a.policy, a.key))
 }
 
-func (a *app) askSchedule(ctx context.Context, method, change string) ([]byte, error) {
-	answer, err := a.ask(ctx, request{method: method, path: path("schedules", a.policy, a.key) +
-		"?name=" + url.QueryEscape(a.schedule) + change})
+func askSchedule[T any](ctx context.Context, a *app, method, change string,
+	words func(T) error) error {
+	err := call(ctx, a, request{method: method, path: path("schedules", a.policy, a.key) +
+		"?name=" + url.QueryEscape(a.schedule) + change}, words)
 	if p, ok := errors.AsType[*problem](err); ok && p.Status == http.StatusNotFound {
-		return nil, a.hintedSchedule(ctx, err)
+		return a.hintedSchedule(ctx, err)
 	}
-	return answer, err
+	return err
 }
 
 func (a *app) hintedSchedule(ctx context.Context, err error) error {
@@ -113,22 +114,14 @@ func (a *app) schedulesShow() *cobra.Command {
 		Use:   "show POLICY",
 		Short: "Show a schedule with its jobs' headers and body",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			answer, err := a.askSchedule(cmd.Context(), "", "")
-			if err != nil {
-				return err
-			}
-			return a.show(answer, func() error { return a.scheduleShown(answer) })
+			return askSchedule(cmd.Context(), a, "", "", a.scheduleShown)
 		},
 	}
 	a.scheduleFlags(cmd)
 	return cmd
 }
 
-func (a *app) scheduleShown(answer []byte) error {
-	var s schedules.Detail
-	if err := read(answer, &s); err != nil {
-		return err
-	}
+func (a *app) scheduleShown(s schedules.Detail) error {
 	return a.message([]row{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
 		{"when", line(s.When, 100)}, {"zone", cmp.Or(line(s.Zone, 100), "UTC")},
 		{"state", scheduleState(s.Schedule)}, {"from", cmp.Or(s.Set, "api")},
@@ -191,14 +184,7 @@ func (a *app) scheduleChange(use, short, method, done, change string) *cobra.Com
 		Use:   use + " POLICY",
 		Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			answer, err := a.askSchedule(cmd.Context(), method, change)
-			if err != nil {
-				return err
-			}
-			if len(answer) == 0 {
-				answer = []byte("{}")
-			}
-			return a.show(answer, func() error {
+			return askSchedule(cmd.Context(), a, method, change, func(any) error {
 				return a.printf("%s %s\n", a.scheduleName(), done)
 			})
 		},

@@ -85,11 +85,11 @@ func (a *app) look(ctx context.Context) (v *view, err error) {
 	if v.answer, err = a.get(ctx, path("stats")+"?keys=3", &v.stats); err != nil {
 		return nil, err
 	}
-	all, _, err := a.allPolicies(ctx)
-	if err != nil {
+	var all allPolicies
+	if _, err = a.get(ctx, path("policies"), &all); err != nil {
 		return nil, err
 	}
-	for _, p := range all {
+	for _, p := range all.Policies {
 		v.names = append(v.names, p.Policy.Name)
 		v.limits[p.Policy.Name] = p
 	}

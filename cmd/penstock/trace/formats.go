@@ -47,7 +47,7 @@ func (c *csvReader) read(text []byte, number int) (l line, err error) {
 	if len(fields) > len(c.names) {
 		return l, fmt.Errorf("%d columns: want at most %d", len(fields), len(c.names))
 	}
-	l.cost = 1
+	l.Cost = 1
 	timed := false
 	for i, field := range fields {
 		if c.names[i] == "time" {
@@ -94,40 +94,38 @@ func (l *line) set(column, text string) (err error) {
 	case "key":
 		l.key = text
 	case "cost":
-		if l.cost, err = strconv.ParseInt(text, 10, 64); err != nil {
+		if l.Cost, err = strconv.ParseInt(text, 10, 64); err != nil {
 			err = fmt.Errorf("cost %q: want a whole number", text)
 		}
 	case "policy":
-		l.policy = text
+		l.Policy = text
 	case "ip":
-		l.ip = text
+		l.IP = text
 	case "deadline":
-		if l.deadline, err = time.ParseDuration(text); err != nil {
+		if l.Deadline, err = time.ParseDuration(text); err != nil {
 			err = fmt.Errorf("deadline %q: want a duration such as 30s", text)
 		}
 	case "priority":
-		if l.priority, err = strconv.Atoi(text); err != nil {
+		if l.Priority, err = strconv.Atoi(text); err != nil {
 			err = fmt.Errorf("priority %q: want a whole number", text)
 		}
 	}
 	return err
 }
 
-// jsonReader reads objects, including Penstock's events.
-type jsonReader struct{ key string }
-
-func (j *jsonReader) read(text []byte, _ int) (l line, err error) {
+// readJSON reads an object, such as one of Penstock's events.
+func readJSON(text []byte, keyName string) (l line, err error) {
 	var o map[string]json.RawMessage
 	if err := json.Unmarshal(text, &o); err != nil {
 		return l, errors.New("is no object of JSON")
 	}
-	l.cost = 1
+	l.Cost = 1
 	if kind, is := o["type"]; is && o["job"] != nil {
 		if string(kind) != `"accepted"` {
 			return line{aside: true}, nil
 		}
 	}
-	at, key := first(o, "time", "at", "timestamp"), cmp.Or(j.key, "key")
+	at, key := first(o, "time", "at", "timestamp"), cmp.Or(keyName, "key")
 	if at == nil {
 		return l, errors.New("no time")
 	}
@@ -165,14 +163,12 @@ func plain(value json.RawMessage) string {
 	return text
 }
 
-// logReader reads the common log format and its extensions.
-type logReader struct{ key string }
-
 // host, ident, user, time, request
 var logLine = regexp.MustCompile(
 	`^(\S+) \S+ (.+?) \[(\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "((?:[^"\\]|\\.)*)"`)
 
-func (r *logReader) read(text []byte, _ int) (l line, err error) {
+// readLog reads the common log format and its extensions.
+func readLog(text []byte, key string) (l line, err error) {
 	match := logLine.FindSubmatch(text)
 	if match == nil {
 		return l, errors.New("is no line of an access log")
@@ -180,10 +176,10 @@ func (r *logReader) read(text []byte, _ int) (l line, err error) {
 	if l.at, err = time.Parse("02/Jan/2006:15:04:05 -0700", string(match[3])); err != nil {
 		return l, fmt.Errorf("time %q is none", match[3])
 	}
-	l.ip, l.cost = string(match[1]), 1
-	switch r.key {
+	l.IP, l.Cost = string(match[1]), 1
+	switch key {
 	case "", "key", "ip":
-		l.key = l.ip
+		l.key = l.IP
 	case "user":
 		l.key = string(match[2])
 	case "path":
@@ -193,7 +189,7 @@ func (r *logReader) read(text []byte, _ int) (l line, err error) {
 		}
 		l.key, _, _ = strings.Cut(words[1], "?")
 	default:
-		return l, fmt.Errorf("a log has no %s: want ip, path or user", r.key)
+		return l, fmt.Errorf("a log has no %s: want ip, path or user", key)
 	}
 	return l, nil
 }

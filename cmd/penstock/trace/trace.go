@@ -65,19 +65,15 @@ const (
 // Rules accept instants from 1970 to 2255.
 var latest = time.Date(2255, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
+// line is valid until the next one is read.
 type line struct {
-	at       time.Time
-	key, ip  string
-	policy   string
-	cost     int64
-	deadline time.Duration
-	priority int
-	aside    bool // not a request: a header line or another event
+	Request
+	at    time.Time
+	key   string
+	aside bool // not a request: a header line or another event
 }
 
-type reader interface {
-	read(text []byte, number int) (line, error)
-}
+type reader func(text []byte, number int) (line, error)
 
 func Read(in io.Reader, o Options) (*Trace, error) {
 	t, keys := &Trace{Format: o.Format}, map[string]job.Key{}
@@ -109,7 +105,7 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 		}
 		var l line
 		if err == nil {
-			l, err = of.read(text, t.Lines)
+			l, err = of(text, t.Lines)
 		}
 		var r Request
 		if err == nil && !l.aside {
@@ -135,11 +131,11 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 func readerOf(format, key string) reader {
 	switch format {
 	case CSV:
-		return &csvReader{key: key}
+		return (&csvReader{key: key}).read
 	case NDJSON:
-		return &jsonReader{key: key}
+		return func(text []byte, _ int) (line, error) { return readJSON(text, key) }
 	case Log:
-		return &logReader{key: key}
+		return func(text []byte, _ int) (line, error) { return readLog(text, key) }
 	}
 	return nil
 }
@@ -197,11 +193,11 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 		return r, fmt.Errorf("time %v: want one of the years 1970 to 2254",
 			l.at.Format(time.RFC3339))
 	}
-	if l.cost < 1 || l.cost > mostCost {
-		return r, fmt.Errorf("cost %d: want 1 to %d", l.cost, int64(mostCost))
+	if l.Cost < 1 || l.Cost > mostCost {
+		return r, fmt.Errorf("cost %d: want 1 to %d", l.Cost, int64(mostCost))
 	}
-	if l.deadline < 0 {
-		return r, fmt.Errorf("deadline %v: want no less than none", l.deadline)
+	if l.Deadline < 0 {
+		return r, fmt.Errorf("deadline %v: want no less than none", l.Deadline)
 	}
 	key, known := keys[l.key]
 	if !known {
@@ -210,8 +206,9 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 		}
 		keys[strings.Clone(l.key)] = key
 	}
-	return Request{whatif.Request{At: ns, Key: key, IP: strings.Clone(l.ip), Cost: l.cost,
-		Deadline: l.deadline, Priority: l.priority}, strings.Clone(l.policy)}, nil
+	r = l.Request
+	r.At, r.Key, r.IP, r.Policy = ns, key, strings.Clone(r.IP), strings.Clone(r.Policy)
+	return r, nil
 }
 
 // Logs have whole seconds: without spreading, each would begin with a burst.
