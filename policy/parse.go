@@ -51,8 +51,8 @@ func given(document any) map[string]bool {
 	for field, value := range reflect.ValueOf(document).Fields() {
 		if field.Anonymous {
 			maps.Copy(names, given(value.Interface()))
-		} else {
-			names[jsonName(field)] = !value.IsZero()
+		} else if !value.IsZero() {
+			names[jsonName(field)] = true
 		}
 	}
 	return names

@@ -11,8 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -385,38 +387,42 @@ func (d *decoder) fields(at string, n *yaml.Node, into reflect.Value) {
 		d.bad(at, n, "want fields, not %s", kind(n))
 		return
 	}
-	var names []string
-	known := map[string]field{}
-	for _, f := range fieldsOf(into) {
-		names = append(names, f.name)
-		known[f.name] = f
-	}
+	known := fieldsOf(into.Type())
 	for _, m := range members(n) {
 		place := member(at, m.key)
-		if f, ok := known[m.key.Value]; !ok {
+		i := slices.IndexFunc(known, func(f field) bool { return f.name == m.key.Value })
+		if i < 0 {
+			var names []string
+			for _, f := range known {
+				names = append(names, f.name)
+			}
 			d.bad(place, m.key, "unknown field%s", nearest.Hint(m.key.Value, names))
-		} else if m.value.ShortTag() != "!!null" || f.tag.Get("null") == "refused" {
-			d.decode(place, m.value, f.value, f.tag)
+		} else if f := known[i]; m.value.ShortTag() != "!!null" || f.tag.Get("null") == "refused" {
+			d.decode(place, m.value, into.FieldByIndex(f.index), f.tag)
 		}
 	}
 }
 
 type field struct {
 	name  string
-	value reflect.Value
+	index []int
 	tag   reflect.StructTag
 }
 
-func fieldsOf(document reflect.Value) (fields []field) {
-	for f, value := range document.Fields() {
+// types caches fields by type: reflection makes new ones each time.
+var types sync.Map
+
+func fieldsOf(document reflect.Type) (fields []field) {
+	if known, ok := types.Load(document); ok {
+		return known.([]field)
+	}
+	for _, f := range reflect.VisibleFields(document) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous && name == "":
-			fields = append(fields, fieldsOf(value)...)
-		case name != "-":
-			fields = append(fields, field{name, value, f.Tag})
+		if name != "-" && (name != "" || !f.Anonymous) {
+			fields = append(fields, field{name, f.Index, f.Tag})
 		}
 	}
+	types.Store(document, fields)
 	return fields
 }
 
@@ -426,10 +432,12 @@ type Value struct {
 }
 
 func Fields(document any) (values []Value) {
-	for _, f := range fieldsOf(reflect.ValueOf(document).Elem()) {
-		into := f.value.Addr().Interface()
+	of := reflect.ValueOf(document).Elem()
+	for _, f := range fieldsOf(of.Type()) {
+		value := of.FieldByIndex(f.index)
+		into := value.Addr().Interface()
 		_, text := into.(encoding.TextUnmarshaler)
-		if f.value.Kind() != reflect.Struct || text {
+		if value.Kind() != reflect.Struct || text {
 			values = append(values, Value{f.name, into})
 			continue
 		}
