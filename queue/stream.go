@@ -86,9 +86,6 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 			if jsapi.HasCode(err, jsapi.CodeNameInUse) {
 				continue // another process created it with other settings
 			}
-			if err == nil {
-				b.sees(p.Name, want)
-			}
 			return err
 		}
 		if err != nil {
@@ -116,8 +113,12 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
 	if found := b.surveyed.Load(); found == nil || found.said[policy] == nil ||
 		config.Metadata[metaPartitions] == "" {
+		before := b.saw(policy, config)
 		b.creating.Lock()
 		defer b.creating.Unlock()
+		if !before && b.saw(policy, config) {
+			return nil // created meanwhile, such as by a writer of the policy and the pass over all
+		}
 	}
 	for again := 3; ; again-- {
 		found := b.surveyed.Load()
@@ -134,6 +135,9 @@ func (b *Broker) createBounded(ctx context.Context, policy string,
 		bounded := config
 		bounded.MaxBytes = cmp.Or(found.bound(policy, config), -1)
 		err := b.js.CreateStream(ctx, bounded)
+		if err == nil && config.Metadata[metaPartitions] != "" {
+			b.sees(policy, config)
+		}
 		if again == 0 || !errors.Is(err, ErrStorage) {
 			return err
 		}
@@ -149,15 +153,19 @@ func (b *Broker) sees(policy string, config jetstream.StreamConfig) {
 
 // Fits reports whether the policy's stream, as last seen, matches the policy.
 func (b *Broker) Fits(p policy.Policy) bool {
+	p = p.WithDefaults()
+	return b.saw(p.Name, b.streamConfig(p))
+}
+
+func (b *Broker) saw(policy string, want jetstream.StreamConfig) bool {
 	found := b.surveyed.Load()
 	if found == nil {
 		return false
 	}
-	p = p.WithDefaults()
-	want := b.streamConfig(p)
-	seen, _ := found.streams.Load(p.Name)
+	seen, _ := found.streams.Load(policy)
 	have, _ := seen.(jetstream.StreamConfig)
-	return checkStream(p.Name, have, want) == nil && sameSettings(have, want)
+	return have.Name == want.Name && checkStream(policy, have, want) == nil &&
+		sameSettings(have, want)
 }
 
 // checkStream refuses a stream of another kind. JetStream itself would accept another number of

@@ -1590,6 +1590,18 @@ func (Synced)`,
 		by:  "./internal/node TestOneSlowLookDoesNotPutOffTheNextForLong",
 	},
 	{
+		name: "a-stream-is-created-by-all-that-wait", file: "queue/stream.go",
+		old: "if !before && b.saw(policy, config) {",
+		new: "if false && !before {",
+		by:  "./queue TestStreamsOfNewPoliciesAreCreatedInTurn",
+	},
+	{
+		name: "a-lost-stream-counts-as-created", file: "queue/stream.go",
+		old: "if !before && b.saw(policy, config) {",
+		new: "if _ = before; b.saw(policy, config) {",
+		by:  "./queue TestStreamsOfNewPoliciesAreCreatedInTurn",
+	},
+	{
 		name: "orphans-alone-are-no-notes", file: "internal/node/policies.go",
 		old: "open := map[string]string{}",
 		new: "var open map[string]string",
