@@ -91,8 +91,8 @@ func open(t testing.TB, policies ...policy.Policy) *house {
 			natsapi.Serve(connect(), broker.Names(), h.service,
 				natsapi.Options{Started: func() { close(listening) }}),
 			func(ctx context.Context) error {
-				return store.New(broker, nil).Watch(ctx, func(set policy.Entries) {
-					if err := h.service.SetPolicies(set); err != nil {
+				return store.New(broker, nil).Watch(ctx, func(set policy.Entries, names []string) {
+					if err := h.service.SetPolicies(set, names...); err != nil {
 						t.Error(err)
 					}
 					once.Do(func() { close(known) })

@@ -154,10 +154,12 @@ func (bs *backlogs) wake(p handle.Partition, b *backlog) {
 
 // policiesChange wakes partitions whose policies change: publishers must not reach the subscription
 // of a closed stream's backlog.
-func (bs *backlogs) policiesChange(sorted []string) {
-	for p, b := range bs.all {
-		if _, found := slices.BinarySearch(sorted, p.Policy); found {
-			bs.wake(p, b)
+func (bs *backlogs) policiesChange(changed []string) {
+	for _, name := range changed {
+		for _, p := range bs.core.Held(name) {
+			if b := bs.all[p]; b != nil {
+				bs.wake(p, b)
+			}
 		}
 	}
 }

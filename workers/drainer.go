@@ -49,7 +49,6 @@ type Drainer struct {
 	bell      *alarm.Alarm
 	rings     <-chan struct{}
 	set       policy.Entries // nil: unknown
-	queues    map[string]*core.QueuePolicy
 	ready     bool
 	closed    bool
 	leave     <-chan struct{}  // begins to stop; nil once stopping
@@ -116,7 +115,6 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		gate:      &gate{clock: l.clock},
 		questions: &questions{calls: c, broker: broker},
 		outages:   &outages{loop: l, policies: map[string]*outage{}},
-		queues:    map[string]*core.QueuePolicy{},
 		proof:     &proof{loop: l, patient: o.Lease},
 	}
 	d.unreadable = &unreadable{in: l, table: broker.Tables().Partitions}

@@ -112,7 +112,7 @@ func freezer(t *testing.T, how string) {
 		entry := *resumed["api"]
 		entry.Paused, entry.Revision = false, entry.Revision+1
 		resumed["api"] = &entry
-		d.setPolicies(resumed, now)
+		d.setPolicies(resumed, nil, now)
 		d.core.Decide(now)
 		d.core.Perform(freezing{d.performer, bufio.NewReader(os.Stdin)})
 	}

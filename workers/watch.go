@@ -56,11 +56,12 @@ func (d *Drainer) watch() {
 			return d.watchRecords(core.TablePartitions, "*.*", synced)
 		},
 		"policies": func(synced func()) error {
-			return store.New(d.broker, d.log).Watch(d.life, func(set policy.Entries) {
+			follow := func(set policy.Entries, changed []string) {
 				// Waiting merges concurrent changes.
-				ask(d.loop, func() bool { d.setPolicies(set, d.now()); return true })
+				ask(d.loop, func() bool { d.setPolicies(set, changed, d.now()); return true })
 				synced()
-			})
+			}
+			return store.New(d.broker, d.log).Watch(d.life, follow)
 		},
 	}
 	d.spawn(func() { d.broker.Rouse(d.life) })
@@ -105,8 +106,11 @@ func (d *Drainer) SetPolicies(names []string) {
 	})
 }
 
-func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
-	changed := policy.Changed(d.set, set)
+// setPolicies follows a set. changed names what differs from the last one; nil: it is compared.
+func (d *Drainer) setPolicies(set policy.Entries, changed []string, now pace.Instant) {
+	if changed == nil {
+		changed = policy.Changed(d.set, set)
+	}
 	d.set = set
 	d.backlogs.policiesChange(changed)
 	d.catalog.learn(changed, set, time.Now())
@@ -114,21 +118,22 @@ func (d *Drainer) setPolicies(set policy.Entries, now pace.Instant) {
 }
 
 func (d *Drainer) configure(changed []string, now pace.Instant) {
+	queues := core.Configured{}
 	for _, name := range changed {
-		before, entry := d.queues[name], d.set[name]
+		entry := d.set[name]
 		own, apart := false, false
-		if delete(d.queues, name); entry.HasQueue() {
+		if queues[name] = nil; entry.HasQueue() {
 			local := d.catalog.running[name] != nil
 			named := len(d.options.Policies) == 0 || slices.Contains(d.options.Policies, name)
 			own = named && (local || d.options.OwnAll) && !d.options.WorkerOnly
 			apart = !own || !local || entry.Policy.Target == nil
-			d.queues[name] = &core.QueuePolicy{Policy: entry.Policy, Paused: entry.Paused,
+			queues[name] = &core.QueuePolicy{Policy: entry.Policy, Paused: entry.Paused,
 				Retired: entry.Retired, Own: own, Local: local, Stored: entry.Stored}
 		}
 		if d.lender.apart[name] = apart; !apart {
 			delete(d.lender.apart, name)
 		}
-		if owned := before != nil && before.Own; own != owned {
+		if own != d.core.MayOwn(name) {
 			d.tell(queue.EventOwnable, name, queue.Whether(own))
 			if !own {
 				d.outages.forget(name)
@@ -137,6 +142,6 @@ func (d *Drainer) configure(changed []string, now pace.Instant) {
 	}
 	d.noteHandlers(d.catalog.handlers, d.set)
 	d.noteNames(d.options.Policies, d.set)
-	d.core.Handle(core.Configured{Policies: d.queues}, now)
+	d.core.Handle(queues, now)
 	d.lender.serve(slices.Values(changed))
 }

@@ -38,22 +38,24 @@ type known struct {
 	changed chan struct{}  // at the next change; nil without a waiter
 }
 
-func (k *known) take(set policy.Entries) {
+// take follows a set. changed names what differs from the last one; nil: it is compared.
+func (k *known) take(set policy.Entries, changed []string) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
-	news := k.pass(set)
+	changed = k.pass(set, changed)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.set, k.news = set, append(k.news, news...)
+	k.set, k.news = set, append(k.news, changed...)
 	if k.changed != nil {
 		close(k.changed)
 		k.changed = nil
 	}
 }
 
-// pass is the only comparison of all policies after a change: whatever follows them gets the names.
-func (k *known) pass(set policy.Entries) (changed []string) {
-	changed = policy.Changed(k.followed, set)
+func (k *known) pass(set policy.Entries, changed []string) []string {
+	if changed == nil {
+		changed = policy.Changed(k.followed, set)
+	}
 	if k.followed = set; k.follow != nil {
 		k.follow(set, changed)
 	}
@@ -64,7 +66,7 @@ func (k *known) followInstead(others func() policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
 	if k.policies() == nil {
-		k.pass(others())
+		k.pass(others(), nil)
 	}
 }
 

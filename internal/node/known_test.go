@@ -22,7 +22,7 @@ func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 		}()
 		for _, set := range []policy.Entries{{"b": {Revision: 7}}, {"a": {Revision: 4}}} {
 			synctest.Wait()
-			k.take(set)
+			k.take(set, nil)
 		}
 		synctest.Wait()
 		select {
@@ -30,7 +30,7 @@ func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 			t.Fatal("went on too early")
 		default:
 		}
-		k.take(policy.Entries{"a": {Revision: 6}})
+		k.take(policy.Entries{"a": {Revision: 6}}, nil)
 		<-done
 		k.wait(t.Context(), "a", 6)
 

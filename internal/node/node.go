@@ -129,7 +129,7 @@ func (n *Node) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.known.take(set)
+	n.known.take(set, nil)
 	close(n.streams.whole)
 	_, err = n.streams.pass(ctx)
 	return cmp.Or(err, ctx.Err())
@@ -225,8 +225,8 @@ func ended(ctx context.Context, err error) error {
 }
 
 func (n *Node) follow(ctx context.Context) error {
-	return n.Store.Watch(ctx, func(set policy.Entries) {
-		n.known.take(set)
+	return n.Store.Watch(ctx, func(set policy.Entries, changed []string) {
+		n.known.take(set, changed)
 		wake(n.streams.due)
 		wake(n.kept)
 	})

@@ -196,13 +196,13 @@ func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, 
 		}
 		s.mu.Unlock()
 		close(ended)
-		wake(s.due)
 	})
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-ended:
 	case <-timer.C:
+		s.late.Go(func() { <-ended; wake(s.due) })
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if work.busy {

@@ -380,12 +380,15 @@ func readPolicy(r kv.Record) (policy.Entry, error) {
 	return entry, err
 }
 
-// Watch calls changed with all policies, and again after changes, until the context ends; it
-// returns nil. Changes during a call are combined. changed may keep its argument. Unreadable
-// records are logged: this process lacks the policy.
-func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
+// Watch calls changed with all policies, and again after changes with the sorted names of policies
+// that changed since the last call (nil at first), until the context ends; it returns nil. Changes
+// during a call are combined. changed may keep its arguments. Unreadable records are logged: this
+// process lacks the policy.
+func (s *Store) Watch(ctx context.Context,
+	changed func(set policy.Entries, names []string)) error {
 	var mu sync.Mutex
 	set, synced := policy.Entries{}, false
+	var names []string
 	news := make(chan struct{}, 1)
 	tell := func() {
 		select {
@@ -396,7 +399,7 @@ func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 	ctx, end := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	telling.Go(func() {
-		for {
+		for first := true; ; first = false {
 			select {
 			case <-news:
 			case <-ctx.Done():
@@ -404,9 +407,13 @@ func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 			}
 			began := time.Now()
 			mu.Lock()
-			now := maps.Clone(set)
+			now, since := maps.Clone(set), names
+			names = nil
 			mu.Unlock()
-			changed(now)
+			if slices.Sort(since); first {
+				since = nil
+			}
+			changed(now, slices.Compact(since))
 			select {
 			case <-time.After(pauseAfter(time.Since(began))):
 			case <-ctx.Done():
@@ -419,6 +426,7 @@ func (s *Store) Watch(ctx context.Context, changed func(policy.Entries)) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if s.enter(set, r) && synced {
+			names = append(names, r.Key)
 			tell()
 		}
 	}, func() {

@@ -26,6 +26,7 @@ import (
 type policyWatch struct {
 	mu    sync.Mutex
 	set   policy.Entries
+	names []string // with the last set
 	calls int
 }
 
@@ -35,10 +36,15 @@ func watchPolicies(t *testing.T, s *Store) *policyWatch {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.Watch(ctx, func(set policy.Entries) {
+		ended <- s.Watch(ctx, func(set policy.Entries, names []string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.set = set
+			for _, name := range policy.Changed(w.set, set) {
+				if w.calls > 0 && !slices.Contains(names, name) {
+					t.Errorf("%s changed, but the names are %q", name, names)
+				}
+			}
+			w.set, w.names = set, names
 			w.calls++
 		})
 	}()
@@ -73,6 +79,10 @@ func TestPutPolicy(t *testing.T) {
 		p := set["stripe"]
 		return p != nil && p.Revision == revision && p.Policy.Capacity == 10 && !p.Retired
 	})
+	if _, err := s.Put(natstest.Context(t), paced("other", 10, 4)); err != nil {
+		t.Fatal(err)
+	}
+	w.see(t, "another came", func(set policy.Entries) bool { return len(set) == 2 })
 	p.Capacity = 20
 	if revision, err = s.Put(natstest.Context(t), p); err != nil {
 		t.Fatal(err)
@@ -82,6 +92,9 @@ func TestPutPolicy(t *testing.T) {
 	})
 	w.mu.Lock()
 	got := w.set["stripe"].Policy
+	if !slices.Equal(w.names, []string{"stripe"}) {
+		t.Errorf("the names that changed are %q", w.names)
+	}
 	w.mu.Unlock()
 	if want := p.WithDefaults(); !samePolicy(t, got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -81,7 +81,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 	first := sync.OnceFunc(func() { close(followed) })
 	ended := make(chan error, 1)
 	go func() {
-		ended <- policies.Watch(ctx, func(set policy.Entries) {
+		ended <- policies.Watch(ctx, func(set policy.Entries, _ []string) {
 			a.mu.Lock()
 			a.judge.Follow(set, time.Now())
 			a.mu.Unlock()

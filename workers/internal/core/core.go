@@ -70,6 +70,9 @@ type cluster struct {
 	unsettled map[string]int
 }
 
+// anew recomputes favourites and visits all shares, because drainers changed.
+func (c *Core) anew() { c.changed, c.allAt = true, 0 }
+
 type Options struct {
 	Name   string
 	Lease  time.Duration
@@ -97,6 +100,7 @@ func New(o Options) *Core {
 		cluster: cluster{peers: map[string]*peer{}, shares: map[string]*share{},
 			owners: map[string]Record{}, unsettled: map[string]int{}},
 		valves: map[string]*livePolicy{}, overrides: map[string]map[job.Key]policy.Override{},
+		policies: map[string]*QueuePolicy{},
 	}
 	c.identify()
 	return c
@@ -293,7 +297,8 @@ func (e Broken) apply(c *Core, now pace.Instant) {
 
 func (Stopped) apply(c *Core, now pace.Instant) {
 	if !c.Leaving {
-		c.Leaving, c.changed = true, true
+		c.Leaving = true
+		c.anew()
 		c.TickAt, c.Lease.renewAt = now, now
 	}
 }

@@ -88,7 +88,7 @@ func weight(id, key string) uint64 {
 
 // distribute takes and releases partitions. Calm shares are visited once a second, and after stir.
 func (c *Core) distribute(now pace.Instant) {
-	all := c.changed || now >= c.allAt
+	all := now >= c.allAt
 	if c.changed {
 		c.changed = false
 		c.prefer()

@@ -49,9 +49,8 @@ type (
 		Key    string
 		Record Record
 	}
-	// Configured has the policies with queues, by name. One with the same pointer as in the last
-	// event is unchanged.
-	Configured struct{ Policies map[string]*QueuePolicy }
+	// Configured has changed policies by name; nil: removed, or without a queue.
+	Configured map[string]*QueuePolicy
 	// Overridden is a key's override; a zero one removes it.
 	Overridden struct {
 		Policy   string

@@ -90,7 +90,7 @@ func (c *Core) renewed(p Put, revision uint64, now pace.Instant) {
 func (c *Core) extend(revision uint64, sent pace.Instant) {
 	l := &c.Lease
 	if !l.Held {
-		c.changed = true
+		c.anew()
 	}
 	l.Held, l.damaged = true, nil
 	l.revision = max(l.revision, revision)
@@ -166,7 +166,7 @@ func (c *Core) identify() {
 	for _, v := range c.valves {
 		v.Self = c.Lease.Id
 	}
-	c.changed = true
+	c.anew()
 }
 
 // leaseSeen handles a lease, delivered in any order: older revisions are ignored, and an equal one
@@ -216,7 +216,7 @@ func (c *Core) leaseSeen(id string, found Record, now pace.Instant) {
 	}
 	if p.gone != before.gone || p.record.Leaving != before.record.Leaving ||
 		!slices.Equal(p.record.Policies, before.record.Policies) {
-		c.changed = true
+		c.anew()
 	}
 }
 

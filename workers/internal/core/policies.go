@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -27,16 +28,15 @@ type livePolicy struct {
 }
 
 func (c *Core) runnable() []string {
-	var names []string
-	for name, v := range c.valves {
+	names := make([]string, 0, len(c.sorted))
+	for _, v := range c.sorted {
 		if !v.ending {
-			names = append(names, name)
+			names = append(names, v.Policy.Name)
 		}
 	}
 	if len(names) > 0 && len(names) == len(c.policies) {
 		return []string{record.Every}
 	}
-	slices.Sort(names)
 	return names
 }
 
@@ -70,6 +70,7 @@ func (c *Core) gather(name string) (dropped bool) {
 			continue
 		}
 		kept = append(kept, s)
+		c.stir(s)
 		if s.valve, s.ending = nil, false; v == nil {
 			continue
 		}
@@ -94,14 +95,44 @@ type QueuePolicy struct {
 	shared  bool // represents a shared limit
 }
 
-// An unchanged policy costs little, unless policies share limits. A partition of a removed policy
-// stays until released.
+// MayOwn reports whether this drainer may own a policy's valve.
+func (c *Core) MayOwn(policy string) bool {
+	p := c.policies[policy]
+	return p != nil && p.Own
+}
+
+// Held returns the partitions of a policy that this drainer holds.
+func (c *Core) Held(policy string) (held []handle.Partition) {
+	if v := c.valves[policy]; v != nil {
+		for _, s := range v.shares {
+			if s.part != nil {
+				held = append(held, s.part.Partition)
+			}
+		}
+	}
+	return held
+}
+
+// A change concerns other policies only if they share limits. A partition of a removed policy stays
+// until released.
 func (e Configured) apply(c *Core, now pace.Instant) {
-	before, lines := c.policies, c.lines
-	c.policies, c.lines = withShared(e.Policies)
-	members := !maps.Equal(lines, c.lines)
+	names, sharing := slices.Collect(maps.Keys(e)), false
+	for name, p := range e {
+		sharing = sharing || c.lines[name] != "" || p != nil && len(p.SharedLimits()) > 0
+		if c.policies[name] = p; p == nil {
+			delete(c.policies, name)
+		}
+	}
+	members := false
+	if sharing {
+		before, lines := c.policies, c.lines
+		c.policies, c.lines = withShared(before)
+		names = append(names, policy.Changed(before, c.policies)...)
+		members = !maps.Equal(lines, c.lines)
+	}
+	slices.Sort(names)
 	var made []*share
-	for _, name := range policy.Changed(before, c.policies) {
+	for _, name := range names {
 		p, v := c.policies[name], c.valves[name]
 		if p == nil {
 			p = &QueuePolicy{}
@@ -149,7 +180,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			c.Lease.renewAt = now // announces the change
 		}
 	}
-	if len(lines) > 0 || len(c.lines) > 0 || members && c.slots.Most > 0 {
+	if sharing || members && c.slots.Most > 0 {
 		c.link()
 	}
 	for _, s := range made {

@@ -13,11 +13,12 @@ import (
 // A shared limit is owned like a partition, and has a valve without jobs. Policies connected by
 // shared limits form a line, which one drainer should own; see prefer.
 
-// withShared adds a policy for each shared limit, and returns the lines.
+// withShared adds a policy for each shared limit, instead of former ones, and returns the lines.
 func withShared(policies map[string]*QueuePolicy) (all map[string]*QueuePolicy,
 	lines map[string]string) {
 	all, lines = maps.Clone(policies), map[string]string{}
 	newest := map[string]*QueuePolicy{}
+	maps.DeleteFunc(all, func(_ string, p *QueuePolicy) bool { return p.shared })
 	for _, p := range policies {
 		if len(p.Limits) == 0 {
 			continue

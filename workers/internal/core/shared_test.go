@@ -1,6 +1,9 @@
 package core
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +26,7 @@ func TestTheSharedLimitInForce(t *testing.T) {
 		sharingPolicy("c", 7, 102, "account")
 	c.Retired, a.WindowMargin = true, policy.Duration(90*time.Millisecond)
 	for range 10 {
-		all, _ := withShared(configured(a, b, c).Policies)
+		all, _ := withShared(configured(a, b, c))
 		if len(all) != 4 {
 			t.Fatalf("%d policies", len(all))
 		}
@@ -34,7 +37,7 @@ func TestTheSharedLimitInForce(t *testing.T) {
 			t.Errorf("%+v", of)
 		}
 	}
-	all, _ := withShared(configured(c).Policies)
+	all, _ := withShared(configured(c))
 	if of := all["=account"]; of.Own || of.Limits[0].Limit != 7 {
 		t.Errorf("%+v", of)
 	}
@@ -43,7 +46,7 @@ func TestTheSharedLimitInForce(t *testing.T) {
 func TestPoliciesConnectedBySharedLimitsFormALine(t *testing.T) {
 	_, lines := withShared(configured(sharingPolicy("a", 5, 1, "x"), sharingPolicy("b", 5, 1, "y"),
 		sharingPolicy("d", 5, 1), sharingPolicy("e", 5, 1, "x", "y"),
-		sharingPolicy("f", 5, 1, "z")).Policies)
+		sharingPolicy("f", 5, 1, "z")))
 	for _, name := range []string{"b", "e", "=x", "=y"} {
 		if lines[name] == "" || lines[name] != lines["a"] {
 			t.Errorf("%s is in line %q, a in %q", name, lines[name], lines["a"])
@@ -57,10 +60,47 @@ func TestPoliciesConnectedBySharedLimitsFormALine(t *testing.T) {
 func TestALineGoesToTheDrainerThatMayOwnMostOfIt(t *testing.T) {
 	c := &Core{}
 	_, c.lines = withShared(configured(sharingPolicy("a", 5, 1, "x"),
-		sharingPolicy("b", 5, 1, "x")).Policies)
+		sharingPolicy("b", 5, 1, "x")))
 	able := map[string][]string{"a": {"d1", "d2"}, "b": {"d2", "d3"}, "=x": {"d1", "d2", "d3"}}
 	ids := c.ableOf(c.lines["a"], func(name string) []string { return able[name] })
 	if len(ids) != 1 || ids[0] != "d2" {
 		t.Errorf("it goes to one of %v, want d2", ids)
+	}
+}
+
+func TestAChangeConcernsOnlyPoliciesThatShareLimits(t *testing.T) {
+	c := coreBench(t)
+	c.setAll(origin, sharingPolicy("a", 5, 1, "x"), sharingPolicy("b", 5, 1, "x"),
+		sharingPolicy("d", 5, 1), sharingPolicy("e", 5, 1))
+	now := c.run(origin, 3*time.Second, nil)
+	for _, change := range []struct {
+		Configured
+		want  string
+		lines int
+	}{
+		{configured(sharingPolicy("f", 5, 2)), "f", 3},
+		{configured(sharingPolicy("d", 5, 2)), "d", 3},
+		{Configured{"d": nil}, "", 3},
+		{configured(sharingPolicy("e", 5, 2, "x")), "=x a b e f", 4},
+		{configured(sharingPolicy("a", 5, 2)), "=x a b e f", 3},
+		{Configured{"b": nil, "e": nil}, "", 0},
+	} {
+		for _, v := range c.valves {
+			v.awake = false
+		}
+		c.awake = nil
+		c.Handle(change.Configured, now)
+		var awake []string
+		for _, v := range c.awake {
+			awake = append(awake, v.Policy.Name)
+		}
+		if got := strings.Join(awake, " "); got != change.want || len(c.lines) != change.lines {
+			t.Errorf("after %v: awake %q, want %q; lines %v, want %d", change.Configured, got,
+				change.want, c.lines, change.lines)
+		}
+		now = c.run(now, 3*time.Second, nil)
+	}
+	if left := slices.Sorted(maps.Keys(c.valves)); !slices.Equal(left, []string{"a", "f"}) {
+		t.Errorf("left are %q", left)
 	}
 }

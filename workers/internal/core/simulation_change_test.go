@@ -342,7 +342,7 @@ func (d *drainer) hearSettings() {
 			Local: !w.set.elsewhere[p.Name],
 		})
 	}
-	d.core.Handle(configured(all...), now)
+	d.core.setAll(now, all...)
 	for _, p := range w.policies {
 		for _, key := range keys {
 			if o, said := w.set.overrides[p.Name][key]; said {

@@ -186,7 +186,7 @@ func TestAReleasedPartitionIsReopenedForPendingAcknowledgements(t *testing.T) {
 						if c.leaves {
 							core.Handle(Stopped{}, now)
 						} else {
-							core.Handle(Configured{}, now)
+							core.setAll(now)
 						}
 					case c.streamless:
 						core.Handle(Unopened{o, true}, now)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -44,15 +45,31 @@ func setPolicies(c *Core, now pace.Instant, policies ...policy.Policy) {
 	for _, p := range policies {
 		all = append(all, QueuePolicy{Policy: p.WithDefaults(), Own: true, Local: true})
 	}
-	c.Handle(configured(all...), now)
+	c.setAll(now, all...)
+}
+
+// setAll replaces all policies: as a drainer does, it passes on the changes.
+func (c *Core) setAll(now pace.Instant, policies ...QueuePolicy) {
+	changes := configured(policies...)
+	for name, before := range c.policies {
+		p := changes[name]
+		switch {
+		case before.shared:
+		case p == nil:
+			changes[name] = nil
+		case reflect.DeepEqual(p, before):
+			delete(changes, name)
+		}
+	}
+	c.Handle(changes, now)
 }
 
 func configured(policies ...QueuePolicy) Configured {
-	all := map[string]*QueuePolicy{}
+	all := Configured{}
 	for _, p := range policies {
 		all[p.Name] = &p
 	}
-	return Configured{all}
+	return all
 }
 
 func ownedBefore(c *Core, r record.Owner, revision uint64) {
@@ -135,30 +152,30 @@ func runsAt(c *Core, part *partition, seq uint64, now pace.Instant) string {
 func BenchmarkOneOfManyPolicies(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		c := coreBench(b)
-		all := map[string]*QueuePolicy{}
+		all := Configured{}
 		for i := range n {
 			name := fmt.Sprintf("p%05d", i)
 			all[name] = &QueuePolicy{Policy: leaky(name, "1/s").WithDefaults(), Own: true,
 				Local: true}
 		}
-		c.Handle(Configured{all}, origin)
+		c.Handle(all, origin)
 		now := c.run(origin, 2*second, nil)
 		b.Run(fmt.Sprintf("%d/changes", n), func(b *testing.B) {
 			for b.Loop() {
-				p := *all["p00000"]
+				p := *c.policies["p00000"]
 				p.Paused = !p.Paused
-				all["p00000"] = &p
-				c.Handle(Configured{all}, now)
+				c.Handle(configured(p), now)
 				c.advance(now)
 			}
 		})
 		b.Run(fmt.Sprintf("%d/comes and goes", n), func(b *testing.B) {
 			for i := 1; b.Loop(); i++ {
-				if delete(all, "one more"); i%2 > 0 {
+				change := Configured{"one more": nil}
+				if i%2 > 0 {
 					p := leaky("one more", "1/s").WithDefaults()
-					all[p.Name] = &QueuePolicy{Policy: p, Own: true, Local: true}
+					change = configured(QueuePolicy{Policy: p, Own: true, Local: true})
 				}
-				c.Handle(Configured{all}, now)
+				c.Handle(change, now)
 				now = c.run(now, 20*ms, nil)
 			}
 		})
