@@ -54,6 +54,7 @@ func TestEveryChangeIsInTheAuditList(t *testing.T) {
 	as(token, "PUT", "/v1/policies/other",
 		`{"algorithm":"leaking_bucket","outflow":"1/h","capacity":9}`)
 	as(token, "PATCH", "/v1/policies/other", `{"outflow":"2/h"}`)
+	as(token, "PATCH", "/v1/policies/other", `{"outflow":"2/h"}`) // is no change
 	as(token, "PATCH", "/v1/policies/other?dry_run=1", `{"outflow":"3/h"}`)
 	as(token, "PUT", "/v1/policies/other/keys/a", `{"concurrency":2}`)
 	as(token, "DELETE", "/v1/policies/other/keys/a", "")

@@ -183,7 +183,7 @@ func TestForbiddenCallbackURLs(t *testing.T) {
 		{"mail", "http://example.test:0/", 400, "port"},
 		{"mail", "http://" + strings.Repeat("x", 2100), 400, "2048"},
 		{"mute", "http://example.test/", 400, "no callbacks"},
-		{"elsewhere", "http://example.test/", 409, "does not post any"},
+		{"elsewhere", "http://example.test/", 409, "cannot post callbacks"},
 		{"calls", "", 409, "outcomes of others"},
 	} {
 		var header []string

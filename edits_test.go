@@ -64,7 +64,7 @@ func TestAWaitingJobIsChanged(t *testing.T) {
 	until("GET", "slow:4", `"state":"dead"`, `"reason":"deadline"`)
 	for path, want := range map[string]string{"slow:5": `"query"`, "slow:5?priority=10": "-9 to 9",
 		"slow:5?deadline=soon": "or none", "slow:5?run=0": `"run"`,
-		"slow:99?run=1": "never was", "none:1?run=1": "unknown policy"} {
+		"slow:99?run=1": "never existed", "none:1?run=1": "unknown policy"} {
 		if got := ask("PATCH", path); !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %q in it", path, got, want)
 		}

@@ -27,7 +27,7 @@ func TestAllMistakesOfAPoliciesFileAreReportedWithTheirLines(t *testing.T) {
 	for text, want := range map[string]string{
 		"http: {listen: anything}\npolicies:\n  - {name: A, algorithm: abacus}\n" +
 			"  - {name: b, algorithm: leaking_bucket, outflow: 10/x, capacity: 1}\n": "" +
-			name + ":3: policies[0].name: \"A\": want 1 to 32 of a-z, 0-9 and -\n" +
+			name + ":3: policies[0].name: \"A\": want 1 to 32 characters of a-z, 0-9 and -\n" +
 			name + ":3: policies[0].algorithm: \"abacus\": want token_bucket, leaking_bucket, " +
 			"fixed_window, sliding_log or sliding_counter\n" +
 			name + ":4: policies[1].outflow: \"10/x\": want a rate per s, m, h, d, w or " +

@@ -50,13 +50,13 @@ func TestMistakesInOptions(t *testing.T) {
 				Algorithm: policy.FixedWindow, Limit: -1, Window: policy.Duration(time.Hour)}}}},
 		"options: Policies[1].name: is already used by Policies[0]": {
 			Policies: []policy.Policy{door("signup"), door("signup")}},
-		"options: Replicas: must be 1, not 3, for the server inside: it is a single one": {
+		"options: Replicas: must be 1, not 3, with the embedded server": {
 			Replicas: 3},
 		"options: Replicas: must be 1, 3 or 5, not 2":  {URL: "nats://127.0.0.1:1", Replicas: 2},
 		"options: Lease: must be at least 1s, not 1ms": {Lease: time.Millisecond},
 		"options: HTTP.LameDuck: must not be negative": {
 			HTTP: penstock.HTTP{LameDuck: -time.Second}},
-		`options: Set: "My Set": want 1 to 32 of a-z, 0-9 and -`: {Set: "My Set"},
+		`options: Set: "My Set": want 1 to 32 characters of a-z, 0-9 and -`: {Set: "My Set"},
 		`options: Prefix: prefix "a.b": want 1 to 32 of a-z, 0-9, - and _, ` +
 			`beginning with a letter or digit`: {Prefix: "a.b"},
 	} {

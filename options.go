@@ -166,7 +166,7 @@ func (o Options) check() error {
 		add("Prefix: %w", err)
 	}
 	if o.Replicas > 1 && o.URL == "" {
-		add("Replicas: must be 1, not %d, for the server inside: it is a single one", o.Replicas)
+		add("Replicas: must be 1, not %d, with the embedded server", o.Replicas)
 	} else if err := installation.CheckReplicas(o.Replicas); err != nil {
 		add("Replicas: %w", err)
 	}

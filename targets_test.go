@@ -118,7 +118,7 @@ func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 	works("at first")
 
 	status, body := ask(t, p, "PATCH", path, `{"outflow":"2/s"}`)
-	if status != 200 || !strings.Contains(body, "the file of set default writes over this when") {
+	if status != 200 || !strings.Contains(body, "the file of set default overwrites this once") {
 		t.Fatalf("%d %s", status, body)
 	}
 	works("after its rate was changed")

@@ -63,7 +63,7 @@ func (s *Service) limitOf(r CheckRequest) (Limit, error) {
 	}
 	if live.limit.Limiter == nil {
 		return Limit{},
-			conflict("jobs of %q are paced by its queue: submit them instead of checking", r.Policy)
+			conflict("policy %q has a queue: submit jobs instead of checking", r.Policy)
 	}
 	if err := live.limit.affordable("cost", r.Cost); err != nil {
 		return Limit{}, err
@@ -74,7 +74,7 @@ func (s *Service) limitOf(r CheckRequest) (Limit, error) {
 func (l Limit) reachable(ip string) error {
 	if l.ByIP && ip == "" {
 		return &RequestError{IPHeader,
-			"is required: the policy counts by the address of the client"}
+			"is required: the policy counts by client address"}
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (l Limit) affordable(field string, cost int64) error {
 		return &RequestError{field, "must be a whole number of at least 1"}
 	case cost > l.Quota.Units && !l.Shadow:
 		return &RequestError{field,
-			fmt.Sprintf("can never pass: the policy's limit is %d", l.Quota.Units)}
+			fmt.Sprintf("exceeds the policy's limit of %d, so it can never pass", l.Quota.Units)}
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (l Limit) affordable(field string, cost int64) error {
 func limiterError(field, policy string, err error) error {
 	if tooMuch, ok := errors.AsType[*algorithms.CostError](err); ok {
 		return &RequestError{field,
-			fmt.Sprintf("can never pass: the policy's limit is %d", tooMuch.Most)}
+			fmt.Sprintf("exceeds the policy's limit of %d, so it can never pass", tooMuch.Most)}
 	}
 	return unavailable("ask the limiter of "+policy, err)
 }

@@ -20,7 +20,7 @@ var (
 	ErrTooLarge     = errors.New("too large")
 	ErrTooSlow      = errors.New("too slow")
 	ErrOtherPayload = errors.New(
-		"another job with this Idempotency-Key has another body, method or path")
+		"this Idempotency-Key was used for a job with a different body, method or path")
 	ErrNotFound     = errors.New("not found")
 	ErrPrecondition = errors.New("precondition failed")
 	ErrForbidden    = errors.New("forbidden")
@@ -68,10 +68,10 @@ type EndedError struct {
 func (e *EndedError) Error() string {
 	if e.Letter > 0 {
 		return fmt.Sprintf(
-			"the job of this Idempotency-Key, %s, is dead letter %d: replay it, or give "+
+			"the job with this Idempotency-Key, %s, is dead letter %d: replay it, or use "+
 				"another key", e.Job, e.Letter)
 	}
-	return fmt.Sprintf("the job of this Idempotency-Key, %s, was %s: give another key", e.Job,
+	return fmt.Sprintf("the job with this Idempotency-Key, %s, was %s: use another key", e.Job,
 		e.How)
 }
 
@@ -130,11 +130,11 @@ func Reason(err error) string {
 func UnknownPolicy(name string) error { return fmt.Errorf("%w: %.64q", ErrUnknownPolicy, name) }
 
 func NoQueue(policy string) error {
-	return conflict("policy %q has no queue: it answers checks only", policy)
+	return conflict("policy %q has no queue and only answers checks", policy)
 }
 
 func UnfitMessage() error {
-	return fmt.Errorf("%w: the body and its headers do not fit a message", ErrTooLarge)
+	return fmt.Errorf("%w: the body and headers do not fit into a message", ErrTooLarge)
 }
 
 func conflict(format string, args ...any) error {

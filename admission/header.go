@@ -100,7 +100,7 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 		return &RequestError{name, "must be given once"}
 	}
 	if slices.ContainsFunc(values, hasControl) {
-		return &RequestError{name, "holds control characters, which no header can carry on"}
+		return &RequestError{name, "contains control characters, which headers cannot carry"}
 	}
 	if j.stored == nil {
 		j.stored = make(nats.Header, 4)
@@ -168,7 +168,7 @@ func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 		return &RequestError{job.HeaderDeadline, "has passed"}
 	case !j.notBefore.Before(last):
 		return &RequestError{job.HeaderNotBefore,
-			"is not before the job's deadline or the policy's max_age"}
+			"must be before the job's deadline and the end of the policy's max_age"}
 	}
 	return j.affordable(p)
 }
@@ -176,7 +176,7 @@ func (j jobHeader) startable(p policy.Policy, now time.Time) error {
 func (j jobHeader) affordable(p policy.Policy) error {
 	if p.Paced() && j.cost > p.Capacity {
 		return &RequestError{job.HeaderCost,
-			fmt.Sprintf("can never pass: the bucket's capacity is %d", p.Capacity)}
+			fmt.Sprintf("exceeds the bucket's capacity of %d, so it can never pass", p.Capacity)}
 	}
 	return j.withinLimits(p)
 }
@@ -188,12 +188,12 @@ func (j jobHeader) withinLimits(p policy.Policy) error {
 	for _, cost := range slices.Sorted(maps.Keys(j.costs)) {
 		counts := func(l policy.Limit) bool { return l.Cost == cost }
 		if !p.Paced() || !slices.ContainsFunc(p.Limits, counts) {
-			return &RequestError{job.CostHeader(cost), "no limit of the policy counts that"}
+			return &RequestError{job.CostHeader(cost), "no limit of the policy has this cost"}
 		}
 	}
 	if name, cost, most := p.BeyondLimits(j.cost, j.costs); name != "" {
 		return &RequestError{job.CostHeader(cost),
-			fmt.Sprintf("can never pass: the most of the limit %s is %d", name, most)}
+			fmt.Sprintf("exceeds the limit %s of at most %d, so it can never pass", name, most)}
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func ReadCheckHeader(header map[string][]string) (CheckHeader, error) {
 		}
 	}
 	if read.Peek && read.Refund {
-		return CheckHeader{}, &RequestError{refundHeader, "stands beside " + peekHeader}
+		return CheckHeader{}, &RequestError{refundHeader, "cannot be combined with " + peekHeader}
 	}
 	return read, nil
 }
@@ -277,5 +277,5 @@ func readIP(values []string) (string, error) {
 }
 
 func unknownHeader(given string) error {
-	return &RequestError{fmt.Sprintf("%.64s", given), "is not a header that this request can have"}
+	return &RequestError{fmt.Sprintf("%.64s", given), "is not a known header of this request"}
 }

@@ -224,9 +224,9 @@ func TestWrongQuestions(t *testing.T) {
 		}{
 			{"submit", "nobody", "k", nil, nil, 404, "nobody"},
 			{"check", "nobody", "k", nil, nil, 404, "nobody"},
-			{"check", "retired", "k", nil, nil, 404, "has retired"},
+			{"check", "retired", "k", nil, nil, 404, "is retired"},
 			{"submit", "UPPER", "k", nil, nil, 404, "UPPER"},
-			{"check", "stripe", "k", nil, nil, 409, "paced by its queue"},
+			{"check", "stripe", "k", nil, nil, 409, "has a queue: submit jobs"},
 			{"submit", "door", "k", nil, nil, 409, "no queue"},
 			{"submit", "stripe", "k", make([]byte, admission.MaxBody+1), nil, 413, ""},
 			{"submit", "stripe", "k", nil, []string{"Penstock-Prioritty", "1"}, 400,

@@ -210,7 +210,7 @@ func (s *Service) live(name string) (*livePolicy, error) {
 	case l == nil:
 		return nil, UnknownPolicy(name)
 	case l.retired:
-		return nil, fmt.Errorf("%w: %q has retired", ErrUnknownPolicy, name)
+		return nil, fmt.Errorf("%w: %q is retired", ErrUnknownPolicy, name)
 	}
 	return l, nil
 }
@@ -218,7 +218,7 @@ func (s *Service) live(name string) (*livePolicy, error) {
 func (s *Service) Callable(name string) error {
 	live, err := s.live(name)
 	if err == nil && !live.policy.Paced() {
-		err = conflict("policy %q paces nothing: calls need a leaking bucket with a queue", name)
+		err = conflict("policy %q cannot pace calls: want a leaking bucket with a queue", name)
 	}
 	return err
 }

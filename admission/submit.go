@@ -61,7 +61,7 @@ type accepting func(ctx context.Context, live *livePolicy, r queue.Receipt, o Ou
 func (s *Service) send(ctx context.Context, r *SubmitRequest, complete accepting) sent {
 	live, job, err := s.read(r)
 	if err == nil && job.waits && !r.single {
-		err = &RequestError{WaitHeader, "is for a single job, and not for one of a batch"}
+		err = &RequestError{WaitHeader, "applies only to a single job, not to a batch"}
 	}
 	if err != nil {
 		return decided(Outcome{}, err)
@@ -258,7 +258,7 @@ func (s *Service) refused(ctx context.Context, live *livePolicy, r *SubmitReques
 		return Outcome{Verdict: Rejected, Refused: ErrQueueFull, Quota: quota,
 			RetryAfter: time.Second}, nil
 	case errors.Is(err, queue.ErrOtherPayload):
-		return Outcome{}, fmt.Errorf("%w: give a job of its own key", ErrOtherPayload)
+		return Outcome{}, fmt.Errorf("%w: use a new key for a new job", ErrOtherPayload)
 	case errors.As(err, &ended):
 		return Outcome{}, &EndedError{Job: job.ID(ended.Policy, ended.Seq),
 			How: string(ended.How), Letter: ended.Letter}
@@ -343,7 +343,7 @@ func (l *livePolicy) full(ctx context.Context, key job.Key, full *refusal) (Outc
 func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, error),
 	permitted func(*url.URL) error) error {
 	if p.Target.Calls() {
-		return fmt.Errorf("%w %q: its jobs are the outcomes of others, which drainers queue",
+		return fmt.Errorf("%w %q: only drainers submit its jobs, which are callbacks of other jobs",
 			ErrConflict, p.Name)
 	}
 	to := job.HeaderValue(j.stored, job.HeaderCallback)
@@ -355,8 +355,8 @@ func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, e
 	}
 	through, err := find(p.Callbacks)
 	if err != nil || !through.Target.Calls() || !through.Paced() {
-		return fmt.Errorf("%w %q: its callbacks go through %q, which is not there, or does not "+
-			"post any", ErrConflict, p.Name, p.Callbacks)
+		return fmt.Errorf("%w %q: its callbacks policy %q does not exist or cannot post "+
+			"callbacks", ErrConflict, p.Name, p.Callbacks)
 	}
 	u, err := job.ParseCallback(to)
 	if err == nil {

@@ -76,7 +76,7 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 	Outcome, error) {
 
 	if s.waiters.outcomes == nil {
-		return Outcome{}, &RequestError{WaitHeader, "nobody can wait here"}
+		return Outcome{}, &RequestError{WaitHeader, "is not supported here"}
 	}
 	if s.waiters.places.Reserve(r.From, 1) != nil {
 		return noResult(NoResultBusy)(s.send(ctx, &r, s.foretold)())

@@ -42,7 +42,7 @@ func (found checker) config(c Config) {
 	}
 	for _, name := range c.Drain.Policies {
 		if !policy.IsName(name) {
-			found.Add("drain.policies", "%q: want names of policies: 1 to 32 of a-z, 0-9 and -",
+			found.Add("drain.policies", "%q: want policy names, 1 to 32 of a-z, 0-9 and -",
 				name)
 		}
 	}
@@ -107,9 +107,9 @@ func (p checker) ofEnvoy(e Envoy, h HTTP) {
 	}
 	switch {
 	case e.Listen != "" && len(e.Files) == 0:
-		p.Add("envoy.listen", "needs envoy.files, which have the limits")
+		p.Add("envoy.listen", "requires envoy.files, which define the limits")
 	case e.Listen == "" && len(e.Files) > 0:
-		p.Add("envoy.files", "needs envoy.listen, where gateways ask")
+		p.Add("envoy.files", "requires envoy.listen, the address for gateways")
 	}
 	p.oneOf("envoy.on_store_error", e.OnStoreError, string(policy.Open), string(policy.Closed),
 		string(policy.Local))
@@ -123,7 +123,7 @@ func (p checker) ofOutbound(place string, o Outbound, h HTTP) {
 		p.Add(place+"."+field, "%v", err)
 	}
 	if len(o.Routes) == 0 {
-		p.Add(place+".routes", "is missing: want where requests lead")
+		p.Add(place+".routes", "is missing: want a list of routes")
 	}
 	for i, r := range o.Routes {
 		r.Check(func(field, format string, args ...any) {
@@ -140,8 +140,8 @@ func (p checker) ofNATS(n NATS) {
 		p.Add("nats.prefix", "%v", err)
 	}
 	if n.Replicas > 1 && n.URL == "" {
-		p.Add("nats.replicas", "must be 1, not %d, with the embedded server: it is a single one; "+
-			"give nats.url", n.Replicas)
+		p.Add("nats.replicas", "must be 1, not %d, with the embedded server, which is a single "+
+			"server: set nats.url for a cluster", n.Replicas)
 	} else if err := installation.CheckReplicas(n.Replicas); err != nil {
 		p.Add("nats.replicas", "%v", err)
 	}
@@ -151,7 +151,7 @@ func (p checker) ofNATS(n NATS) {
 	if err := n.Credentials.Check(); err != nil {
 		p.Add("nats", "%v", err)
 	} else if n.URL == "" && n.Credentials != (natsconn.Credentials{}) {
-		p.Add("nats", "has credentials, and no url that they are for")
+		p.Add("nats", "has credentials but no url")
 	}
 	p.address("nats.embedded.listen", n.Embedded.Listen)
 	if field, err := n.Embedded.Guard().Check(); n.URL == "" && err != nil &&
@@ -190,7 +190,7 @@ func badServers(servers string) string {
 		u, err := url.Parse(server)
 		if err != nil || u.Hostname() == "" ||
 			!slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
-			return fmt.Sprintf("server %d of the list: want nats://HOST:PORT, or tls, ws or wss",
+			return fmt.Sprintf("server %d of the list: want nats://HOST:PORT (or tls, ws, wss)",
 				i+1)
 		}
 	}
@@ -212,13 +212,13 @@ func (p checker) ofRedis(r Redis) {
 		}
 	}
 	if strings.ContainsAny(r.Prefix, "{}") || len(r.Prefix) > 64 || r.Prefix == "" {
-		add("prefix", "%.80q: want 1 to 64 bytes, none of them { or }", r.Prefix)
+		add("prefix", "%.80q: want 1 to 64 bytes without { and }", r.Prefix)
 	}
 	if r.Cluster && r.Master != "" {
-		add("master_name", "stands beside cluster: sentinels know no cluster")
+		add("master_name", "cannot be combined with cluster: sentinels know no cluster")
 	}
 	if !r.Cluster && r.Master == "" && len(r.Addrs) > 1 {
-		add("addrs", "are several: say cluster: true, or give master_name if they are sentinels")
+		add("addrs", "are several: set cluster: true, or master_name if they are sentinels")
 	}
 	switch {
 	case r.DB < 0:
@@ -227,7 +227,7 @@ func (p checker) ofRedis(r Redis) {
 		add("db", "must be 0, not %d, in a cluster", r.DB)
 	}
 	if (r.TLS.Cert == "") != (r.TLS.Key == "") {
-		add("tls", "needs both cert and key, or neither")
+		add("tls", "requires both cert and key, or neither")
 	}
 	p.between("state.redis.timeout", r.Timeout, time.Millisecond, 2*time.Second)
 }

@@ -30,13 +30,13 @@ func CheckChange(before, after Policy) error {
 	switch {
 	case before.HasQueue() && !after.HasQueue():
 		problems = append(problems,
-			Problem{"queue", "cannot be taken away, for jobs may wait in it: " +
+			Problem{"queue", "cannot be removed because jobs may wait in it: " +
 				"give the policy a new name"})
 	case before.HasQueue() && before.Partitions != after.Partitions:
 		fixed("partitions", before.Partitions, after.Partitions)
 		if before.OutflowTotal.IsZero() && after.Partitions == 1 && !after.OutflowTotal.IsZero() {
 			problems[len(problems)-
-				1].Reason += ", for outflow_total needs a policy created with one partition"
+				1].Reason += "; outflow_total requires a policy created with one partition"
 		}
 	}
 	return Invalid(problems)

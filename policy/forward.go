@@ -55,11 +55,11 @@ func (f Forward) check(c *checker, field string) {
 	for i, name := range f {
 		switch {
 		case !tokenPattern.MatchString(name):
-			c.add(field, "%s: not a header's name", quote(name))
+			c.add(field, "%s is not a header name", quote(name))
 		case NeverForwarded(name):
-			c.add(field, "%s: is never forwarded", quote(name))
+			c.add(field, "%s is never forwarded", quote(name))
 		case among(f[:i], name):
-			c.add(field, "%s: is given twice", quote(name))
+			c.add(field, "%s is listed twice", quote(name))
 		}
 	}
 }
@@ -77,12 +77,12 @@ func NeverMethod(method string) bool { return method == "CONNECT" }
 func (t *HTTPTarget) checkProducers(c *checker) {
 	t.Forward.check(c, "target.http.forward")
 	if t.Methods != nil && len(t.Methods) == 0 {
-		c.add("target.http.methods", "must hold at least one")
+		c.add("target.http.methods", "must list at least one method")
 	}
 	for i, method := range t.Methods {
 		if !methodPattern.MatchString(method) || NeverMethod(method) ||
 			slices.Contains(t.Methods[:i], method) {
-			c.add("target.http.methods", "%s: want different methods such as POST", quote(method))
+			c.add("target.http.methods", "%s: want distinct methods such as POST", quote(method))
 		}
 	}
 	if t.PathPrefix == nil {
@@ -131,6 +131,6 @@ func (p Policy) CheckPrefix(prefix string) []Problem {
 		return nil
 	}
 	return []Problem{{"target.nats.subject",
-		fmt.Sprintf("%s: of subjects under %s only %s.jobs.POLICY.KEY can be targets",
+		fmt.Sprintf("%s: under %s, only %s.jobs.POLICY.KEY can be a target",
 			quote(subject), prefix, prefix)}}
 }

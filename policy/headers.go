@@ -35,7 +35,7 @@ func (t *HTTPTarget) FromFiles() (fields []string) {
 func (t TargetHeaders) check(c *checker) {
 	const field = "target.http.headers"
 	if len(t) > 16 {
-		c.add(field, "must be at most 16, not %d", len(t))
+		c.add(field, "must have at most 16 headers, not %d", len(t))
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(t)) {
@@ -44,11 +44,11 @@ func (t TargetHeaders) check(c *checker) {
 		case name == "" || strings.ContainsFunc(name, func(r rune) bool {
 			return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 		}):
-			c.add(field, "%s: is not a header's name", quote(name))
+			c.add(field, "%s is not a header name", quote(name))
 		case strings.HasPrefix(lower, "penstock-"),
 			slices.Contains([]string{"host", "content-length", "connection",
 				"transfer-encoding", "idempotency-key", "te", "trailer", "upgrade"}, lower):
-			c.add(field, "%s: is set by the drainer", quote(name))
+			c.add(field, "%s is set by the drainer", quote(name))
 		default:
 			c.file(fmt.Sprintf("%s.%s.file", field, name), file)
 		}
@@ -77,13 +77,13 @@ func (o *OAuth2) check(c *checker, headers TargetHeaders) {
 	c.file(at+"client_secret_file", o.ClientSecretFile)
 	for name := range headers {
 		if strings.EqualFold(name, "Authorization") {
-			c.add("target.http.headers", "%s: is set by oauth2", quote(name))
+			c.add("target.http.headers", "%s is set by oauth2", quote(name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Params)) {
 		if slices.Contains([]string{"", "grant_type", "client_id", "client_secret", "scope"},
 			name) {
-			c.add(at+"params", "%s: is set by the drainer", quote(name))
+			c.add(at+"params", "%s is set by the drainer", quote(name))
 		}
 	}
 	o.TLS.check(c, at+"tls")
@@ -91,7 +91,7 @@ func (o *OAuth2) check(c *checker, headers TargetHeaders) {
 
 func (t ClientTLS) check(c *checker, field string) {
 	if (t.Cert == "") != (t.Key == "") {
-		c.add(field, "needs both cert and key, or neither")
+		c.add(field, "requires both cert and key, or neither")
 	}
 	for _, f := range [][2]string{{".ca", t.CA}, {".cert", t.Cert}, {".key", t.Key}} {
 		if f[1] != "" {
@@ -105,6 +105,6 @@ func (c *checker) file(field, name string) {
 	case name == "":
 		c.add(field, "is required")
 	case !strings.HasPrefix(name, "/"):
-		c.add(field, "%s: want a path from the root, as in /run/secrets/key", quote(name))
+		c.add(field, "%s: want an absolute path such as /run/secrets/key", quote(name))
 	}
 }

@@ -175,12 +175,12 @@ func (r Rule) checkCalendar(c *checker) {
 	switch {
 	case r.Algorithm != FixedWindow:
 		if months {
-			c.add("window", "%s: months are windows of %s: give days, such as 31d", r.Window,
+			c.add("window", "%s: only a %s can have months: use days, such as 31d", r.Window,
 				FixedWindow)
 		}
 	case r.Zone == "":
 	case !months && r.Window%day != 0:
-		c.add("window", "must be whole days, weeks or months of the zone, not %s", r.Window)
+		c.add("window", "must be whole days, weeks or months when a zone is set, not %s", r.Window)
 		fallthrough
 	default:
 		if _, err := zones.Load(r.Zone); err != nil {
@@ -216,8 +216,8 @@ func (p Policy) OnRedis() (problems []Problem) {
 		if l.Zone == "" {
 			field = "window"
 		}
-		problems = append(problems, Problem{at + field, "days of a zone and months need a policy " +
-			"with a queue, or state.store: memory: Redis knows only days and weeks in UTC"})
+		problems = append(problems, Problem{at + field, "zones and months require a policy with " +
+			"a queue, or state.store: memory; Redis supports only days and weeks in UTC"})
 	}
 	return problems
 }
@@ -233,8 +233,8 @@ func (p Policy) OnCluster() []Problem {
 	for i, l := range enforced {
 		if l.Key != enforced[0].Key {
 			problems = append(problems, Problem{fmt.Sprintf("limits[%d].key", i), fmt.Sprintf(
-				"%s: must be %s as in the first limit with a Redis Cluster, where all that one "+
-					"question asks lies in one slot",
+				"%s: must be %s as in the first limit: a Redis Cluster can only combine limits "+
+					"in one slot",
 				quote(l.Key), quote(enforced[0].Key))})
 		}
 	}
@@ -245,7 +245,7 @@ func (p Policy) checkLimits(c *checker) {
 	given := given(p)
 	for _, field := range append([]string{"algorithm"}, algorithmNumbers...) {
 		if given[field] {
-			c.add(field, "stands beside limits: give it in one of them")
+			c.add(field, "cannot be combined with limits: set it in one of them")
 		}
 	}
 	p.checkEach(c)
@@ -253,7 +253,7 @@ func (p Policy) checkLimits(c *checker) {
 
 func (p Policy) checkEach(c *checker) {
 	if len(p.Limits) > MaxLimits {
-		c.add("limits", "must be at most %d, not %d", MaxLimits, len(p.Limits))
+		c.add("limits", "must have at most %d entries, not %d", MaxLimits, len(p.Limits))
 		return
 	}
 	for i, l := range p.Limits {
@@ -268,7 +268,7 @@ func (p Policy) checkEach(c *checker) {
 		}
 		same := func(other Limit) bool { return other.Name == l.Name }
 		if first := slices.IndexFunc(p.Limits, same); first < i && l.Name != "" {
-			in.add("name", "%s is the name of limits[%d] already", quote(l.Name), first)
+			in.add("name", "%s is already the name of limits[%d]", quote(l.Name), first)
 		}
 		c.problems = append(c.problems, in.problems...)
 	}
@@ -277,7 +277,7 @@ func (p Policy) checkEach(c *checker) {
 func (l Limit) checkName(c *checker) {
 	switch {
 	case l.Name == "":
-		c.add("name", "is required among several limits, which keep their state by it")
+		c.add("name", "is required with several limits: it identifies their state")
 	case !namePattern.MatchString(l.Name):
 		c.add("name", "%s: %s", quote(l.Name), nameForm)
 	}
@@ -285,11 +285,11 @@ func (l Limit) checkName(c *checker) {
 
 func (p Policy) checkStartLimits(c *checker) {
 	if p.Meter() {
-		c.add("limits", "belong to policies with a queue, or take the place of the algorithm")
+		c.add("limits", "cannot be combined with queue: false; replace the algorithm with limits")
 		return
 	}
 	if p.Outflow.IsZero() && p.OutflowTotal.IsZero() && p.Burst > 1 {
-		c.add("burst", "needs an outflow")
+		c.add("burst", "requires an outflow")
 	}
 	p.checkEach(c)
 	if i := p.together(); i >= 0 && p.Partitions > 1 {
@@ -297,7 +297,7 @@ func (p Policy) checkStartLimits(c *checker) {
 		if shared := p.Limits[i].Shared; shared != "" {
 			what = "shared: " + shared
 		}
-		c.add("partitions", "must be 1 with %s of limits[%d], not %d: one valve must see all keys",
+		c.add("partitions", "must be 1 because limits[%[2]d] has %[1]s, not %[3]d",
 			what, i, p.Partitions)
 	}
 	longest := Duration(time.Minute)
@@ -305,7 +305,7 @@ func (p Policy) checkStartLimits(c *checker) {
 		longest = min(longest, w/8)
 	}
 	if p.WindowMargin < leastWindowMargin || p.WindowMargin > longest {
-		c.add("window_margin", "must be %s to %s, an eighth of the shortest window, not %s",
+		c.add("window_margin", "must be %s to %s (an eighth of the shortest window), not %s",
 			leastWindowMargin,
 			longest, p.WindowMargin)
 	}
@@ -334,19 +334,19 @@ func (l Limit) checkStarts(c *checker) {
 	case !namePattern.MatchString(l.Shared):
 		c.add("shared", "%s: %s", quote(l.Shared), nameForm)
 	case l.Name != l.Shared:
-		c.add("name", "must be that of the shared limit, %s, or left out", l.Shared)
+		c.add("name", "must be omitted, or be %s as the shared limit", l.Shared)
 	case !l.Together():
-		c.add("key", "must be %s for a shared limit, or left out", KeyGlobal)
+		c.add("key", "must be omitted, or be %s for a shared limit", KeyGlobal)
 	case l.Algorithm == "":
-		c.add("shared", "%s is not told here: a file says it under shared_limits; elsewhere give "+
-			"its algorithm and numbers, as the other policies that share it have them", l.Shared)
+		c.add("shared", "%s is not defined: a file defines it under shared_limits; over the API, "+
+			"repeat the algorithm and numbers of the other policies that share it", l.Shared)
 		return
 	}
 	if l.Shadow && l.Together() {
-		c.add("shadow", "belongs to limits of each key: what all keys share, enforce or leave out")
+		c.add("shadow", "applies only to limits per key, not to limits that keys share")
 	}
 	if l.Key != PlaceholderKey && !l.Together() {
-		c.add("key", "%s: want %s, or %s for the starts of all keys together", quote(l.Key),
+		c.add("key", "%s: want %s, or %s to count all keys together", quote(l.Key),
 			PlaceholderKey, KeyGlobal)
 	}
 	if l.Cost != "" && !namePattern.MatchString(l.Cost) {
@@ -358,7 +358,7 @@ func (l Limit) checkStarts(c *checker) {
 	p := Policy{Rule: l.Rule}
 	if l.Algorithm == LeakingBucket {
 		if l.Capacity != 0 {
-			c.add("capacity", "belongs to the policy: its queue holds what waits")
+			c.add("capacity", "applies only to the policy, whose queue holds the waiting jobs")
 		}
 		p.checkFields(c, []string{"outflow"}, []string{"burst", "capacity"})
 	} else {
@@ -366,22 +366,22 @@ func (l Limit) checkStarts(c *checker) {
 	}
 	p.checkNumbers(c)
 	if l.Count == CountAll {
-		c.add("count", "must be %s: what may not start waits, and is not refused", CountAccepted)
+		c.add("count", "must be %s: jobs over the limit wait and are not refused", CountAccepted)
 	}
 }
 
 func (l Limit) check(c *checker) {
 	l.checkName(c)
 	if l.Shared != "" {
-		c.add("shared", "belongs to limits on starts, of a leaking bucket with a queue")
+		c.add("shared", "applies only to limits on starts of a leaking bucket with a queue")
 	}
 	if l.Cost != "" {
-		c.add("cost", "belongs to limits on starts, of a leaking bucket with a queue")
+		c.add("cost", "applies only to limits on starts of a leaking bucket with a queue")
 	}
 	rest := strings.NewReplacer(PlaceholderKey, "", PlaceholderIP, "").Replace(l.Key)
 	switch {
 	case l.Key == "":
-		c.add("key", "is required: what is counted together, such as %s, %s or global",
+		c.add("key", "is required: what to count by, such as %s, %s or global",
 			PlaceholderKey, PlaceholderIP)
 	case len(l.Key) > maxTemplate:
 		c.add("key", "must have at most %d bytes, not %d", maxTemplate, len(l.Key))
@@ -393,7 +393,7 @@ func (l Limit) check(c *checker) {
 	p.checkAlgorithm(c)
 	p.checkNumbers(c)
 	if l.Count == CountAll {
-		c.add("count", "must be %s among several limits: a refusal takes nothing from any of them",
+		c.add("count", "must be %s with several limits: a refusal takes nothing from any of them",
 			CountAccepted)
 	}
 }

@@ -74,9 +74,9 @@ func TestMistakesInLimits(t *testing.T) {
 		limit(
 			`"key":"a","algorithm":"leaky"`): `limits[1].algorithm: "leaky": want token_bucket`,
 		limit(
-			`"key":"a","algorithm":"token_bucket","limit":3`): `limits[1].capacity: is required by token_bucket; limits[1].refill: is required by token_bucket; limits[1].limit: belongs to`,
+			`"key":"a","algorithm":"token_bucket","limit":3`): `limits[1].capacity: is required by token_bucket; limits[1].refill: is required by token_bucket; limits[1].limit: applies only to`,
 		limit(
-			`"key":"a","algorithm":"sliding_log","limit":3,"window":"1s","count":"all"`): `limits[1].count: must be accepted among several limits`,
+			`"key":"a","algorithm":"sliding_log","limit":3,"window":"1s","count":"all"`): `limits[1].count: must be accepted with several limits`,
 		limit(`"key":"a","keys":1,` +
 			counter): `limits[1].keys: unknown field`,
 		limit(
@@ -85,17 +85,17 @@ func TestMistakesInLimits(t *testing.T) {
 		`{"name":"a","limits":[]}`:  `algorithm: is required`,
 		`{"name":"a","limits":[7]}`: `limits[0]: want fields, not a number`,
 		`{"name":"a","limit":1,"algorithm":"fixed_window","limits":[{"key":"a",` + counter +
-			`}]}`: `algorithm: stands beside limits: give it in one of them; limit: stands beside limits`,
+			`}]}`: `algorithm: cannot be combined with limits: set it in one of them; limit: cannot be combined with limits`,
 		`{"name":"a","limits":[` +
 			strings.TrimSuffix(strings.Repeat(`{"key":"a",`+counter+`},`, 9), ",") +
-			`]}`: `limits: must be at most 8, not 9`,
+			`]}`: `limits: must have at most 8 entries, not 9`,
 		`{"name":"a","on_store_error":"never",` + counter +
 			`}`: `on_store_error: "never": want open, closed or local`,
-		`{"name":"a","on_store_error":"open","algorithm":"leaking_bucket","outflow":"1/s","capacity":1}`: `on_store_error: belongs to policies that ask a limit`,
+		`{"name":"a","on_store_error":"open","algorithm":"leaking_bucket","outflow":"1/s","capacity":1}`: `on_store_error: applies only to policies that check a limit`,
 		`{"name":"a","limits":[{"name":"x","key":"a",` + counter + `},{"name":"x","key":"b",` +
-			counter + `}]}`: `limits[1].name: "x" is the name of limits[0] already`,
+			counter + `}]}`: `limits[1].name: "x" is already the name of limits[0]`,
 		`{"name":"a","limits":[{"name":"x","key":"a",` + counter + `},{"key":"b",` + counter +
-			`}]}`: `limits[1].name: is required among several limits`,
+			`}]}`: `limits[1].name: is required with several limits`,
 		`{"name":"a","limits":[{"name":"Über","key":"a",` + counter +
 			`}]}`: `limits[0].name: "Über": want 1 to 32`,
 	} {

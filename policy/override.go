@@ -44,7 +44,7 @@ func (o Override) Validate(p Policy) []Problem {
 	p = p.WithDefaults()
 	if !p.HasQueue() {
 		return []Problem{{"",
-			fmt.Sprintf("policy %s has no queue: its keys cannot be given limits of their own",
+			fmt.Sprintf("policy %s has no queue, so its keys cannot have limits of their own",
 				p.Name)}}
 	}
 	var c checker
@@ -52,9 +52,9 @@ func (o Override) Validate(p Policy) []Problem {
 	switch {
 	case o.Outflow == nil:
 	case !p.Paced():
-		c.add("outflow", "belongs to %s, not to %s", LeakingBucket, p.decider())
+		c.add("outflow", "applies only to %s, not to %s", LeakingBucket, p.decider())
 	case o.Outflow.IsZero():
-		c.add("outflow", "must be positive; to hold a key's jobs back, pause it")
+		c.add("outflow", "must be positive; to stop a key's jobs, pause it")
 	default:
 		c.rate("outflow", *o.Outflow)
 		c.drain("outflow", p.Capacity, *o.Outflow)
@@ -62,18 +62,18 @@ func (o Override) Validate(p Policy) []Problem {
 	switch {
 	case o.Peak == nil:
 	case !p.Paced():
-		c.add("peak", "belongs to %s, not to %s", LeakingBucket, p.decider())
+		c.add("peak", "applies only to %s, not to %s", LeakingBucket, p.decider())
 	case o.Peak.IsZero():
-		c.add("peak", "must be positive; without one it stands to the outflow as the policy's")
+		c.add("peak", "must be positive; omit it for the policy's ratio of peak to outflow")
 	default:
 		c.peak("peak", *o.Peak, "outflow", o.outflow(p))
 	}
 	switch {
 	case o.Burst == nil:
 	case !p.Paced():
-		c.add("burst", "belongs to %s, not to %s", LeakingBucket, p.decider())
+		c.add("burst", "applies only to %s, not to %s", LeakingBucket, p.decider())
 	case !paced:
-		c.add("burst", "needs an outflow: turns under outflow_total never come together")
+		c.add("burst", "requires an outflow: outflow_total alone permits no bursts")
 	case *o.Burst < 1 || *o.Burst > p.Capacity:
 		c.add("burst", "must be 1 to the capacity (%d), not %d", p.Capacity, *o.Burst)
 	}
@@ -83,8 +83,7 @@ func (o Override) Validate(p Policy) []Problem {
 	switch {
 	case o.Weight == nil:
 	case p.OutflowTotal.IsZero() && p.together() < 0:
-		c.add("weight", "needs the policy's outflow_total, or a limit for all keys, whose turns "+
-			"it shares out")
+		c.add("weight", "requires an outflow_total or a limit for all keys in the policy")
 	case *o.Weight < 1 || *o.Weight > MaxWeight:
 		c.add("weight", "must be 1 to %d, not %d", MaxWeight, *o.Weight)
 	}

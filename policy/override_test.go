@@ -28,7 +28,7 @@ func ExampleParseOverride() {
 	}
 	// Output:
 	// 5/s <nil>
-	// weight: needs the policy's outflow_total, or a limit for all keys, whose turns it shares out
+	// weight: requires an outflow_total or a limit for all keys in the policy
 }
 
 func TestParseOverride(t *testing.T) {
@@ -108,29 +108,29 @@ func TestOverrideValidate(t *testing.T) {
 		"peak below": {paced, policy.Override{Peak: &slow},
 			[]string{"peak: must be at least"}},
 		"peak under total": {total, policy.Override{Peak: &twice},
-			[]string{"peak: needs an outflow"}},
+			[]string{"peak: requires an outflow"}},
 		"peak from Go": {paced, policy.Override{Peak: &algorithms.Rate{}},
 			[]string{"peak: must be positive"}},
 		"peak of a door": {door, policy.Override{Peak: &twice},
-			[]string{"peak: belongs to leaking_bucket"}},
+			[]string{"peak: applies only to leaking_bucket"}},
 		"weight":             {total, policy.Override{Weight: n(1000)}, nil},
 		"a pace under total": {total, policy.Override{Outflow: &paced.Outflow, Burst: n(2)}, nil},
 		"door":               {door, policy.Override{Concurrency: &none, Paused: true}, nil},
 		"without a queue": {check, policy.Override{Paused: true},
 			[]string{"policy b has no queue"}},
 		"weight without": {paced, policy.Override{Weight: n(2)},
-			[]string{"weight: needs the policy's outflow_total"}},
+			[]string{"weight: requires an outflow_total"}},
 		"weight too large": {total, policy.Override{Weight: n(1001)},
 			[]string{"weight: must be 1 to 1000, not 1001"}},
 		"negative weight": {total, policy.Override{Weight: n(-1)},
 			[]string{"weight: must be 1 to 1000, not -1"}},
 		"burst under total": {total, policy.Override{Burst: n(2)},
-			[]string{"burst: needs an outflow"}},
+			[]string{"burst: requires an outflow"}},
 		"burst over capacity": {paced, policy.Override{Burst: n(11)},
 			[]string{"burst: must be 1 to the capacity (10), not 11"}},
 		"pace of a door": {door, policy.Override{Outflow: &slow, Burst: n(1)}, []string{
-			"outflow: belongs to leaking_bucket, not to sliding_log",
-			"burst: belongs to leaking_bucket",
+			"outflow: applies only to leaking_bucket, not to sliding_log",
+			"burst: applies only to leaking_bucket",
 		}},
 		"rate from Go": {paced, policy.Override{Outflow: &algorithms.Rate{}},
 			[]string{"outflow: must be positive"}},

@@ -33,9 +33,9 @@ func Example() {
 	// Output:
 	// 96/s 5000 true 30s 25
 	// outflow: "96": want a rate such as 96/s, 10/m or 3/10s
-	// name: "Stripe": want 1 to 32 of a-z, 0-9 and -
+	// name: "Stripe": want 1 to 32 characters of a-z, 0-9 and -
 	// capacity: is required by leaking_bucket
-	// refill: belongs to token_bucket, not to leaking_bucket
+	// refill: applies only to token_bucket, not to leaking_bucket
 }
 
 func full() policy.Policy {
@@ -289,7 +289,7 @@ func TestCheckChange(t *testing.T) {
 			"algorithm: cannot change from leaking_bucket to token_bucket"},
 		{"queue", func(p *policy.Policy) {
 			p.Queue = &policy.Queue{Off: true}
-		}, "queue: cannot be taken away"},
+		}, "queue: cannot be removed"},
 	} {
 		before, after := full(), full()
 		test.change(&after)

@@ -19,7 +19,7 @@ func (s CostFromResponse) check(c *checker, limits Limits) {
 	for _, cost := range slices.Sorted(maps.Keys(s)) {
 		from, field := s[cost], "target.http.cost_from_response."+cost
 		if !slices.ContainsFunc(limits, func(l Limit) bool { return l.Cost == cost }) {
-			c.add(field, "no limit on starts counts a cost of this name")
+			c.add(field, "no limit of the policy has a cost of this name")
 			continue
 		}
 		from.Check(func(of, format string, args ...any) { c.add(field+of, format, args...) })
@@ -31,9 +31,9 @@ func (r ResponseCost) Check(add func(field, format string, args ...any)) {
 	case (r.Header == "") == (r.JSON == ""):
 		add("", "want {header: NAME} or {json: NAME.NAME}")
 	case r.Header != "" && !tokenPattern.MatchString(r.Header):
-		add(".header", "%s: is not a header's name", quote(r.Header))
+		add(".header", "%s is not a header name", quote(r.Header))
 	case r.JSON != "" && (len(r.JSON) > maxTemplate ||
 		slices.Contains(strings.Split(r.JSON, "."), "")):
-		add(".json", "%s: want names with single dots between them", quote(r.JSON))
+		add(".json", "%s: want names separated by single dots", quote(r.JSON))
 	}
 }

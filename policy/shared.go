@@ -11,11 +11,11 @@ func (l Limit) CheckAsShared() []Problem {
 	given := given(l)
 	for _, field := range []string{"key", "shadow", "shared"} {
 		if given[field] {
-			c.add(field, "does not belong to a shared limit, which counts the starts of all keys")
+			c.add(field, "does not apply to a shared limit, which counts all keys together")
 		}
 	}
 	if l.Name == "" {
-		c.add("name", "is required: policies share it by its name")
+		c.add("name", "is required: policies refer to it")
 	} else if len(c.problems) == 0 {
 		l.Shared = l.Name
 		l.withDefaults().checkStarts(&c)
@@ -45,8 +45,9 @@ func (p Policy) CheckShared(other Policy) error {
 		for _, o := range other.Limits {
 			if l.Shared != "" && o.Shared == l.Shared && o != l && other.Name != p.Name {
 				problems = append(problems, Problem{fmt.Sprintf("limits[%d]", i), fmt.Sprintf(
-					"the shared limit %s is another one in policy %s, %s, than here, %s: all that "+
-						"share it have the same, so change it in their file", l.Shared, other.Name,
+					"the shared limit %s of policy %s is %s, and here it is %s: it must be equal "+
+						"in "+
+						"all policies, so change it in their file", l.Shared, other.Name,
 					o.numbers(), l.numbers())})
 			}
 		}

@@ -15,7 +15,7 @@ func TestSharedLimitsAreLimitsOnStartsWithAName(t *testing.T) {
 		`{"algorithm":"sliding_log","limit":5,"window":"1s"}`:                "name: is required",
 		`{"name":"a","algorithm":"sliding_log"}`:                             "limit: is required",
 		`{"name":"a","algorithm":"sliding_log","window":"1s","shadow":true}`: "shadow",
-		`{"name":"a","key":"global","algorithm":"token_bucket"}`:             "key: does not belong",
+		`{"name":"a","key":"global","algorithm":"token_bucket"}`:             "key: does not apply",
 	} {
 		var l policy.Limit
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
@@ -51,8 +51,8 @@ func TestASharedLimitIsTheSameForAllPolicies(t *testing.T) {
 		}
 	}
 	err := a.CheckShared(sharing("b", strings.Replace(account, "5", "6", 1)))
-	if err == nil || !strings.Contains(err.Error(), "limits[0]: the shared limit account is "+
-		"another one in policy b") {
+	if err == nil || !strings.Contains(err.Error(), "limits[0]: the shared limit account of "+
+		"policy b is ") {
 		t.Error(err)
 	}
 	if err := a.CheckShared(sharing("a", strings.Replace(account, "5", "6", 1))); err != nil {

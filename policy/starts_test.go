@@ -19,14 +19,14 @@ func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 		`{"name":"a","algorithm":"fixed_window","limit":5,"window":"1h","zone":"UTC"}`:   "whole days",
 		`{"name":"a","algorithm":"fixed_window","limit":5,"window":"1d","zone":"berlin"}`: "did you " +
 			"mean Europe/Berlin?",
-		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1mo"}`: "give days, such as 31d",
-		`{"shared":"account"}`: "a file says it under shared_limits",
+		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1mo"}`: "use days, such as 31d",
+		`{"shared":"account"}`: "a file defines it under shared_limits",
 		`{"shared":"account","name":"a","algorithm":"sliding_log","limit":5,"window":"1s"}`: "must " +
-			"be that of the shared limit, account",
+			"be omitted, or be account as the shared limit",
 		`{"shared":"account","key":"{key}","algorithm":"sliding_log","limit":5,"window":"1s"}`: "global",
 		`{"shared":"Account","algorithm":"sliding_log","limit":5,"window":"1s"}`:               "a-z",
 		`{"name":"a","algorithm":"sliding_log","limit":5,"window":"1s","shadow":true,` +
-			`"key":"global"}`: "each key",
+			`"key":"global"}`: "per key",
 	} {
 		_, err := policy.Read([]byte(`{"name":"p","algorithm":"leaking_bucket","capacity":9,` +
 			`"limits":[` + limits + `]}`))
@@ -36,11 +36,11 @@ func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 	}
 	for fields, reason := range map[string]string{
 		`"partitions":2,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s",` +
-			`"key":"global"}]`: "must be 1 with key: global",
-		`"window_margin":"10ms"`: "belongs to limits on starts",
-		`"queue":false,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:        "a queue",
+			`"key":"global"}]`: "must be 1 because limits[0] has key: global",
+		`"window_margin":"10ms"`: "applies only to limits on starts",
+		`"queue":false,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:        "queue: false",
 		`"window_margin":"1s","limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "1ms to 125ms",
-		`"shadow":true,"outflow":"5/s"`:                                            "give it to one of the limits",
+		`"shadow":true,"outflow":"5/s"`:                                            "set it in one of the limits",
 		`"burst":2,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "an outflow",
 	} {
 		_, err := policy.Read([]byte(`{"name":"p","algorithm":"leaking_bucket","capacity":9,` +

@@ -53,7 +53,7 @@ func CheckSet(name string) error {
 	return nil
 }
 
-const nameForm = "want 1 to 32 of a-z, 0-9 and -"
+const nameForm = "want 1 to 32 characters of a-z, 0-9 and -"
 
 // reservedNames would collide with streams such as PENSTOCK_AUDIT on case-insensitive file systems.
 var reservedNames = []string{"audit", "schedules"}
@@ -96,7 +96,7 @@ func (p Policy) Validate() []Problem {
 	case !namePattern.MatchString(p.Name):
 		c.add("name", "%s: %s", quote(p.Name), nameForm)
 	case slices.Contains(reservedNames, p.Name):
-		c.add("name", "%s: is taken: where files know no case, its stream would be Penstock's own",
+		c.add("name", "%s is reserved: its stream would collide with one of Penstock's own",
 			quote(p.Name))
 	}
 	known := true
@@ -110,19 +110,19 @@ func (p Policy) Validate() []Problem {
 		known = p.checkAlgorithm(&c)
 	}
 	if p.WindowMargin != 0 && (len(p.Limits) == 0 || !p.Paced()) {
-		c.add("window_margin", "belongs to limits on starts, of a leaking bucket with a queue")
+		c.add("window_margin", "applies only to limits on starts of a leaking bucket with a queue")
 	}
 	switch {
 	case p.Weight == 0:
 	case !p.HasQueue():
-		c.add("weight", "needs a queue, of whose turns beside others it is this policy's share")
+		c.add("weight", "requires a queue: it is the share of turns that its jobs get")
 	case p.Weight < 1 || p.Weight > MaxWeight:
 		c.add("weight", "must be 1 to %d, not %d", MaxWeight, p.Weight)
 	}
 	if p.Shadow && p.Paced() {
-		c.add("shadow", "belongs to policies that decide at the door, for a queue is there to "+
-			"hold jobs back; give it to one of the limits, such as {name: pace, algorithm: "+
-			"leaking_bucket, outflow: 10/s, shadow: true}, beside an outflow or in its place")
+		c.add("shadow", "applies only to policies without a queue; set it in one of the "+
+			"limits, such as {name: pace, algorithm: leaking_bucket, outflow: 10/s, shadow: "+
+			"true}, in addition to an outflow or in its place")
 	}
 	p.checkAdapt(&c)
 	p.checkNumbers(&c)
@@ -135,7 +135,7 @@ func (p Policy) checkAlgorithm(c *checker) bool {
 	known, ok := algorithmFields[p.Algorithm]
 	switch {
 	case p.Algorithm == "":
-		return c.add("algorithm", "is required: %s", algorithmList(algorithmOrder))
+		return c.add("algorithm", "is required: want %s", algorithmList(algorithmOrder))
 	case !ok:
 		return c.add("algorithm", "%s: want %s", quote(string(p.Algorithm)),
 			algorithmList(algorithmOrder))
@@ -149,7 +149,7 @@ func (p Policy) checkAdapt(c *checker) {
 	case a == nil:
 	case !p.Paced() || p.Outflow.IsZero():
 		c.add("adaptive_rate",
-			"belongs to leaking buckets with a queue and an outflow, below which it learns")
+			"applies only to leaking buckets with a queue and an outflow")
 	case !a.Min.IsZero() && a.Min.Validate() != nil:
 		c.rate("adaptive_rate.min", a.Min)
 	case p.Outflow.Validate() == nil && a.Min.PerSecond() > p.Outflow.PerSecond():
@@ -165,7 +165,7 @@ func (p Policy) checkStoreError(c *checker) {
 	case Open, Closed, Local:
 		if p.Paced() {
 			c.add("on_store_error",
-				"belongs to policies that ask a limit, not to those whose queue alone decides")
+				"applies only to policies that check a limit, not to leaking buckets with a queue")
 		}
 	default:
 		c.add("on_store_error", "%s: want %s, %s or %s", quote(string(p.OnStoreError)), Open,
@@ -182,7 +182,7 @@ func (p Policy) checkFields(c *checker, demands, allows []string) {
 				c.add(field, "is required by %s", p.Algorithm)
 			}
 		} else if given[field] && !slices.Contains(allows, field) {
-			c.add(field, "belongs to %s, not to %s", owners(field), p.Algorithm)
+			c.add(field, "applies only to %s, not to %s", owners(field), p.Algorithm)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (p Policy) checkNumbers(c *checker) {
 	}
 	c.number("limit", p.Limit, most)
 	if c.duration("window", p.Window) && time.Duration(p.Window)%time.Microsecond != 0 {
-		c.add("window", "must be whole microseconds, not %s", p.Window)
+		c.add("window", "must be a whole number of microseconds, not %s", p.Window)
 	}
 	p.checkCalendar(c)
 	if p.Count != "" && p.Count != CountAll && p.Count != CountAccepted {
@@ -247,10 +247,10 @@ func (p Policy) checkNumbers(c *checker) {
 	case !IsName(p.Callbacks):
 		c.add("callbacks", "%s: %s", quote(p.Callbacks), nameForm)
 	case p.Target.Calls():
-		c.add("callbacks", "are not for a policy whose jobs are callbacks")
+		c.add("callbacks", "cannot be set in a policy whose jobs are callbacks")
 	}
 	if p.Target.Calls() && !p.Paced() {
-		c.add("target.http.url", "%s is for a leaking bucket with a queue", CallbackURL)
+		c.add("target.http.url", "%s requires a leaking bucket with a queue", CallbackURL)
 	}
 	c.duration("priority_step", p.PriorityStep)
 	c.number("retry.max_attempts", int64(p.Retry.MaxAttempts), MaxAttempts)
@@ -281,9 +281,9 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 	case p.Queue == nil || p.Queue.Off:
 	case p.Algorithm == LeakingBucket:
 		c.add("queue",
-			"a leaking bucket's queue holds its capacity; give false for a meter, or leave it out")
+			"must be false for a meter, or omitted: capacity is the size of the queue")
 	case p.Queue.Capacity == 0:
-		c.add("queue.capacity", "is required: 1 to %d", MaxJobs)
+		c.add("queue.capacity", "is required: want 1 to %d", MaxJobs)
 	default:
 		c.number("queue.capacity", p.Queue.Capacity, MaxJobs)
 	}
@@ -295,13 +295,13 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 	if p.Algorithm == LeakingBucket {
 		for _, field := range []string{"outflow_total", "peak", "peak_total"} {
 			if given[field] {
-				c.add(field, "belongs to policies with a queue")
+				c.add(field, "applies only to policies with a queue")
 			}
 		}
 	}
 	for _, field := range runFields {
 		if given[field] {
-			c.add(field, "belongs to policies with a queue")
+			c.add(field, "applies only to policies with a queue")
 		}
 	}
 }
@@ -315,14 +315,14 @@ func (p Policy) checkTotal(c *checker) {
 		c.add("partitions", "must be 1 with outflow_total, not %d", p.Partitions)
 	}
 	if p.Outflow.IsZero() && p.Burst > 1 {
-		c.add("burst", "needs an outflow: turns under outflow_total never come together")
+		c.add("burst", "requires an outflow: outflow_total alone permits no bursts")
 	}
 }
 
 func (p Policy) checkTarget(c *checker) {
 	switch {
 	case p.Target.HTTP != nil && p.Target.NATS != nil:
-		c.add("target.nats", "stands beside target.http: a policy has one target")
+		c.add("target.nats", "cannot be combined with target.http: a policy has one target")
 	case p.Target.HTTP != nil:
 		p.Target.HTTP.check(c)
 		p.Target.HTTP.Headers.check(c)
@@ -335,7 +335,7 @@ func (p Policy) checkTarget(c *checker) {
 		p.Target.NATS.check(c)
 		p.Target.NATS.Forward.check(c, "target.nats.forward")
 	default:
-		c.add("target", "must hold http or nats")
+		c.add("target", "requires http or nats")
 	}
 }
 
@@ -352,9 +352,9 @@ func (t *NATSTarget) check(c *checker) {
 	case len(subject) > mostSubject:
 		c.add(field, "must have at most %d bytes, not %d", mostSubject, len(subject))
 	case strings.ContainsFunc(subject, bad):
-		c.add(field, "%s: must not hold spaces or control characters", quote(subject))
+		c.add(field, "%s: must not contain spaces or control characters", quote(subject))
 	case strings.HasPrefix(subject, "$"):
-		c.add(field, "%s: must not be a subject of the NATS server", quote(subject))
+		c.add(field, "%s: must not begin with $, reserved for the NATS server", quote(subject))
 	default:
 		for token := range strings.SplitSeq(subject, ".") {
 			if token == "" || token == "*" || token == ">" {
@@ -378,7 +378,7 @@ func (t *HTTPTarget) check(c *checker) {
 	if text == CallbackURL {
 		for _, field := range t.FromFiles() {
 			if field != "sign" {
-				c.add("target.http."+field, "is for one target, and %s is wherever producers say",
+				c.add("target.http."+field, "cannot be combined with %s, whose URLs producers choose",
 					CallbackURL)
 			}
 		}
@@ -391,18 +391,18 @@ func (t *HTTPTarget) check(c *checker) {
 		return
 	}
 	if u.User != nil {
-		c.add(field, "must not hold a user name or password")
+		c.add(field, "must not contain a user name or password")
 		return
 	}
 	switch port, err := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16); {
 	case u.Scheme != "http" && u.Scheme != "https":
 		c.add(field, "%s: want http:// or https://", quote(text))
 	case u.Hostname() == "":
-		c.add(field, "%s: has no host", quote(text))
+		c.add(field, "%s has no host", quote(text))
 	case err != nil || port == 0:
 		c.add(field, "%s: the port must be 1 to 65535", quote(text))
 	case u.RawQuery != "" || u.ForceQuery || strings.Contains(text, "#"):
-		c.add(field, "%s: must not have a query or a fragment, since a job's path is appended",
+		c.add(field, "%s: must not have a query or fragment, because a job's path is appended",
 			quote(text))
 	}
 }
@@ -457,7 +457,7 @@ func (c *checker) peak(field string, peak algorithms.Rate, of string, outflow al
 	switch {
 	case peak.IsZero():
 	case outflow.IsZero():
-		c.add(field, "needs an %s, beside which it stands", of)
+		c.add(field, "requires an %s", of)
 	case peak.Validate() != nil:
 		c.rate(field, peak)
 	case outflow.Validate() == nil && peak.PerSecond() < outflow.PerSecond()*(1-1e-12):

@@ -41,7 +41,7 @@ func TestValidate(t *testing.T) {
 	}{
 		"full": {full(), nil},
 		"empty": {policy.Policy{}, []string{
-			"name: is required", "algorithm: is required: token_bucket, leaking_bucket, ",
+			"name: is required", "algorithm: is required: want token_bucket, leaking_bucket, ",
 		}},
 		"name too long": {leaking(func(p P) { p.Name = strings.Repeat("a", 33) }),
 			[]string{`name: "aaaaaaaaa`}},
@@ -49,7 +49,7 @@ func TestValidate(t *testing.T) {
 			`name: "a\n": want 1 to 32`,
 		}},
 		"the name of a stream of ours": {leaking(func(p P) { p.Name = "audit" }),
-			[]string{`name: "audit": is taken`}},
+			[]string{`name: "audit" is reserved`}},
 		"longest name": {leaking(func(p P) {
 			p.Name = strings.Repeat("-", 32)
 		}), nil},
@@ -79,12 +79,13 @@ func TestValidate(t *testing.T) {
 		"fields of others": {leaking(func(p P) {
 			p.Refill, p.Limit, p.Window, p.Count = perSecond, 1, minute, policy.CountAll
 		}), []string{
-			"refill: belongs to token_bucket, not to leaking_bucket",
-			"limit: belongs to fixed_window, sliding_log or sliding_counter", "window: belongs to",
-			"count: belongs to sliding_log",
+			"refill: applies only to token_bucket, not to leaking_bucket",
+			"limit: applies only to fixed_window, sliding_log or sliding_counter", "window: " +
+				"applies only to",
+			"count: applies only to sliding_log",
 		}},
 		"a queue's burst": {door(func(p P) { p.Burst, p.Outflow = 1, perSecond }), []string{
-			"outflow: belongs to leaking_bucket", "burst: belongs to leaking_bucket",
+			"outflow: applies only to leaking_bucket", "burst: applies only to leaking_bucket",
 		}},
 		"negative numbers": {leaking(func(p P) {
 			p.Capacity, p.Workers, p.Concurrency, p.Partitions = -1, -2, -3, -4
@@ -119,7 +120,7 @@ func TestValidate(t *testing.T) {
 			p.Capacity, p.MaxJobs = 10, 9
 		}), []string{"max_jobs: must be at least the capacity of one key (10), not 9"}},
 		"jobs at a door": {door(func(p P) { p.MaxJobs = 5 }), []string{
-			"max_jobs: belongs to policies with a queue",
+			"max_jobs: applies only to policies with a queue",
 		}},
 		"jobs behind a door": {door(func(p P) {
 			p.Queue, p.MaxJobs = &policy.Queue{Capacity: 5}, 4
@@ -147,7 +148,7 @@ func TestValidate(t *testing.T) {
 		}},
 		"total and a burst of nobody": {leaking(func(p P) {
 			p.Outflow, p.Burst, p.OutflowTotal, p.Partitions = algorithms.Rate{}, 2, perSecond, 1
-		}), []string{"burst: needs an outflow"}},
+		}), []string{"burst: requires an outflow"}},
 		"total from Go": {leaking(func(p P) {
 			p.OutflowTotal, p.Partitions = algorithms.Rate{Count: 1}, 1
 		}), []string{
@@ -161,12 +162,12 @@ func TestValidate(t *testing.T) {
 			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: perSecond,
 				Capacity: 5},
 			OutflowTotal: perSecond, Queue: &policy.Queue{Off: true}}, []string{
-			"outflow_total: belongs to policies with a queue",
+			"outflow_total: applies only to policies with a queue",
 		}},
 		"total at a door": {door(func(p P) {
 			p.OutflowTotal, p.Queue = perSecond, &policy.Queue{Capacity: 5}
 		}), []string{
-			"outflow_total: belongs to leaking_bucket, not to sliding_counter",
+			"outflow_total: applies only to leaking_bucket, not to sliding_counter",
 		}},
 		"peaks": {leaking(func(p P) {
 			p.OutflowTotal, p.Partitions = perSecond, 1
@@ -183,9 +184,9 @@ func TestValidate(t *testing.T) {
 		"a peak of nothing": {leaking(func(p P) {
 			p.Outflow, p.Burst, p.OutflowTotal, p.Partitions = algorithms.Rate{}, 0, perSecond, 0
 			p.Peak = perSecond
-		}), []string{"peak: needs an outflow, beside which it stands"}},
+		}), []string{"peak: requires an outflow"}},
 		"a total peak of nothing": {leaking(func(p P) { p.PeakTotal = perSecond }), []string{
-			"peak_total: needs an outflow_total, beside which it stands",
+			"peak_total: requires an outflow_total",
 		}},
 		"peak from Go": {leaking(func(p P) { p.Peak = algorithms.Rate{Count: 1} }), []string{
 			"peak: 1/0s: ",
@@ -194,11 +195,11 @@ func TestValidate(t *testing.T) {
 			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: perSecond,
 				Capacity: 5},
 			Peak: perSecond, Queue: &policy.Queue{Off: true}}, []string{
-			"peak: belongs to policies with a queue",
+			"peak: applies only to policies with a queue",
 		}},
 		"peak at a door": {door(func(p P) { p.Peak = perSecond }), []string{
-			"peak: belongs to leaking_bucket, not to sliding_counter",
-			"peak: needs an outflow",
+			"peak: applies only to leaking_bucket, not to sliding_counter",
+			"peak: requires an outflow",
 		}},
 		"durations": {leaking(func(p P) {
 			p.Timeout, p.MaxAge, p.Retry.MaxCooldown = -1, math.MaxInt64, 1
@@ -216,7 +217,7 @@ func TestValidate(t *testing.T) {
 		"a step of priority of ages": {leaking(func(p P) { p.PriorityStep = math.MaxInt64 }),
 			[]string{"priority_step: must be 1ms to 366d"}},
 		"a step of priority at a door": {door(func(p P) { p.PriorityStep = 1e9 }),
-			[]string{"priority_step: belongs to policies with a queue"}},
+			[]string{"priority_step: applies only to policies with a queue"}},
 		"sizes": {leaking(func(p P) { p.MaxBytes, p.Dead.MaxBytes = policy.MiB, -1 }), []string{
 			"max_bytes: must be 2MiB to 1024TiB, not 1MiB",
 			"dead.max_bytes: must be 2MiB to 1024TiB, not -1",
@@ -224,7 +225,8 @@ func TestValidate(t *testing.T) {
 		"sizes at a door": {door(func(p P) {
 			p.MaxBytes, p.Dead.Bodies = policy.GiB, new(bool)
 		}), []string{
-			"max_bytes: belongs to policies with a queue", "dead: belongs to policies with a queue",
+			"max_bytes: applies only to policies with a queue", "dead: applies only to policies " +
+				"with a queue",
 		}},
 		"retry": {leaking(func(p P) {
 			p.Retry = policy.Retry{MaxAttempts: 1001, Backoff: 120 * minute}
@@ -264,22 +266,22 @@ func TestValidate(t *testing.T) {
 		"leaking, capacities": {leaking(func(p P) {
 			p.Queue = &policy.Queue{Capacity: 5}
 		}), []string{
-			"queue: a leaking bucket's queue holds its capacity",
+			"queue: must be false for a meter, or omitted",
 		}},
 		"no queue to run": {door(func(p P) {
 			q := full()
 			p.Target, p.Retry, p.Workers, p.Timeout = q.Target, q.Retry, 1, minute
-		}), []string{"workers: belongs to policies with a queue", "timeout: ", "target: ",
+		}), []string{"workers: applies only to policies with a queue", "timeout: ", "target: ",
 			"retry: "}},
 		"meter with workers": {leaking(func(p P) {
 			*p = policy.Policy{Name: "m",
 				Rule:  policy.Rule{Algorithm: p.Algorithm, Outflow: p.Outflow, Capacity: 5},
 				Queue: &policy.Queue{Off: true}, Workers: 3}
-		}), []string{"workers: belongs to policies with a queue"}},
+		}), []string{"workers: applies only to policies with a queue"}},
 
 		"no target": {leaking(func(p P) { p.Target = nil }), nil},
 		"empty target": {leaking(func(p P) { p.Target = &policy.Target{} }), []string{
-			"target: must hold http or nats",
+			"target: requires http or nats",
 		}},
 		"no url": {targeting(""), []string{url + "is required"}},
 		"scheme": {targeting("ftp://host"),
@@ -288,9 +290,9 @@ func TestValidate(t *testing.T) {
 			[]string{url + `"api.stripe.com": want http://`}},
 		"host and port only": {targeting("localhost:80"),
 			[]string{url + `"localhost:80": want http://`}},
-		"no host": {targeting("http://"), []string{url + `"http://": has no host`}},
+		"no host": {targeting("http://"), []string{url + `"http://" has no host`}},
 		"port without host": {targeting("http://:80"),
-			[]string{url + `"http://:80": has no host`}},
+			[]string{url + `"http://:80" has no host`}},
 		"port": {targeting("http://a:70000"),
 			[]string{url + `"http://a:70000": the port must be`}},
 		"query": {targeting("http://a/?b"),
@@ -298,7 +300,7 @@ func TestValidate(t *testing.T) {
 		"fragment": {targeting("http://a/#"),
 			[]string{url + `"http://a/#": must not have a query or`}},
 		"password": {targeting("http://me:hidden@a"),
-			[]string{url + "must not hold a user name or"}},
+			[]string{url + "must not contain a user name or"}},
 		"broken password": {targeting("http://me:hid den%@a"), []string{url + "is not a URL"}},
 		"IPv6 and path":   {targeting("http://[::1]:8080/v1/"), nil},
 		"service":         {requesting("billing.charge_v1"), nil},
@@ -310,18 +312,18 @@ func TestValidate(t *testing.T) {
 		"empty token": {requesting("billing..charge"),
 			[]string{subject + `"billing..charge": want tokens`}},
 		"space": {requesting("a b"),
-			[]string{subject + `"a b": must not hold spaces`}},
+			[]string{subject + `"a b": must not contain spaces`}},
 		"line": {requesting("a\r\nPUB"),
-			[]string{subject + `"a\r\nPUB": must not hold spaces`}},
-		"not UTF-8": {requesting("a\xff"), []string{subject + `"a\xff": must not hold`}},
+			[]string{subject + `"a\r\nPUB": must not contain spaces`}},
+		"not UTF-8": {requesting("a\xff"), []string{subject + `"a\xff": must not contain`}},
 		"long subject": {requesting(strings.Repeat("a", 1025)),
 			[]string{subject + "must have at most 1024 bytes, not 1025"}},
 		"server's subject": {requesting("$JS.API.INFO"),
-			[]string{subject + `"$JS.API.INFO": must not be a subject of the`}},
+			[]string{subject + `"$JS.API.INFO": must not begin with $`}},
 		"secrets for whoever is called": {leaking(func(p P) {
 			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: policy.CallbackURL,
 				Headers: policy.TargetHeaders{"Authorization": {File: "/run/token"}}}}
-		}), []string{"target.http.headers: is for one target"}},
+		}), []string{"target.http.headers: cannot be combined with {callback}"}},
 		"credentials without secrets": {leaking(func(p P) {
 			p.Target.HTTP.OAuth2 = &policy.OAuth2{TokenURL: "https://me:hidden@a/token",
 				Params: map[string]string{"client_secret": "secret"},
@@ -331,19 +333,19 @@ func TestValidate(t *testing.T) {
 			"target.http.oauth2.token_url: want a URL",
 			"target.http.oauth2.client_id: is required",
 			"target.http.oauth2.client_secret_file: is required",
-			`target.http.oauth2.params: "client_secret": is set by the drainer`,
-			`target.http.oauth2.tls.ca: "ca.pem": want a path from the root`,
-			"target.http.tls: needs both cert and key",
+			`target.http.oauth2.params: "client_secret" is set by the drainer`,
+			`target.http.oauth2.tls.ca: "ca.pem": want an absolute path`,
+			"target.http.tls: requires both cert and key",
 		}},
 		"two credentials": {leaking(func(p P) {
 			p.Target.HTTP.Headers = policy.TargetHeaders{"authorization": {File: "/run/token"}}
 			p.Target.HTTP.OAuth2 = &policy.OAuth2{TokenURL: "https://a/token", ClientID: "b",
 				ClientSecretFile: "/run/secret", Params: map[string]string{"audience": "c"}}
-		}), []string{`target.http.headers: "authorization": is set by oauth2`}},
+		}), []string{`target.http.headers: "authorization" is set by oauth2`}},
 		"two targets": {leaking(func(p P) {
 			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"},
 				NATS: &policy.NATSTarget{Subject: "a"}}
-		}), []string{"target.nats: stands beside target.http"}},
+		}), []string{"target.nats: cannot be combined with target.http"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := test.policy.Validate()

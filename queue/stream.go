@@ -221,8 +221,8 @@ func (b *Broker) CheckStream(ctx context.Context, p policy.Policy) error {
 	case err != nil:
 		return unlessGone(err)
 	case !p.HasQueue():
-		return policy.Invalid([]policy.Problem{{Field: "queue", Reason: "cannot be taken away, " +
-			"for there is a stream of it: give the policy a new name"}})
+		return policy.Invalid([]policy.Problem{{Field: "queue", Reason: "cannot be removed " +
+			"because its stream exists: give the policy a new name"}})
 	}
 	return checkStream(p.Name, info.Config, b.streamConfig(p))
 }

@@ -54,7 +54,7 @@ func Parse(file io.Reader) (*Clients, error) {
 		tokens: map[[8]byte][]known{}, certificates: map[string]*Client{}}}
 	f.Require("clients")
 	if len(document.Clients) > mostClients {
-		f.Add("clients", "are more than %d", mostClients)
+		f.Add("clients", "must have at most %d entries", mostClients)
 	} else {
 		for i, e := range document.Clients {
 			p.client(fmt.Sprintf("clients[%d]", i), e)
@@ -79,7 +79,7 @@ func (p *parser) client(place string, e entry) {
 	case c.Name == "" || len(c.Name) > 64 || strings.ContainsFunc(c.Name, notForNames):
 		p.Add(place+".name", "want 1 to 64 letters, digits or any of . _ - @ /")
 	case p.names[c.Name]:
-		p.Add(place+".name", "%q is the name of another client already", c.Name)
+		p.Add(place+".name", "%q is already the name of another client", c.Name)
 	}
 	p.names[c.Name] = true
 	p.texts(place+".rights", e.Rights, true, "submit")
@@ -100,7 +100,7 @@ func (p *parser) client(place string, e entry) {
 		}
 		if strings.ContainsFunc(pattern, not) || pattern == "" {
 			p.Add(place+".policies",
-				"%.64q: want names of policies; * matches anything", pattern)
+				"%.64q: want policy names; * matches anything", pattern)
 		}
 	}
 	if e.Keys == nil {
@@ -111,7 +111,7 @@ func (p *parser) client(place string, e entry) {
 	p.texts(place+".certificates", e.Certificates, e.Certificates != nil, "billing.example.com")
 	p.texts(place+".claims", e.Claims, e.Claims != nil, "groups=operators")
 	if len(e.Tokens)+len(e.Certificates)+len(e.Claims) == 0 {
-		p.Add(place, "has neither tokens nor certificates nor claims: nobody can be this client")
+		p.Add(place, "requires tokens, certificates or claims: otherwise no request can match it")
 	}
 	for _, text := range e.Claims {
 		p.claim(place+".claims", text, c)
@@ -121,7 +121,7 @@ func (p *parser) client(place string, e entry) {
 	}
 	for _, name := range e.Certificates {
 		if name == "" || p.clients.certificates[name] != nil {
-			p.Add(place+".certificates", "%.80q is empty, or that of another client already", name)
+			p.Add(place+".certificates", "%.80q is empty, or another client's", name)
 		}
 		p.clients.certificates[name] = c
 	}
@@ -132,14 +132,14 @@ func (p *parser) token(place, text string, c *Client) {
 	digits, ok := strings.CutPrefix(text, "sha256:")
 	raw, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(raw) != len(sum{}) {
-		p.Add(place, "want sha256: and 64 digits, as `admitter token` prints them, "+
-			"and not the token itself")
+		p.Add(place, "want sha256: and 64 hexadecimal digits, as `admitter token` prints "+
+			"them, not the token itself")
 		return
 	}
 	s := sum(raw)
 	for _, k := range p.clients.tokens[s.handle()] {
 		if k.sum == s {
-			p.Add(place, "holds a token that is listed already, as one of %q", k.client.Name)
+			p.Add(place, "contains a token that is already listed for %q", k.client.Name)
 			return
 		}
 	}
@@ -148,11 +148,11 @@ func (p *parser) token(place, text string, c *Client) {
 
 func (p *parser) texts(place string, texts []string, needed bool, example string) {
 	if needed && len(texts) == 0 {
-		p.Add(place, "want a list of texts, such as [%q]", example)
+		p.Add(place, "want a list of strings, such as [%q]", example)
 	}
 	for _, text := range texts {
 		if !utf8.ValidString(text) || len(text) > mostText {
-			p.Add(place, "want texts of at most %d bytes", mostText)
+			p.Add(place, "want strings of at most %d bytes", mostText)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type claim struct {
 func (p *parser) oidc(o *OIDC) {
 	if o == nil {
 		if len(p.clients.claims) > 0 {
-			p.Add("oidc", "is missing, and clients have claims")
+			p.Add("oidc", "is required: clients have claims")
 		}
 		return
 	}
@@ -41,10 +41,10 @@ func (p *parser) oidc(o *OIDC) {
 		p.Add("oidc.issuer", "want a URL such as https://login.example.com")
 	}
 	if o.Audience == "" {
-		p.Add("oidc.audience", "is missing: tokens for other services would be accepted")
+		p.Add("oidc.audience", "is required: otherwise tokens for other services are accepted")
 	}
 	if NewVerifier == nil {
-		p.Add("oidc", "is not for this program, which cannot verify tokens")
+		p.Add("oidc", "is not supported by this program")
 		return
 	}
 	p.clients.verify = NewVerifier(*o)

@@ -15,8 +15,8 @@ import (
 const Realm = `Bearer realm="penstock"`
 
 var (
-	ErrNobody  = errors.New("want a token as Authorization: Bearer TOKEN, or a certificate")
-	ErrUnknown = errors.New("the token or the certificate is that of no client")
+	ErrNobody  = errors.New("want a token (Authorization: Bearer TOKEN) or a client certificate")
+	ErrUnknown = errors.New("the token or certificate belongs to no known client")
 	// ErrProvider: the token may be valid
 	ErrProvider = errors.New("the OpenID provider does not answer")
 )

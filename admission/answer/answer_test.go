@@ -177,19 +177,19 @@ Content-Type: application/problem+json
 422
 Content-Type: application/problem+json
 {"type":"about:blank","title":"Unprocessable Entity","status":422,` +
-				`"detail":"another job with this Idempotency-Key has another body, method or path: give a job of its own key"}`, ""},
+				`"detail":"this Idempotency-Key was used for a job with a different body, method or path: give a job of its own key"}`, ""},
 		{"the repeat of a dead job",
 			&admission.EndedError{Job: "stripe:42", How: "dead", Letter: 7}, `
 409
 Content-Type: application/problem+json
-{"type":"about:blank","title":"Conflict","status":409,"detail":"the job of this Idempotency-Key, stripe:42, is dead letter 7: ` +
-				`replay it, or give another key","job":"stripe:42","ended":"dead","letter":7}`, ""},
+{"type":"about:blank","title":"Conflict","status":409,"detail":"the job with this Idempotency-Key, stripe:42, is dead letter 7: ` +
+				`replay it, or use another key","job":"stripe:42","ended":"dead","letter":7}`, ""},
 		{"the repeat of a cancelled job", &admission.EndedError{Job: "stripe:42", How: "cancelled"},
 			`
 409
 Content-Type: application/problem+json
-{"type":"about:blank","title":"Conflict","status":409,"detail":"the job of this Idempotency-Key, stripe:42, was cancelled: ` +
-				`give another key","job":"stripe:42","ended":"cancelled"}`, ""},
+{"type":"about:blank","title":"Conflict","status":409,"detail":"the job with this Idempotency-Key, stripe:42, was cancelled: ` +
+				`use another key","job":"stripe:42","ended":"cancelled"}`, ""},
 		{"no drainer", fmt.Errorf("%w for partition 3", admission.ErrNoDrainer), `
 503
 Content-Type: application/problem+json

@@ -78,11 +78,11 @@ func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		header.Set("Allow", "GET, HEAD")
-		http.Error(w, "the console is read", http.StatusMethodNotAllowed)
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 	case !below && (name == strings.TrimSuffix(Root, "/") || wantsPage(r)):
 		http.Redirect(w, r, Root, http.StatusFound)
 	case !below || !found:
-		http.Error(w, "the console has no such file; it is at "+Root, http.StatusNotFound)
+		http.Error(w, "not found; the console is at "+Root, http.StatusNotFound)
 	case r.Header.Get("If-None-Match") == f.etag:
 		w.WriteHeader(http.StatusNotModified)
 	default:

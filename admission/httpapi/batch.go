@@ -40,7 +40,7 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 		if name == job.HeaderIdempotencyKey ||
 			name != ipHeader && job.HasPrefixFold(name, job.HeaderPrefix) {
 			return answer.Answer{}, bad(name,
-				"belongs to a single job: give it among the headers of each")
+				"applies to a single job: put it into the headers of each job")
 		}
 	}
 	if at.proxy != nil {
@@ -60,7 +60,7 @@ func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) 
 	held *= 2
 	if len(bytes.TrimSpace(body)) == 0 {
 		release()
-		return answer.Answer{}, bad("body", "holds no job")
+		return answer.Answer{}, bad("body", "contains no job")
 	}
 	return answer.Lines(func(w io.Writer, flush func()) {
 		defer release()
@@ -100,8 +100,8 @@ func (h *handler) jobs(r *http.Request, client *access.Client, from string,
 		for text, err := range texts(body) {
 			var request admission.SubmitRequest
 			if n++; n > admission.MaxBatch {
-				yield(request, fmt.Errorf("%w: a batch is at most %d jobs, and this one and those "+
-					"behind it were not taken", admission.ErrTooLarge, admission.MaxBatch))
+				yield(request, fmt.Errorf("%w: a batch has at most %d jobs; this one and all "+
+					"after it were not accepted", admission.ErrTooLarge, admission.MaxBatch))
 				return
 			}
 			if err == nil {
@@ -145,10 +145,10 @@ func elements(list []byte) iter.Seq2[[]byte, error] {
 			_, err = in.Token()
 		}
 		if err == nil && in.InputOffset() < int64(len(list)) {
-			err = fmt.Errorf("something follows the list")
+			err = fmt.Errorf("unexpected data after the list")
 		}
 		if err != nil {
-			yield(nil, bad("body", "the list cannot be read on from here: %v", err))
+			yield(nil, bad("body", "the rest of the list cannot be read: %v", err))
 		}
 	}
 }
@@ -217,7 +217,7 @@ func readJob(text []byte) (j batchJob, err error) {
 		return j, bad("job", "cannot be read: %v", err)
 	}
 	if in.InputOffset() < int64(len(text)) {
-		return j, bad("job", "has something behind it")
+		return j, bad("job", "is followed by unexpected data")
 	}
 	return j, nil
 }
@@ -231,7 +231,7 @@ func (h *handler) job(r *http.Request, from string,
 	}
 	request.Policy = j.Policy
 	if j.Key == nil {
-		return request, bad("key", `is missing; the empty key is ""`)
+		return request, bad("key", `is missing; use "" for the empty key`)
 	}
 	if request.Key, err = job.EncodeKey(*j.Key); err != nil {
 		return request, admission.InvalidKey(err)
@@ -243,7 +243,7 @@ func (h *handler) job(r *http.Request, from string,
 	}
 	for name, value := range j.Headers {
 		if !token(name) {
-			return request, bad("headers", "%.64q is no name of a header", name)
+			return request, bad("headers", "%.64q is not a header name", name)
 		}
 		header.Add(name, value)
 	}
@@ -273,7 +273,7 @@ func (j *batchJob) body() (body []byte, err error) {
 		given, body = given+1, j.Base64
 	}
 	if given > 1 {
-		return nil, bad("body", "is given more than once, as body, text or base64")
+		return nil, bad("body", "must be given only once, as body, text or base64")
 	}
 	return body, nil
 }

@@ -94,7 +94,8 @@ func TestABrokenListIsAcceptedUpToTheBreak(t *testing.T) {
 		service := &fakeService{}
 		_, answers := batch(t, serve(t, service, Options{}), `[{"policy":"mail","key":"a"}`+end)
 		if len(answers) != 2 || len(service.submitted) != 1 ||
-			!strings.Contains(answers[1], `"n":2`) || !strings.Contains(answers[1], "from here") {
+			!strings.Contains(answers[1], `"n":2`) || !strings.Contains(answers[1], "the rest of "+
+			"the list") {
 			t.Errorf("%q: %d jobs were taken, answered %q", end, len(service.submitted), answers)
 		}
 	}

@@ -89,7 +89,7 @@ func TestManageBuckets(t *testing.T) {
 		`},{"policy":"stripe","key":"alate"`, `},{"policy":"stripe","key":"arests"`)
 	i.expect("GET", "/v1/buckets?by=age&limit=3", "", 200, `{"buckets":[{"policy":"stripe","key":"b0"`,
 		`},{"policy":"stripe","key":"a0"`, `},{"policy":"stripe","key":"b1"`)
-	for by, want := range map[string]string{"": "none of depth, age, late, refused",
+	for by, want := range map[string]string{"": "want one of depth, age, late, refused",
 		"refuse": "did you mean refused?"} {
 		i.expect("GET", "/v1/buckets?by="+by, "", 400, `"field":"by"`, want)
 	}
@@ -163,7 +163,7 @@ func TestManageOneBucket(t *testing.T) {
 			`"running":1,"rate":2.5,"paused":true,"throttled_ms":100,"head_age_ms":1500,"eta_ms":null}`, key))
 	i.expect("POST", "/v1/purge/stripe/"+key, "", 200, fmt.Sprintf(`{"key":%q,"removed":8,"more":true}`,
 		key))
-	i.expect("POST", "/v1/purge/stripe", "", 400, `a whole policy is not purged at once`)
+	i.expect("POST", "/v1/purge/stripe", "", 400, `a policy cannot be purged as a whole`)
 	i.expect("POST", "/v1/purge/nobody/x", "", 404)
 	i.expect("GET", "/v1/purge/stripe/"+key, "", 405)
 	i.expect("POST", "/v1/purge/stripe/"+key+"?really=1", "", 400, `"field":"really"`)

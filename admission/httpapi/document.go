@@ -92,7 +92,7 @@ func precondition(h http.Header) (func(revision uint64) bool, error) {
 		for _, t := range tags(values) {
 			t = strings.TrimPrefix(t, "W/")
 			if t != "*" && (len(t) < 2 || t[0] != '"' || t[len(t)-1] != '"') {
-				return nil, bad(name, `want * or entity tags such as "7", in quotes`)
+				return nil, bad(name, `want * or quoted entity tags such as "7"`)
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func unwrapOverride(document []byte, key job.Key) (inner []byte, err error) {
 	case !wrapped || err != nil:
 		return document, err
 	case enclosed.Key != nil && *enclosed.Key != key.Raw():
-		return nil, bad("key", "%.64q is not the key in the path", *enclosed.Key)
+		return nil, bad("key", "%.64q differs from the key in the path", *enclosed.Key)
 	}
 	return enclosed.Inner, nil
 }
@@ -161,7 +161,7 @@ func unwrap(document []byte, name string, into any) (bool, error) {
 	in := json.NewDecoder(bytes.NewReader(document))
 	in.DisallowUnknownFields()
 	if err := in.Decode(into); err != nil {
-		return true, bad(name, "what is beside it cannot be read: %v", err)
+		return true, bad(name, "the fields beside it cannot be read: %v", err)
 	}
 	return true, nil
 }

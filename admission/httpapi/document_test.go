@@ -87,7 +87,7 @@ func TestARetiredPolicyDoesNotComeBackSmallerThanItsBuckets(t *testing.T) {
 	smaller := strings.Replace(stripe, `y":2`, `y":1`, 1)
 	i.want(409, []string{`capacity 1 is too low: bucket \"acme\" holds 2 jobs`}, "PUT",
 		"/v1/policies/stripe", smaller)
-	i.want(409, []string{`has retired`}, "PATCH", "/v1/policies/stripe", `{"workers":5}`)
+	i.want(409, []string{`is retired`}, "PATCH", "/v1/policies/stripe", `{"workers":5}`)
 	i.want(200, []string{`"retired":true`, `"capacity":2`}, "GET", "/v1/policies/stripe", "")
 	i.want(200, []string{`"retired":false`, `"capacity":2`}, "PUT", "/v1/policies/stripe", stripe)
 	i.publish("stripe", "other", nil)
@@ -166,7 +166,7 @@ func TestAPatchChangesOnlyWhatItNames(t *testing.T) {
 func TestIfMatch(t *testing.T) {
 	i := install(t, manage.Options{})
 	const path = "/v1/policies/stripe"
-	i.want(412, []string{`there is nothing here`}, "PUT", path, stripe, "If-Match", "*")
+	i.want(412, []string{`it does not exist`}, "PUT", path, stripe, "If-Match", "*")
 	first := i.want(201, nil, "PUT", path, stripe, "If-None-Match", "*")
 	i.want(412, []string{`precondition failed`}, "PUT", path, stripe, "If-None-Match", "*")
 	if again := i.want(200, nil, "GET", path, ""); again != first || len(first) < 3 ||
@@ -180,7 +180,7 @@ func TestIfMatch(t *testing.T) {
 	}
 	for _, method := range []string{"PUT", "PATCH", "DELETE"} {
 		body := map[string]string{"PUT": stripe, "PATCH": `{"workers":6}`}[method]
-		i.want(412, []string{`what is here has revision ` + strings.Trim(second, `"`)}, method,
+		i.want(412, []string{`the revision is ` + strings.Trim(second, `"`)}, method,
 			path, body, "If-Match", first)
 		i.want(412, nil, method, path, body, "If-Match", "W/"+second)
 		i.want(400, []string{`"field":"If-Match"`}, method, path, body, "If-Match",
@@ -298,7 +298,7 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 	// Its dead letters remain.
 	i.want(200, []string{`"job":"stripe:42"`}, "GET", "/v1/dead/stripe", "")
 	i.want(200, []string{`"job":"stripe:42"`}, "GET", "/v1/dead/stripe/1", "")
-	i.want(409, []string{`takes no jobs any more`}, "POST", "/v1/dead/stripe/1/replay", "")
+	i.want(409, []string{`no longer accepts jobs`}, "POST", "/v1/dead/stripe/1/replay", "")
 	i.want(404, nil, "GET", "/v1/dead/nobody", "")
 
 	// A new policy of that name, with other partitions, starts empty.

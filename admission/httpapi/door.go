@@ -75,7 +75,7 @@ func (h *handler) read(r *http.Request, at place, most int64) (body []byte, held
 	}
 	for {
 		if size > most && (r.ContentLength >= 0 || int64(len(body)) > most) {
-			return nil, held, fmt.Errorf("%w: a body is at most %d bytes", admission.ErrTooLarge,
+			return nil, held, fmt.Errorf("%w: a body has at most %d bytes", admission.ErrTooLarge,
 				most)
 		}
 		room := min(max(smallBody, 2*held), size)
@@ -98,7 +98,7 @@ func (h *handler) read(r *http.Request, at place, most int64) (body []byte, held
 
 func unread(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("%w: the body did not come, or not fast enough", admission.ErrTooSlow)
+		return fmt.Errorf("%w: the body did not arrive in time", admission.ErrTooSlow)
 	}
 	return bad("body", "ended early or cannot be read")
 }
@@ -151,7 +151,7 @@ func (h *handler) client(remote string, header http.Header) (string, error) {
 		trusted := func(p netip.Prefix) bool { return p.Contains(address) }
 		if !slices.ContainsFunc(h.options.TrustedProxies, trusted) {
 			return "", bad(admission.IPHeader,
-				"is taken from http.trusted_proxies only, and %q is none of them", host)
+				"is accepted only from http.trusted_proxies, and %q is not one of them", host)
 		}
 	}
 	return admission.ClientIP(host), nil

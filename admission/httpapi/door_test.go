@@ -53,7 +53,7 @@ func TestOptionsListTheMethods(t *testing.T) {
 				t.Errorf("%s %s: %s, allow %q", method, path, response.Status,
 					response.Header.Get("Allow"))
 			}
-			want := `"detail":"BREW is not for this path, which takes ` + allow
+			want := `"detail":"this path does not accept BREW, only ` + allow
 			if status == 405 && !strings.Contains(body, want) {
 				t.Errorf("%s %s: %s", method, path, body)
 			}

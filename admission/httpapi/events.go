@@ -53,13 +53,13 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 func (at place) events() (func(watch.Event) bool, error) {
 	for _, name := range []string{"policy", "type"} {
 		if at.query.Has(name) && at.query.Get(name) == "" {
-			return nil, bad(name, "is empty")
+			return nil, bad(name, "must not be empty")
 		}
 	}
 	types := strings.FieldsFunc(at.query.Get("type"), func(c rune) bool { return c == ',' })
 	for _, t := range types {
 		if !slices.Contains(watch.Types, t) {
-			return nil, bad("type", "%.64q is none of %s", t, strings.Join(watch.Types, ", "))
+			return nil, bad("type", "%.64q: want one of %s", t, strings.Join(watch.Types, ", "))
 		}
 	}
 	if _, err := job.EncodeKey(at.query.Get("key")); err != nil {
@@ -85,7 +85,7 @@ func (m management) tell(r *http.Request, w io.Writer, flush func(), l *watch.Li
 	}
 	fmt.Fprint(w, ": events\n\n")
 	if l.Missed {
-		say("missed", "the events after the last one are not kept any more")
+		say("missed", "the events since then are no longer kept")
 	}
 	for {
 		flush()

@@ -142,13 +142,13 @@ func (h *handler) forbid(r *http.Request, path string, open bool) *answer.Answer
 	switch {
 	case !open && !hosts.Known(h.options.Hosts).Has(r.Host):
 		status, detail = http.StatusMisdirectedRequest, fmt.Sprintf(
-			"the host %.256q is none of this process's; add it to http.hosts to permit it", r.Host)
+			"the host %.256q is not permitted; add it to http.hosts to permit it", r.Host)
 	case below && len(r.Header[job.HeaderJob]) > 0:
 		status, detail = http.StatusForbidden,
-			"this is the request of a job: no policy's target may "+
+			"this is a job's request: a policy's target cannot "+
 				"be Penstock itself; chain policies with a NATS target"
 	case below && h.sites.Check(r) != nil:
-		status, detail = http.StatusForbidden, "a page of another site may not ask for this"
+		status, detail = http.StatusForbidden, "pages of other sites may not send this request"
 	default:
 		return nil
 	}
@@ -208,7 +208,7 @@ func otherMethod(r *http.Request, methods []string) answer.Answer {
 		return answer.Answer{Status: http.StatusNoContent, Header: []answer.Field{allow}}
 	}
 	return answer.Problem(http.StatusMethodNotAllowed,
-		fmt.Sprintf("%.32s is not for this path, which takes %s", r.Method, allow.Value), allow)
+		fmt.Sprintf("this path does not accept %.32s, only %s", r.Method, allow.Value), allow)
 }
 
 func (h *handler) health(*http.Request, place) (answer.Answer, error) {
@@ -240,7 +240,7 @@ func (h *handler) ready(r *http.Request, at place) (answer.Answer, error) {
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	respond(w, answer.Problem(http.StatusNotFound, "there is nothing at this path"))
+	respond(w, answer.Problem(http.StatusNotFound, "no such path"))
 }
 
 const readWithin = time.Minute

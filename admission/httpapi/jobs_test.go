@@ -22,7 +22,7 @@ func TestManageJobs(t *testing.T) {
 		i.publish("stripe", key,
 			nats.Header{"Penstock-Deadline": {deadline}, "Penstock-Priority": {"3"}})
 	}
-	i.expect("GET", "/v1/jobs/stripe:7", "", 404, `job stripe:7 has finished, or never was`)
+	i.expect("GET", "/v1/jobs/stripe:7", "", 404, `job stripe:7 has finished or never existed`)
 	i.expect("GET", "/v1/jobs/stripe:1", "", 200,
 		`{"job":"stripe:1","key":"`+key+`","partition":1,"state":"stored",`+
 			`"position":null,"eta_ms":null,"blocked_by":"no_drainer","accepted_at":"20`,
@@ -54,7 +54,7 @@ func TestManageJobs(t *testing.T) {
 	i.expect("GET", "/v1/jobs/stripe:5", "", 200, `"state":"stored"`)
 	i.expect("DELETE", "/v1/jobs/stripe:1", "", 200,
 		`"state":"cancelled","position":null,"eta_ms":null`)
-	i.expect("DELETE", "/v1/jobs/stripe:2", "", 409, `job stripe:2 runs and cannot be cancelled`)
+	i.expect("DELETE", "/v1/jobs/stripe:2", "", 409, `job stripe:2 is running and cannot be cancelled`)
 	i.expect("DELETE", "/v1/jobs/stripe:3", "", 409, `job stripe:3 has just ended`)
 	i.expect("DELETE", "/v1/jobs/stripe:4", "", 200, `"state":"cancelled"`, `"attempts":1`)
 	i.expect("DELETE", "/v1/jobs/stripe:5", "", 503, `has not received job stripe:5 yet`)
@@ -93,7 +93,7 @@ func TestADeadJobLeadsToItsLetter(t *testing.T) {
 	i.expect("DELETE", "/v1/dead/stripe/2", "", 200)
 	i.expect("GET", "/v1/jobs/stripe:43", "", 200,
 		`{"job":"stripe:43","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`)
-	i.expect("GET", "/v1/jobs/stripe:44", "", 404, `job stripe:44 has finished, or never was`)
+	i.expect("GET", "/v1/jobs/stripe:44", "", 404, `job stripe:44 has finished or never existed`)
 
 	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 7, Reason: "deadline"})
 	i.expect("GET", "/v1/jobs/gone:7", "", 200, `"letter":1,"reason":"deadline"`)
@@ -140,7 +140,7 @@ func TestManageDeadLetters(t *testing.T) {
 	i.expect("GET", "/v1/dead/stripe/2", "", 200)
 	i.bury(queue.DeadLetter{Policy: "stripe", Key: "%!.x", Seq: 45, Reason: "malformed"})
 	i.bury(queue.DeadLetter{Policy: "stripe", Key: "acme", Seq: 46, Reason: "deadline"})
-	i.expect("POST", "/v1/dead/stripe/4/replay", "", 409, `would become the same again`)
+	i.expect("POST", "/v1/dead/stripe/4/replay", "", 409, `cannot be replayed`)
 	i.expect("POST", "/v1/dead/stripe/replay", "", 200,
 		`{"replayed":1,"full":2,"unfit":1,"complete":true}`)
 

@@ -52,7 +52,7 @@ func (m management) allBuckets(ctx context.Context, at place) (any, error) {
 		by = at.query.Get("by")
 	}
 	if !slices.Contains(job.BucketOrders, by) {
-		return nil, bad("by", "%.64q is none of %s%s", by, strings.Join(job.BucketOrders, ", "),
+		return nil, bad("by", "%.64q: want one of %s%s", by, strings.Join(job.BucketOrders, ", "),
 			nearest.Hint(by, job.BucketOrders))
 	}
 	return m.AllBuckets(ctx, at.mayRead, by, at.number("limit"))
@@ -63,7 +63,7 @@ func (at place) mayRead(policy string) bool { return at.client.MayPolicy(access.
 func (m management) jobs(ctx context.Context, at place) (any, error) {
 	only := manage.Only{State: at.query.Get("state"), Tag: at.query.Get("tag")}
 	if at.query.Has("state") && !slices.Contains(manage.JobStates, only.State) {
-		return nil, bad("state", "%.64q is none of %s", only.State,
+		return nil, bad("state", "%.64q: want one of %s", only.State,
 			strings.Join(manage.JobStates, ", "))
 	}
 	if err := at.checkTag(); err != nil && at.query.Has("tag") {
@@ -109,7 +109,7 @@ func (m management) editJob(ctx context.Context, at place) (any, error) {
 
 func (at place) edit(now time.Time) (want job.Edit, err error) {
 	if len(at.query) == 0 {
-		return want, bad("query", "says nothing: want run=1, front=1, priority= or deadline=")
+		return want, bad("query", "is empty: want run=1, front=1, priority= or deadline=")
 	}
 	want.Run, want.Front = at.number("run") == 1, at.number("front") == 1
 	if at.query.Has("priority") {
@@ -188,7 +188,7 @@ func (at place) some() (some queue.DeadLetterFilter, err error) {
 	if at.query.Has("reason") {
 		some.Reason = job.Reason(at.query.Get("reason"))
 		if !slices.Contains(job.Reasons, some.Reason) {
-			return some, bad("reason", "%.64q is none of %v", some.Reason, job.Reasons)
+			return some, bad("reason", "%.64q: want one of %v", some.Reason, job.Reasons)
 		}
 	}
 	if some.Since, err = at.time("since"); err == nil {
@@ -207,7 +207,7 @@ func (at place) time(name string) (t time.Time, err error) {
 		return time.Now().Add(-ago), nil
 	}
 	if t, err = time.Parse(time.RFC3339, text); err != nil {
-		err = bad(name, "%.64q: want RFC 3339, or how long ago, such as 90m or 2d", text)
+		err = bad(name, "%.64q: want a time (RFC 3339) or an age such as 90m or 2d", text)
 	}
 	return t, err
 }

@@ -89,7 +89,7 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 			return answer.Answer{}, err
 		}
 		if settled.RetryAfterMS < 0 {
-			return answer.Answer{}, bad("retry_after_ms", "is negative")
+			return answer.Answer{}, bad("retry_after_ms", "must not be negative")
 		}
 		header := http.Header{}
 		for name, value := range settled.Headers {
@@ -122,7 +122,7 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 				"an HTTP status")
 	}
 	if of.ID = query.Get("permit"); of.ID == "" || len(of.ID) > mostPermit {
-		return answer.Answer{}, bad("permit", "want the permit of the answer to POST")
+		return answer.Answer{}, bad("permit", "want the permit in the answer to POST")
 	}
 	if err := client.Tell(at.policy, at.key, of); err != nil {
 		return answer.Answer{}, err
@@ -144,7 +144,7 @@ func (h *handler) document(r *http.Request, at place, into any) error {
 	if err := in.Decode(into); err != nil {
 		return bad("body", "%v", err)
 	} else if in.More() {
-		return bad("body", "more than one document")
+		return bad("body", "contains more than one document")
 	}
 	return nil
 }

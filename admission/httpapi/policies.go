@@ -38,7 +38,7 @@ func (m management) putPolicy(ctx context.Context, at place, document []byte,
 	}
 	p, err := policy.Parse(document)
 	if err == nil && p.Name != "" && p.Name != at.policy {
-		err = bad("name", "%.64q is not the name in the path", p.Name)
+		err = bad("name", "%.64q differs from the name in the path", p.Name)
 	}
 	if err != nil {
 		return nil, 0, false, err
@@ -95,7 +95,7 @@ func (m management) overrides(ctx context.Context, at place) (any, error) {
 	if at.query.Has("after") {
 		var err error
 		if after, err = job.EncodeKey(at.query.Get("after")); err != nil {
-			return nil, bad("after", "is not a key")
+			return nil, bad("after", "is not a valid key")
 		}
 	}
 	return m.Overrides(ctx, at.policy, after, at.number("limit"))

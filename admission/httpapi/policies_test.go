@@ -64,7 +64,7 @@ func TestManagePolicies(t *testing.T) {
 		`"field":"queue"`)
 	i.expect("PUT", "/v1/policies/stripe",
 		`{"algorithm":"leaking_bucket","outflow_total":"100/s","capacity":2}`, 409,
-		`"field":"partitions"`, `outflow_total needs a policy created with one partition`)
+		`"field":"partitions"`, `outflow_total requires a policy created with one partition`)
 	i.expect("GET", "/v1/policies/bad", "", 404)
 
 	// A capacity below the bucket's depth is refused, without loss or a write.
@@ -137,7 +137,7 @@ func TestManageOverrides(t *testing.T) {
 
 	for body, want := range map[string]string{
 		``:                `is not JSON`,
-		`{"weight":2}`:    `"field":"weight","reason":"needs the policy's outflow_total`,
+		`{"weight":2}`:    `"field":"weight","reason":"requires an outflow_total`,
 		`{"burst":3}`:     `must be 1 to the capacity (2), not 3`,
 		`{"rate":"1/s"}`:  `"field":"rate","reason":"unknown field"`,
 		`{"outflow":"5"}`: `"field":"outflow"`,

@@ -26,14 +26,14 @@ func noBody(r *http.Request) error {
 	}
 	switch {
 	case n > 0:
-		return bad("body", "is not asked for here")
+		return bad("body", "must be empty: this request has no body")
 	case err != nil && err != io.EOF:
 		return unread(err)
 	}
 	return nil
 }
 
-var errEmptyQuery = bad("query", "is empty; a question mark in a key is written %%3F")
+var errEmptyQuery = bad("query", "is empty; escape a question mark in a key as %%3F")
 
 // Unknown and repeated parameters are misspelt, or part of a key with a question mark.
 func parameters(r *http.Request, known ...string) (url.Values, error) {
@@ -50,8 +50,8 @@ func parameters(r *http.Request, known ...string) (url.Values, error) {
 	for name, given := range values {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, bad(fmt.Sprintf("%.64s", name), "is not a query parameter here; a "+
-				"question mark in a key is written %%3F")
+			return nil, bad(fmt.Sprintf("%.64s", name), "is not a query parameter of this "+
+				"path; escape a question mark in a key as %%3F")
 		case len(given) > 1:
 			return nil, bad(name, "is given twice")
 		}
@@ -105,7 +105,7 @@ func (at place) number(name string) int { return int(at.numbers[name]) }
 func readDocument(r *http.Request) ([]byte, error) {
 	document, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxDocument))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, fmt.Errorf("%w: a policy or an override is at most %d bytes",
+		return nil, fmt.Errorf("%w: a policy or override has at most %d bytes",
 			admission.ErrTooLarge, maxDocument)
 	}
 	if err != nil {

@@ -269,11 +269,11 @@ func (at *place) read(name, escaped string) (err error) {
 	case "{job}":
 		var ok bool
 		if at.policy, at.seq, ok = job.ParseID(text); !ok {
-			return bad("job", "want an id such as stripe:42")
+			return bad("job", "want a job id such as stripe:42")
 		}
 	case "{id}":
 		if at.seq, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return bad("id", "want the number of a dead letter")
+			return bad("id", "want the id of a dead letter, which is a number")
 		}
 	default:
 		panic("a route names " + name + ", which nothing reads")
@@ -294,12 +294,12 @@ func decodeKey(escaped string) (job.Key, error) {
 }
 
 func noKey(*http.Request, place) (answer.Answer, error) {
-	return answer.Answer{}, bad("key", "is missing; the empty key is a slash at the end")
+	return answer.Answer{}, bad("key", "is missing; end the path with a slash for the empty key")
 }
 
 func notAWholePolicy(*http.Request, place) (answer.Answer, error) {
-	return answer.Answer{}, bad("key", "is missing: a whole policy is not purged at once; the "+
-		"empty key is a slash at the end")
+	return answer.Answer{}, bad("key", "is missing: a policy cannot be purged as a whole; end "+
+		"the path with a slash for the empty key")
 }
 
 func look(do func(ctx context.Context, at place) (document any, err error)) call {
@@ -377,12 +377,12 @@ func within(c *access.Client) func(before, p policy.Policy) []policy.Problem {
 		var found []policy.Problem
 		if p.Target != nil && p.Target.NATS != nil && !c.MayAll(access.Admin) {
 			found = append(found, policy.Problem{Field: "target.nats",
-				Reason: "needs the right admin for all policies, because it reaches them all"})
+				Reason: "requires the right admin for all policies, because it reaches them all"})
 		}
 		if through := p.Callbacks; through != "" && through != before.Callbacks &&
 			!c.MayPolicy(access.Admin, through) {
 			found = append(found, policy.Problem{Field: "callbacks", Reason: fmt.Sprintf(
-				"needs the right admin for policy %.64q too, which signs what it posts", through)})
+				"requires the right admin for policy %.64q too, which signs callbacks", through)})
 		}
 		return found
 	}

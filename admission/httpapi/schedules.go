@@ -15,7 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
-var errNoSchedules = fmt.Errorf("%w: there are no schedules here", admission.ErrNotFound)
+var errNoSchedules = fmt.Errorf("%w: this process has no schedules", admission.ErrNotFound)
 
 // A schedule is a job's request with further headers.
 func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) {
@@ -24,8 +24,8 @@ func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) 
 		return answer.Answer{}, bodyLeft{errNoSchedules}
 	}
 	if r.URL.RawQuery != "" || r.URL.ForceQuery {
-		return answer.Answer{}, bodyLeft{bad("query", "a schedule has no query parameters; a "+
-			"question mark in a key is written %%3F")}
+		return answer.Answer{}, bodyLeft{bad("query", "a schedule has no query parameters; "+
+			"escape a question mark in a key as %%3F")}
 	}
 	body, held, err := h.read(r, at, queue.MaxScheduledBody)
 	defer h.options.Budget.Release(at.from, held)
@@ -77,7 +77,7 @@ func changeSchedule(ctx context.Context, s *schedules.Service, at place,
 
 	paused := at.query.Get("paused")
 	if paused != "0" && paused != "1" {
-		return nil, bad("paused", "want 1 to pause the schedule, or 0 to let it go on")
+		return nil, bad("paused", "want 1 to pause the schedule, or 0 to resume it")
 	}
 	return s.SetPaused(ctx, at.policy, at.key, name, paused == "1")
 }

@@ -70,7 +70,7 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 	defer cancel()
 	if offset+limit > MaxListed {
 		return Buckets{}, &admission.RequestError{Field: "offset",
-			Reason: fmt.Sprintf("and limit together reach to %d at most", MaxListed)}
+			Reason: fmt.Sprintf("plus limit must be at most %d", MaxListed)}
 	}
 	entry, err := s.queued(ctx, name)
 	if err != nil {

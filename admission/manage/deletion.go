@@ -44,7 +44,7 @@ func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	switch {
 	case errors.As(err, &used):
 		return Deleted{},
-			fmt.Errorf("%w: policy %q holds %d jobs; with ?purge=1 those that wait are dropped",
+			fmt.Errorf("%w: policy %q holds %d jobs; ?purge=1 drops the waiting ones",
 				admission.ErrConflict, name, used.Jobs)
 	case errors.Is(err, queue.ErrNotFound):
 		return Deleted{}, admission.UnknownPolicy(name)

@@ -22,13 +22,13 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 		job.Question{Op: job.OpEdit, Jobs: []uint64{seq}, Edit: &want})
 	switch {
 	case errors.Is(err, errNobody):
-		return Job{}, fmt.Errorf("%w: partition %d has no owner, which alone can change job %s",
+		return Job{}, fmt.Errorf("%w: partition %d has no owner to change job %s",
 			admission.ErrNoDrainer, j.Partition, j.Job)
 	case err != nil:
 		return Job{}, err
 	case a.Full:
-		return Job{}, fmt.Errorf("%w: as many waiting jobs of partition %d have been changed as "+
-			"may be", admission.ErrConflict, j.Partition)
+		return Job{}, fmt.Errorf("%w: partition %d already has the maximum number of changed "+
+			"jobs", admission.ErrConflict, j.Partition)
 	case a.Edited:
 		changes := []any{"policy", name, "job", j.Job, "key", j.Key, "run", want.Run,
 			"front", want.Front}
@@ -55,10 +55,10 @@ func (s *Service) untouched(ctx context.Context, name string, seq uint64, j Job,
 		if _, err := s.stored(ctx, name, seq); err != nil {
 			return err
 		}
-		return fmt.Errorf("%w: the one of partition %d has not received job %s yet",
+		return fmt.Errorf("%w: the drainer of partition %d has not received job %s yet",
 			admission.ErrNoDrainer, j.Partition, j.Job)
 	case stands.State == job.Finishing:
 		return fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
 	}
-	return fmt.Errorf("%w: job %s runs and cannot be %s", admission.ErrConflict, j.Job, verb)
+	return fmt.Errorf("%w: job %s is running and cannot be %s", admission.ErrConflict, j.Job, verb)
 }

@@ -104,7 +104,8 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	j := EndedJob{Job: job.ID(name, seq)}
-	notFound := fmt.Errorf("%w: job %.64s has finished, or never was", admission.ErrNotFound, j.Job)
+	notFound := fmt.Errorf("%w: job %.64s has finished or never existed", admission.ErrNotFound,
+		j.Job)
 	if !policy.IsName(name) {
 		return EndedJob{}, notFound
 	}

@@ -181,7 +181,7 @@ func (s *Service) stored(ctx context.Context, name string, seq uint64) (Job, err
 func (s *Service) readJob(ctx context.Context, name string, seq uint64) (job.Arrived, error) {
 	stored, err := s.broker.StoredJob(ctx, name, seq)
 	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrNoStream) {
-		return job.Arrived{}, fmt.Errorf("%w: job %s has finished, or never was",
+		return job.Arrived{}, fmt.Errorf("%w: job %s has finished or never existed",
 			admission.ErrNotFound, job.ID(name, seq))
 	}
 	return stored, translate(err)

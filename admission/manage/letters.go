@@ -161,8 +161,8 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 		return outcome, nil
 	case errors.Is(err, queue.ErrUnfit):
 		return admission.Outcome{},
-			fmt.Errorf("%w: dead letter %d would become the same again: its key or its headers "+
-				"cannot be understood", admission.ErrConflict, id)
+			fmt.Errorf("%w: dead letter %d cannot be replayed: its key or headers are "+
+				"malformed", admission.ErrConflict, id)
 	default:
 		return admission.Outcome{}, noLetter(retired(err, name), name, id)
 	}
@@ -170,7 +170,7 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 
 func takesJobs(entry policy.Entry, name string) error {
 	if entry.Retired || entry.Policy.Name == "" {
-		return fmt.Errorf("%w: policy %q takes no jobs any more", admission.ErrConflict, name)
+		return fmt.Errorf("%w: policy %q no longer accepts jobs", admission.ErrConflict, name)
 	}
 	return nil
 }

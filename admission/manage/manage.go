@@ -212,14 +212,14 @@ func translate(err error) error {
 		return nil
 	case errors.As(err, &capacity):
 		return fmt.Errorf(
-			"%w: capacity %d is too low: bucket %q holds %d jobs, and none of them is thrown away",
+			"%w: capacity %d is too low: bucket %q holds %d jobs",
 			admission.ErrConflict, capacity.Capacity, capacity.Key.Raw(), capacity.Depth)
 	case errors.As(err, &fixed):
 		return fmt.Errorf("%w: %w", admission.ErrConflict, fixed)
 	case errors.Is(err, store.ErrTooMany):
 		return fmt.Errorf("%w: %w", admission.ErrConflict, err)
 	case errors.Is(err, job.ErrVersion):
-		return fmt.Errorf("%w: what is stored was written by a newer version",
+		return fmt.Errorf("%w: the stored record was written by a newer version",
 			admission.ErrConflict)
 	case errors.Is(err, queue.ErrTooLarge):
 		return admission.UnfitMessage()
@@ -227,7 +227,7 @@ func translate(err error) error {
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 	case errors.Is(err, queue.ErrConflict):
-		return fmt.Errorf("%w: others changed the same at the same time", admission.ErrConflict)
+		return fmt.Errorf("%w: concurrent changes; try again", admission.ErrConflict)
 	}
 	return err
 }

@@ -32,8 +32,8 @@ type Policy struct {
 	Note    string         `json:"note,omitempty"`
 }
 
-const fileNote = "the file of set %s writes over this when its text of the policy changes, " +
-	"and not before"
+const fileNote = "the file of set %s overwrites this once its text of the policy changes, " +
+	"not before"
 
 func described(e policy.Entry) Policy {
 	return Policy{Policy: e.Policy, Revision: e.Revision, Source: e.Source, Set: e.Set,
@@ -54,9 +54,9 @@ func (w Write) check(revision uint64) error {
 	case w.If == nil || w.If(revision):
 		return nil
 	case revision == 0:
-		return fmt.Errorf("%w: there is nothing here", admission.ErrPrecondition)
+		return fmt.Errorf("%w: it does not exist", admission.ErrPrecondition)
 	}
-	return fmt.Errorf("%w: what is here has revision %d", admission.ErrPrecondition, revision)
+	return fmt.Errorf("%w: the revision is %d", admission.ErrPrecondition, revision)
 }
 
 func (s *Service) Policies(ctx context.Context) ([]Policy, error) {
@@ -125,7 +125,7 @@ func (m making) take(ctx context.Context) (leave func(), err error) {
 	select {
 	case m <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: other policies are being made", admission.ErrUnavailable)
+		return nil, fmt.Errorf("%w: other policies are being created", admission.ErrUnavailable)
 	}
 	began := time.Now()
 	return func() {
@@ -142,13 +142,13 @@ func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 			return policy.Policy{}, admission.UnknownPolicy(name)
 		}
 		if current.Retired {
-			return policy.Policy{}, fmt.Errorf("%w: policy %q has retired: a PUT revives it",
+			return policy.Policy{}, fmt.Errorf("%w: policy %q is retired: PUT revives it",
 				admission.ErrConflict, name)
 		}
 		p, err := current.Policy.Patch(patch)
 		if err == nil && p.Name != name {
 			err = &admission.RequestError{Field: "name",
-				Reason: "cannot change: create another policy"}
+				Reason: "cannot be changed: create another policy"}
 		}
 		if err == nil {
 			err = policy.Invalid(p.Validate())
@@ -180,13 +180,15 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 		}
 		return Policy{}, false, change(err)
 	}
-	if !w.DryRun {
+	if !w.DryRun && entry.Revision != c.revision {
 		changed := c.changed
 		if c.created {
 			changed = policy.Fields(entry.Policy)
 		}
 		s.Note(ctx, "policy written through the API", "policy", name, "revision", entry.Revision,
 			"new", c.created, "changed", changed)
+	}
+	if !w.DryRun { // also a repeat: the first request may have been interrupted
 		s.enforce(ctx, entry, c.lowered)
 	}
 	answer := described(entry)
@@ -202,10 +204,11 @@ type policyChange struct {
 	w    Write
 	next func(current *policy.Entry) (policy.Policy, error)
 
-	created bool
-	changed policy.Changes
-	unfit   error // the caller's mistake, and no conflict
-	lowered bool  // the stream has the new capacity
+	created  bool
+	revision uint64 // before the change
+	changed  policy.Changes
+	unfit    error // the caller's mistake, and no conflict
+	lowered  bool  // the stream has the new capacity
 }
 
 func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Policy, error) {
@@ -213,13 +216,14 @@ func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Po
 	if c.created = current == nil; !c.created {
 		before = *current
 	}
+	c.revision = before.Revision
 	p, err := c.fit(before, current)
 	if c.unfit = err; err != nil {
 		return policy.Policy{}, err
 	}
 	if c.w.Paused != nil && *c.w.Paused != before.Paused {
 		return policy.Policy{}, fmt.Errorf(
-			"%w: paused is %t, and no part of the policy: POST /v1/pause or /v1/resume changes it",
+			"%w: paused is %t: change it with POST /v1/pause or /v1/resume",
 			admission.ErrConflict, before.Paused)
 	}
 	if c.created {

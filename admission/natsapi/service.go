@@ -306,7 +306,7 @@ func numbered[T any](ask func(ctx context.Context, policy string, seq uint64) (T
 		seq, err := strconv.ParseUint(string(token), 10, 64)
 		if err != nil {
 			return answer.Answer{}, &admission.RequestError{Field: "job",
-				Reason: "want the policy and the number of an id, such as stripe.42"}
+				Reason: "want a policy and the number of a job, such as stripe.42"}
 		}
 		return looked(r, func() (any, error) { return ask(ctx, policy, seq) })
 	}
@@ -323,7 +323,7 @@ func bucket(m *manage.Service) question {
 func looked(r micro.Request, look func() (any, error)) (answer.Answer, error) {
 	if len(r.Data()) > 0 {
 		return answer.Answer{}, &admission.RequestError{Field: "body",
-			Reason: "is not asked for here"}
+			Reason: "must be empty: this request has no body"}
 	}
 	document, err := look()
 	if err != nil {
@@ -348,7 +348,7 @@ const StatusHeader = job.HeaderStatus
 func (s *server) decode(endpoint, subject string) (string, job.Key, error) {
 	policy, form, ok := s.names.ParseRequest(endpoint, subject)
 	if !ok {
-		return "", "", &admission.RequestError{Field: "subject", Reason: "names no policy"}
+		return "", "", &admission.RequestError{Field: "subject", Reason: "contains no policy"}
 	}
 	key, err := job.ParseKey(form)
 	if err != nil {
@@ -368,7 +368,7 @@ func headerLost(r micro.Request) error {
 	m := (*nats.Msg)(field.UnsafePointer())
 	if m.Size() > len(m.Subject)+len(m.Reply)+len(m.Data) {
 		return &admission.RequestError{Field: "headers",
-			Reason: "cannot be read: one line for each, " +
+			Reason: "cannot be read: want one line per header, " +
 				"NAME: VALUE, without control characters"}
 	}
 	return nil

@@ -295,8 +295,8 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 		path           string
 		before, length int
 		want           string
-	}{{"/api", 5, large, "the body does not go on"}, {"/api", 5, 10, "the body does not go on"},
-		{"/api", large - 5, large, "the body does not go on"}, {"/none", 0, 10, "no route"}} {
+	}{{"/api", 5, large, "the body came too slowly"}, {"/api", 5, 10, "the body came too slowly"},
+		{"/api", large - 5, large, "the body came too slowly"}, {"/none", 0, 10, "no route"}} {
 		conn, in := w.dial()
 		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", c.path,
 			c.length)

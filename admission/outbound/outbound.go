@@ -193,13 +193,13 @@ func (c *call) prepare() error {
 	path := r.URL.EscapedPath()
 	switch {
 	case r.Method == http.MethodConnect:
-		return &refusal{http.StatusMethodNotAllowed, "connect", "CONNECT is refused: inside a " +
-			"tunnel no request can be paced; set the SDK's base URL in place of HTTPS_PROXY", 0,
+		return &refusal{http.StatusMethodNotAllowed, "connect", "CONNECT is refused: requests " +
+			"in a tunnel cannot be paced; set the SDK's base URL instead of HTTPS_PROXY", 0,
 			"false"}
 	case c.stopping.Err() != nil:
 		return stopping
 	case dotted(path):
-		return &admission.RequestError{Field: "path", Reason: `must have no segments "." or ".."`}
+		return &admission.RequestError{Field: "path", Reason: `must not have segments "." or ".."`}
 	}
 	rest, found := "", false
 	for _, c.route = range c.routes {
@@ -209,7 +209,7 @@ func (c *call) prepare() error {
 	}
 	if !found {
 		c.route = nil
-		return &refusal{http.StatusNotFound, "route", "no route of outbound leads on from here", 0,
+		return &refusal{http.StatusNotFound, "route", "no route matches this host and path", 0,
 			"false"}
 	}
 	client := access.Everyone
@@ -244,10 +244,10 @@ func (c *call) prepare() error {
 	return c.ask(key)
 }
 
-var stalled = &refusal{http.StatusRequestTimeout, "stalled", "the body does not go on", 0, ""}
+var stalled = &refusal{http.StatusRequestTimeout, "stalled", "the body came too slowly", 0, ""}
 
 var stopping = &refusal{http.StatusServiceUnavailable, admission.ReasonStopping,
-	"this process is about to end", time.Second, "true"}
+	"the process is stopping", time.Second, "true"}
 
 // read stops where the budget does.
 func (c *call) read() error {

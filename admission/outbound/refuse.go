@@ -50,8 +50,8 @@ func refused(err error) *refusal {
 	case bad:
 		return &refusal{http.StatusBadRequest, "invalid", err.Error(), 0, "false"}
 	case errors.Is(err, access.ErrNobody), errors.Is(err, access.ErrUnknown):
-		return &refusal{http.StatusUnauthorized, "unauthorized", "want a known client's token as " +
-			"Penstock-Authorization or Proxy-Authorization: Bearer TOKEN, or its certificate", 0,
+		return &refusal{http.StatusUnauthorized, "unauthorized", "the token of a known client (" +
+			"Penstock-Authorization: Bearer TOKEN) or its certificate is required", 0,
 			"false"}
 	case errors.Is(err, admission.ErrForbidden):
 		return &refusal{http.StatusForbidden, "forbidden", err.Error(), 0, "false"}
@@ -60,7 +60,7 @@ func refused(err error) *refusal {
 	case errors.Is(err, admission.ErrUnavailable), errors.Is(err, admission.ErrNoDrainer),
 		errors.Is(err, access.ErrProvider):
 		return &refusal{http.StatusServiceUnavailable, admission.Reason(err),
-			"Penstock cannot say now when the request may start", time.Second, "true"}
+			"Penstock cannot schedule the request at the moment", time.Second, "true"}
 	}
 	return &refusal{http.StatusBadGateway, codeUpstream,
 		fmt.Sprintf("the upstream did not answer: %v", err), 0, ""}

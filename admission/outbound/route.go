@@ -80,11 +80,11 @@ var pathPattern = regexp.MustCompile(`^(/[^/?#\s]+)*$`)
 
 func (r Route) Check(add func(field, format string, args ...any)) {
 	if strings.ContainsAny(r.Host, "/:* ") {
-		add("host", "%.80q: want a name without a port", r.Host)
+		add("host", "%.80q: want a host name without a port", r.Host)
 	}
 	for field, path := range map[string]string{"prefix": r.Prefix, "path": r.Path} {
 		if !pathPattern.MatchString(path) || dotted(path) {
-			add(field, "%.80q: want a path such as /v1, without a slash at its end", path)
+			add(field, "%.80q: want a path such as /v1, without a slash at the end", path)
 		}
 	}
 	if u, err := url.Parse(r.Upstream); err != nil || u.Scheme != "http" && u.Scheme != "https" ||
@@ -92,7 +92,7 @@ func (r Route) Check(add func(field, format string, args ...any)) {
 		add("upstream", "want a URL such as https://api.example.com")
 	}
 	if (r.TLS.Cert == "") != (r.TLS.Key == "") {
-		add("tls", "needs both cert and key, or neither")
+		add("tls", "requires both cert and key, or neither")
 	}
 	if !policy.IsName(r.Policy) {
 		add("policy", "%.80q: want the name of a policy", r.Policy)
@@ -124,7 +124,7 @@ func (r Route) Check(add func(field, format string, args ...any)) {
 		})
 	}
 	if r.IncludeUsage && r.Tokens == "" {
-		add("include_usage", "needs tokens, the cost that is settled by it")
+		add("include_usage", "requires tokens, the name of the cost to settle")
 	}
 }
 
@@ -241,7 +241,7 @@ func (r *route) key(request *http.Request, rest, client string) (job.Key, error)
 			value = client
 		}
 		if value == "" {
-			missing = fmt.Errorf("the request has no %s for its key", p)
+			missing = fmt.Errorf("the request has no %s, which the key requires", p)
 		}
 		return value
 	})

@@ -94,7 +94,7 @@ func (c *call) acquire(out *http.Request) (permit *permits.Permit, err error) {
 }
 
 var silent = &refusal{http.StatusGatewayTimeout, codeUpstream,
-	"the upstream has not begun to answer within the route's timeout", 0, ""}
+	"the upstream did not answer within the route's timeout", 0, ""}
 
 const notThrottled = time.Duration(-1)
 

@@ -193,7 +193,7 @@ func (c *Client) Tell(policy string, key job.Key, of job.Call) error {
 		case job.TurnSettled:
 			return nil
 		case job.TurnGone:
-			return fmt.Errorf("%w: the lease of permit %.64q has ended", admission.ErrNotFound,
+			return fmt.Errorf("%w: the lease of permit %.64q has expired", admission.ErrNotFound,
 				of.ID)
 		}
 	}
@@ -259,7 +259,7 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 				return nil, refused(k.policy, *late)
 			}
 			if last == "" {
-				last = "none answered"
+				last = "no answer"
 			}
 			return nil, fmt.Errorf("%w: acquire a permit of %s: %s", admission.ErrNoDrainer,
 				k.policy, last)

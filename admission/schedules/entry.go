@@ -68,7 +68,7 @@ func checking(policies []policy.Policy) checker {
 			names = append(names, p.Name)
 		}
 		return policy.Policy{}, &admission.RequestError{Field: "policy", Reason: fmt.Sprintf(
-			"%q is no policy of this file%s", name, nearest.Hint(name, names))}
+			"%q is not a policy of this file%s", name, nearest.Hint(name, names))}
 	}}
 }
 
@@ -92,7 +92,7 @@ func check(entries []Entry, policies []policy.Policy,
 	}
 	if len(entries) > queue.MaxSchedules {
 		problems = append(problems, policy.Problem{Reason: fmt.Sprintf(
-			"must be at most %d, not %d", queue.MaxSchedules, len(entries))})
+			"must have at most %d entries, not %d", queue.MaxSchedules, len(entries))})
 	}
 	return problems
 }
@@ -107,7 +107,8 @@ func (c checker) entry(i int, e Entry) []policy.Problem {
 	}
 	if before, twice := c.first[made.ID()]; twice {
 		return []policy.Problem{{Field: "name", Reason: fmt.Sprintf(
-			"%q is that of schedules[%d] already, for the same policy and key", made.Name, before)}}
+			"%q is already the name of schedules[%d], for the same policy and key", made.Name,
+			before)}}
 	}
 	c.first[made.ID()] = i
 	return nil

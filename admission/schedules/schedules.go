@@ -111,8 +111,8 @@ func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	before, err := s.broker.Schedule(ctx, made.Policy, made.Key, made.Name)
 	switch {
 	case err == nil && !r.Manages && before.By != r.By:
-		return Schedule{}, fmt.Errorf("%w: this schedule is another client's: replacing it needs "+
-			"the right operate", admission.ErrForbidden)
+		return Schedule{}, fmt.Errorf("%w: the schedule belongs to another client: replacing it "+
+			"requires the right operate", admission.ErrForbidden)
 	case err != nil && !errors.Is(err, queue.ErrNotFound):
 		return Schedule{}, translate(err)
 	}
@@ -131,7 +131,7 @@ func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]stri
 		return &admission.RequestError{Field: field, Reason: reason}
 	}
 	if !policy.IsName(r.Name) {
-		return made, bad(queue.HeaderScheduleName, "want 1 to 32 of a-z, 0-9 and -")
+		return made, bad(queue.HeaderScheduleName, "want 1 to 32 characters of a-z, 0-9 and -")
 	}
 	if err := checkWhen(r.When); err != nil {
 		return made, bad(queue.HeaderSchedule, err.Error())
@@ -140,7 +140,7 @@ func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]stri
 		return made, bad(queue.HeaderScheduleZone, err.Error())
 	}
 	if len(r.Body) > queue.MaxScheduledBody {
-		return made, fmt.Errorf("%w: the body of a schedule's jobs is at most %d bytes",
+		return made, fmt.Errorf("%w: the body of a schedule's jobs has at most %d bytes",
 			admission.ErrTooLarge, queue.MaxScheduledBody)
 	}
 	stored, err := sound(r.SubmitRequest)
@@ -149,7 +149,7 @@ func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]stri
 	}
 	if _, given := stored[job.HeaderIdempotencyKey]; given {
 		return made, bad(job.HeaderIdempotencyKey,
-			"belongs to single jobs: each tick of a schedule has its own")
+			"applies only to single jobs: each tick of a schedule has its own")
 	}
 	return queue.Schedule{Policy: r.Policy, Key: r.Key, Name: r.Name, When: pattern(r.When),
 		Zone: r.Zone, Header: stored, Body: r.Body}, nil
@@ -218,7 +218,7 @@ func translate(err error) error {
 	case errors.Is(err, queue.ErrSchedule):
 		return &admission.RequestError{Field: queue.HeaderSchedule, Reason: err.Error()}
 	case errors.Is(err, queue.ErrNotFound):
-		return fmt.Errorf("%w: there is no such schedule", admission.ErrNotFound)
+		return fmt.Errorf("%w: no such schedule", admission.ErrNotFound)
 	case errors.Is(err, queue.ErrStreamFull):
 		return fmt.Errorf("%w: %w", admission.ErrConflict, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/zones"
 )
 
-const wanted = "want a cron pattern such as 30 6 * * 1-5 (with a sixth field in front: seconds), " +
+const wanted = "want a cron pattern such as 30 6 * * 1-5 (optionally with seconds in front), " +
 	"@every 90s, @hourly, @daily, @weekly, @monthly, @yearly, or @at 2030-01-31T12:00:00Z"
 
 const (
@@ -20,7 +20,7 @@ const (
 )
 
 var (
-	errZone  = errors.New("only cron patterns have one")
+	errZone  = errors.New("applies only to cron patterns")
 	calendar = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly",
 		"@annually"}
 )

@@ -67,7 +67,8 @@ func TestClientsSeeAndChangeTheirOwn(t *testing.T) {
 	const chained = queue + `,"target":{"nats":{"subject":"penstock.jobs.blue-mail.k"}}}`
 	as("red", "PUT", "/v1/policies/red-new", queue+"}", 201)
 	as("red", "PUT", "/v1/policies/blue-new", queue+"}", 403)
-	as("red", "PUT", "/v1/policies/red-new", chained, 400, "needs the right admin for all policies")
+	as("red", "PUT", "/v1/policies/red-new", chained, 400, "requires the right admin for all "+
+		"policies")
 	as("root", "PUT", "/v1/policies/red-new", chained, 200)
 	as("red", "PATCH", "/v1/policies/red-new", `{"capacity":20}`, 400, "target.nats")
 

@@ -50,6 +50,8 @@ func main() {
 		Listen: config.AdmitterListen,
 		Check:  checkEnvoy,
 		Live:   []string{"set", "prune", "drain.policies"},
+		More: []string{"token NAME --rights RIGHTS [flags]", "nats-user NAME --role ROLE [flags]",
+			"backup FILE [flags]", "restore FILE [flags]"},
 		Serve: func(ctx context.Context, p *daemon.Process) error {
 			return serve(ctx, p, drain, echo)
 		},

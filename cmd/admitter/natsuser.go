@@ -17,7 +17,7 @@ import (
 func natsUser(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("nats-user", pflag.ContinueOnError)
 	role := flags.String("role", "",
-		"`role`: producer, checker, worker, operator, drainer or admitter")
+		"`role`: producer, checker, caller, reader, worker, operator, drainer or admitter")
 	policies := flags.StringSlice("policies", nil, "`names` of policies, or *")
 	return subcommand("nats-user NAME --role ROLE [flags]", "Creates an nkey and prints its seed "+
 		"and the user's entry for the file of nats.embedded.users.", flags, args, stderr,
@@ -32,10 +32,11 @@ func natsUser(args []string, stdout, stderr io.Writer) int {
 			}
 			line += "}"
 			_, err = natsusers.Parse(strings.NewReader("users:\n" + line + "\n"))
-			if err == nil {
-				fmt.Fprintf(stdout, "%s\nusers:\n%s\n", seed, line)
+			if err != nil {
+				return daemon.Invalid, withoutPlace(err)
 			}
-			return daemon.Invalid, err
+			_, err = fmt.Fprintf(stdout, "%s\nusers:\n%s\n", seed, line)
+			return daemon.Failed, err
 		})
 }
 

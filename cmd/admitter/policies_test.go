@@ -98,7 +98,7 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 		second := launch(t, "--config", configure(t, set+other), "--nats-url", first.nats)
 		if set != "" {
 			if status := second.end(); status != 2 ||
-				!strings.Contains(second.Log.String(), "take it out of one of them") {
+				!strings.Contains(second.Log.String(), "remove it from one of them") {
 				t.Errorf("a policy of two sets: ended with status %d", status)
 			}
 			continue

@@ -18,7 +18,7 @@ func TestSchedulesOfTheFileAreFollowed(t *testing.T) {
 	file := configure(t, mail+list)
 	if out, err := exec.Command(proctest.Program("admitter"), "validate",
 		file).CombinedOutput(); err != nil ||
-		string(out) != "the configuration is valid: 1 policies, 1 schedules\n" {
+		string(out) != "the configuration is valid (policies: 1, schedules: 1)\n" {
 		t.Errorf("%v, %s", err, out)
 	}
 	p := launch(t, "--config", file).ready()

@@ -56,6 +56,7 @@ policies:
 		{"no such file", []string{"--config", notDir + ".yaml"}, 1, 1, []string{"no such file"}},
 		{"unknown flag", []string{"--colour"}, 2, 0, []string{"--colour"}},
 		{"unknown command", []string{"valdate"}, 2, 1, []string{"did you mean validate?"}},
+		{"another unknown command", []string{"bakcup"}, 2, 1, []string{"did you mean backup?"}},
 		{"a health check of nobody", []string{"healthcheck", "--http-listen", "127.0.0.1:1"}, 1, 1,
 			[]string{"connection refused"}},
 		{"a health check of any port", []string{"healthcheck", "--http-listen", "127.0.0.1:0"}, 1,
@@ -67,17 +68,19 @@ policies:
 		{"clients that are none", []string{"--config", good, "--http-tokens", bad}, 2, 0,
 			[]string{bad + ":", "clients: is missing"}},
 		{"a key without a certificate", []string{"--config", good, "--http-tls-key", notDir}, 2, 1,
-			[]string{"http.tls: needs both"}},
+			[]string{"http.tls: requires both"}},
 		{"a certificate that is none", []string{"--config", good, "--http-tls-key", notDir,
 			"--http-tls-cert", notDir}, 2, 1, []string{"read the certificate"}},
 		{"a certificate of NATS that is none", []string{"validate", ofNATS}, 2, 1,
 			[]string{"read the certificate"}},
 		{"a token for nobody", []string{"token", "--rights", "read"}, 2, 1,
 			[]string{"want one argument: token NAME"}},
-		{"a token without rights", []string{"token", "me"}, 2, 1, []string{"rights"}},
+		{"a token without rights", []string{"token", "me"}, 2, 1, []string{"admitter: rights: " +
+			"want"}},
 		{"a token with a wrong right", []string{"token", "me", "--rights", "raed"}, 2, 1,
 			[]string{"want submit, check, read"}},
-		{"a NATS user without a role", []string{"nats-user", "me"}, 2, 0, []string{"role"}},
+		{"a NATS user without a role", []string{"nats-user", "me"}, 2, 0,
+			[]string{"admitter: role \"\": want one of [producer checker caller reader"}},
 		{"a NATS user of no policy", []string{"nats-user", "me", "--role", "worker"}, 2, 1,
 			[]string{"policies are missing"}},
 		{"a NATS open to others", []string{"--config", good, "--nats-listen", "0.0.0.0:0"}, 2, 1,
@@ -119,6 +122,19 @@ policies:
 	}
 }
 
+func TestHelpNamesEverySubcommand(t *testing.T) {
+	p := launch(t, "--help")
+	if status := p.end(); status != 0 {
+		t.Errorf("ended with status %d", status)
+	}
+	for _, word := range []string{"validate", "healthcheck", "token", "nats-user", "backup",
+		"restore"} {
+		if !strings.Contains(p.Log.String(), "\n       admitter "+word+" ") {
+			t.Errorf("does not name %s", word)
+		}
+	}
+}
+
 func TestValidate(t *testing.T) {
 	file := configure(t, policies)
 	for _, args := range [][]string{{"validate", "--config", file}, {"validate", file}} {
@@ -126,7 +142,7 @@ func TestValidate(t *testing.T) {
 		if status := p.end(); status != 0 || p.Log.String() != "" {
 			t.Errorf("%s: ended with status %d, %s", args, status, p.Log)
 		}
-		if line := <-p.Lines; line != "the configuration is valid: 6 policies" {
+		if line := <-p.Lines; line != "the configuration is valid (policies: 6, schedules: 0)" {
 			t.Errorf("%s: printed %q", args, line)
 		}
 	}

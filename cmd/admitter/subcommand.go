@@ -4,11 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/internal/daemon"
 )
+
+var place = regexp.MustCompile(`(?m)^line 2: (clients|users)\[0\][.:] ?`)
+
+// withoutPlace removes the place in a file that the user has not written.
+func withoutPlace(err error) error {
+	return errors.New(place.ReplaceAllString(err.Error(), ""))
+}
 
 // subcommand parses the arguments of a command such as "backup FILE", and returns its exit status.
 func subcommand(usage, does string, flags *pflag.FlagSet, args []string, stderr io.Writer,

@@ -25,9 +25,10 @@ func token(args []string, stdout, stderr io.Writer) int {
 			secret := access.NewToken()
 			line := access.Line(name, *rights, *policies, *keys, secret)
 			_, err := access.Parse(strings.NewReader("clients:\n" + line + "\n"))
-			if err == nil {
-				fmt.Fprintf(stdout, "%s\nclients:\n%s\n", secret, line)
+			if err != nil {
+				return daemon.Invalid, withoutPlace(err)
 			}
-			return daemon.Invalid, err
+			_, err = fmt.Fprintf(stdout, "%s\nclients:\n%s\n", secret, line)
+			return daemon.Failed, err
 		})
 }

@@ -160,7 +160,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("submit slow second --key big"), "queued slow:3, starts in ")
 	i.says(0, words("submit slow again --id=x --key=big"), "queued slow:4")
 	i.says(0, words("submit slow again --id=x --key=big"), "slow:4: a repeat")
-	i.says(2, words("submit slow other --id=x --key=big"), "another body")
+	i.says(2, words("submit slow other --id=x --key=big"), "different body")
 
 	var j map[string]any
 	i.document(0, &j, "job", "slow:4")
@@ -212,7 +212,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 
 	i.says(0, words("cancel slow:4"), "cancelled slow:4 of big")
 	i.says(0, words("why slow:4"), "slow:4 is cancelled")
-	i.says(4, words("cancel slow:999"), "has finished, or never was")
+	i.says(4, words("cancel slow:999"), "has finished or never existed")
 	i.says(2, words("purge slow"), "want --key")
 	i.says(0, words("purge slow --key big"), "big of slow: 4 jobs dropped")
 	i.says(0, words("why slow --key big"), "big of slow holds no jobs")
@@ -334,7 +334,7 @@ func TestWhyExplainsAJob(t *testing.T) {
 	i.until("bad:1 of ann is dead: its target or handler rejected it permanently, after "+
 		"1 attempt: target answered 422: so it is; penstock dead replay bad 1 retries it",
 		"why", "bad:1")
-	i.says(4, words("why bad:77"), "has finished, or never was")
+	i.says(4, words("why bad:77"), "has finished or never existed")
 	i.says(4, words("why bed"), "unknown policy: \"bed\" [404]; did you mean bad?")
 	i.says(2, words("why bad:1 --key x"), "--key requires a POLICY")
 	var r map[string]any

@@ -75,7 +75,7 @@ func TestTailPrintsEvents(t *testing.T) {
 	if !seen["accepted"] || !seen["started"] || !seen["failed"] {
 		t.Errorf("it printed %v", seen)
 	}
-	i.says(2, words("tail --type dying"), "dying", "is none of accepted, started")
+	i.says(2, words("tail --type dying"), "dying", "want one of accepted, started")
 	i.says(4, words("tail bed"), "did you mean bad?")
 	i.says(7, words("tail --server 127.0.0.1:1"), "no answer")
 }

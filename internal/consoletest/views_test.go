@@ -50,15 +50,15 @@ func TestJobsAreListedShownAndCancelled(t *testing.T) {
 		b.holds(`!document.querySelector("pre img")`)
 		b.legible()
 		b.shoot("job-" + l.String())
-		b.press("To the front")
+		b.press("Move to front")
 		b.sees(id+" is changed.", "by an operator")
 		b.press("Change…")
-		b.sees("Change "+id, "What is left empty stays as it is")
+		b.sees("Change "+id, "Empty fields stay as they are")
 		b.types("7")
 		b.press("Change it")
 		b.sees(id+" is changed.", "Priority")
 		b.press("Cancel…")
-		b.sees("Cancel "+id, "One job is dropped for good")
+		b.sees("Cancel "+id, "will be dropped permanently")
 		b.press("Cancel the job")
 		b.sees("is cancelled.", "Last events")
 		if got := w.ask("GET", "/v1/jobs/"+id, "", nil); got != http.StatusNotFound {
@@ -117,7 +117,7 @@ func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 		b.sees("History of mail / acme", "mail:61", "201 sent to ann")
 		b.holds(`!document.body.innerText.includes("no such address")`)
 		b.press("mail:61")
-		b.sees("It is done.", "What it answered", "sent to ann", "Took")
+		b.sees("It is done.", "Reply", "sent to ann", "Took")
 		b.legible()
 	}
 }
@@ -156,13 +156,13 @@ func TestAJobShowsItsProgressAndItsResult(t *testing.T) {
 	further <- "20 %"
 	b := visit(t, w.base, desk)
 	b.open("job/mail:1")
-	b.sees("It runs.", "Progress", "20 %")
+	b.sees("It is running.", "Progress", "20 %")
 	further <- "half of it"
 	b.sees("half of it")
 	b.legible()
 	b.shoot("progress")
 	further <- ""
-	b.sees("It is done.", "What it answered", "sent to ann", "progress")
+	b.sees("It is done.", "Reply", "sent to ann", "progress")
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -186,7 +186,7 @@ func TestTheAuditListShowsWhoChangedWhat(t *testing.T) {
 		b.press("Next")
 		b.sees("policy written by the file", "file of set default", "outflow 100/s")
 		b.open("policy/still")
-		b.press("Its changes")
+		b.press("Change history")
 		b.sees("Changes of still", "outflow 1/h → 2/h", "2 changes here")
 	}
 }
@@ -216,7 +216,7 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 			b.holds(`!document.body.innerText.includes("customer: 7")`)
 			b.holds(`document.getElementById("drop-all").disabled`)
 			b.open("dead/bad/1")
-			b.sees("It was tried 1 time", "no such customer: 7", "What it holds")
+			b.sees("It was tried 1 time", "no such customer: 7", "Contents")
 			b.legible()
 			b.shoot("letter-" + l.String())
 		})
@@ -224,9 +224,9 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	b := visit(t, w.base, desk)
 	b.open("dead/bad/1")
 	b.press("Replay…")
-	b.sees("One job becomes a job of bad/ann again")
+	b.sees("It becomes a new job at the end of bad/ann")
 	b.press("Replay it")
-	b.sees("Letter 1 is the job bad:5 now.")
+	b.sees("Letter 1 was replayed as bad:5.")
 	w.letters("bad", 4)
 	b.open("dead/bad/2")
 	b.press("Drop…")
@@ -235,13 +235,13 @@ func TestDeadLettersAreSearchedReplayedAndDropped(t *testing.T) {
 	b.open("dead/bad")
 	b.sees("3 letters here")
 	b.press("Replay all…")
-	b.sees("3 jobs become jobs again")
+	b.sees("3 letters become new jobs")
 	b.press("Replay all")
 	b.sees("3 jobs replayed.")
 	w.letters("bad", 3)
 	b.holds(`[...document.querySelectorAll("tbody th")].map(e => e.textContent).join() === "6,7,8"`)
 	b.press("Drop these…")
-	b.sees("Drop 3 letters of bad?", "are dropped permanently")
+	b.sees("Drop 3 letters of bad?", "will be dropped permanently")
 	b.press("Drop 3 letters")
 	b.sees("3 letters dropped.", "There are no dead letters")
 	w.letters("bad", 0)
@@ -275,7 +275,7 @@ func TestAPolicyShowsItsLastDay(t *testing.T) {
 	for _, l := range []look{desk, phone} {
 		b := visit(t, w.base, l)
 		b.open("policy/mail")
-		b.sees("The last day", "starts a minute", "jobs held", "refused a minute")
+		b.sees("The last day", "starts per minute", "jobs held", "refused per minute")
 		b.legible()
 		b.shoot("day-" + l.String())
 	}

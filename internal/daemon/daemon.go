@@ -56,9 +56,11 @@ func Report(to io.Writer, program string, status int, err error) int {
 const sameSignal = 100 * time.Millisecond
 
 type Command struct {
-	Name   string
-	Does   string
-	Flags  func(*pflag.FlagSet)
+	Name  string
+	Does  string
+	Flags func(*pflag.FlagSet)
+	// More are usages of subcommands that the caller runs, such as "backup FILE".
+	More   []string
 	Listen string
 	Check  func(config.Config) error
 	// Live are settings that the command itself applies after a reload.
@@ -130,11 +132,13 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	flags := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
-		fmt.Fprintf(stderr, "Usage: %s [flags]\n       %[1]s validate [FILE] [flags]\n"+
-			"       %[1]s healthcheck [flags]\n\n%s\n"+
+		fmt.Fprintf(stderr, "Usage: %s [flags]\n", c.Name)
+		for _, usage := range c.usages() {
+			fmt.Fprintf(stderr, "       %s %s\n", c.Name, usage)
+		}
+		fmt.Fprintf(stderr, "\n%s\n"+
 			`"validate" checks a configuration without running it, "healthcheck" checks that `+
-			"the process at http.listen is ready.\n\n%s", c.Name, c.Does,
-			flags.FlagUsages())
+			"the process at http.listen is ready.\n\n%s", c.Does, flags.FlagUsages())
 	}
 	c.Flags(flags)
 	profile := flags.String("pprof", "",
@@ -147,7 +151,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		fmt.Fprintln(stdout, c.Name, buildinfo.Version())
 		return Done, nil
 	}
-	if err := arguments(flags); err != nil {
+	if err := c.arguments(flags); err != nil {
 		return Invalid, err
 	}
 
@@ -163,11 +167,8 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		for _, warning := range cfg.Warnings {
 			fmt.Fprintln(stderr, c.Name+": warning: "+warning)
 		}
-		fmt.Fprintf(stdout, "the configuration is valid: %d policies", len(cfg.Policies))
-		if n := len(cfg.Schedules); n > 0 {
-			fmt.Fprintf(stdout, ", %d schedules", n)
-		}
-		fmt.Fprintln(stdout)
+		fmt.Fprintf(stdout, "the configuration is valid (policies: %d, schedules: %d)\n",
+			len(cfg.Policies), len(cfg.Schedules))
 		return Done, nil
 	}
 	level := new(slog.LevelVar)
@@ -213,14 +214,22 @@ const (
 	wordHealthcheck = "healthcheck"
 )
 
+func (c Command) usages() []string {
+	return append([]string{wordValidate + " [FILE] [flags]", wordHealthcheck + " [flags]"},
+		c.More...)
+}
+
 // arguments accepts the arguments healthcheck, or validate with an optional file.
-func arguments(flags *pflag.FlagSet) error {
+func (c Command) arguments(flags *pflag.FlagSet) error {
 	switch {
 	case flags.NArg() == 1 && flags.Arg(0) == wordHealthcheck:
 	case flags.NArg() > 0 && flags.Arg(0) != wordValidate:
-		return fmt.Errorf("%q: want no arguments, validate or healthcheck%s",
-			strings.Join(flags.Args(), " "),
-			nearest.Hint(flags.Arg(0), []string{wordValidate, wordHealthcheck}))
+		words := c.usages()
+		for i, usage := range words {
+			words[i], _, _ = strings.Cut(usage, " ")
+		}
+		return fmt.Errorf("%q: want no arguments, or %s%s", strings.Join(flags.Args(), " "),
+			strings.Join(words, ", "), nearest.Hint(flags.Arg(0), words))
 	case flags.NArg() > 2 || flags.NArg() == 2 && flags.Changed("config"):
 		return fmt.Errorf("%q: want one file", strings.Join(flags.Args(), " "))
 	case flags.NArg() == 2:

@@ -27,7 +27,7 @@ func profiles(address string) (stop func(), err error) {
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !known.Has(r.Host) {
-				http.Error(w, "the host is none of this process's", http.StatusMisdirectedRequest)
+				http.Error(w, "the host is not permitted", http.StatusMisdirectedRequest)
 				return
 			}
 			http.DefaultServeMux.ServeHTTP(w, r)

@@ -48,7 +48,7 @@ func expand(names []string) (files []string, err error) {
 			return e.Name()[0] == '.' || end != ".yaml" && end != ".yml"
 		})
 		if len(entries) == 0 {
-			return nil, fmt.Errorf("%s: has no file that ends with .yaml or .yml", name)
+			return nil, fmt.Errorf("%s has no file that ends with .yaml or .yml", name)
 		}
 		for _, e := range entries {
 			files = append(files, filepath.Join(name, e.Name()))
@@ -137,7 +137,7 @@ func (p *parser) descriptor(into *node, path, at string, d descriptor) {
 	}
 	path += "." + name
 	if into.children[name] != nil {
-		p.Add(at+"key", "%s is there already", path)
+		p.Add(at+"key", "%s is defined twice", path)
 		return
 	}
 	n := &node{children: map[string]*node{}}
@@ -147,7 +147,7 @@ func (p *parser) descriptor(into *node, path, at string, d descriptor) {
 	}
 	if d.ShareThreshold {
 		if n.pattern = name; !strings.HasSuffix(name, "*") {
-			p.Add(at+"share_threshold", "is for values that end with *")
+			p.Add(at+"share_threshold", "applies only to values that end with *")
 		}
 	}
 	if d.RateLimit != nil {
@@ -162,11 +162,11 @@ func (p *parser) limit(said limit, path, at string) *Limit {
 	l := &Limit{Path: path, Unlimited: said.Unlimited, Rate: &Rate{Name: string(said.Name),
 		RequestsPerUnit: said.RequestsPerUnit, Unit: unitOf(unit)}}
 	if said.UnitMultiplier != nil {
-		p.Add(at+"unit_multiplier", "files have none, as in envoyproxy/ratelimit")
+		p.Add(at+"unit_multiplier", "is not allowed in files, as in envoyproxy/ratelimit")
 	}
 	switch {
 	case l.Unlimited && unit != "":
-		p.Add(at+"unit", "stands beside unlimited")
+		p.Add(at+"unit", "cannot be combined with unlimited")
 	case !l.Unlimited && l.Rate.Unit == 0:
 		p.Add(at+"unit", "%q: want second, minute, hour, day, week, month or year%s", unit,
 			nearest.Hint(unit, []string{"second", "minute", "hour", "month"}))
@@ -177,12 +177,12 @@ func (p *parser) limit(said limit, path, at string) *Limit {
 		case "":
 			p.Add(place, "is missing")
 		case l.Rate.Name:
-			p.Add(place, "%s is the name of this limit itself", name)
+			p.Add(place, "%s is the name of the limit itself", name)
 		}
 		l.Replaces = append(l.Replaces, name)
 	}
 	if p.paths[path] {
-		p.Add(strings.TrimSuffix(at, "."), "another limit is called %s in metrics", path)
+		p.Add(strings.TrimSuffix(at, "."), "another limit has the name %s in metrics", path)
 	}
 	p.paths[path] = true
 	p.config.limits = append(p.config.limits, l)

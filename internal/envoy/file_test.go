@@ -25,7 +25,7 @@ func TestMistakesAreReportedWithTheirLines(t *testing.T) {
 		"descriptors: []":                     {": domain: is missing"},
 		"domain:\n":                           {":1: domain: is missing"},
 		"[domain]":                            {":1: want fields, not a list"},
-		"domain: a\n---\ndomain: b":           {": a second document follows"},
+		"domain: a\n---\ndomain: b":           {": contains more than one document"},
 		"domain: a\ndomain: b":                {":2: domain: is given twice, first in line 1"},
 		"domain: [a":                          {":1: is not YAML"},
 		"domain: a\ndescriptors: &l [*l]":     {": is not YAML", "contains itself"},
@@ -40,9 +40,9 @@ func TestMistakesAreReportedWithTheirLines(t *testing.T) {
 			":3: descriptors[0].key: is missing"},
 		"domain: a\ndescriptors:\n- {<<: 5}\n": {": is not YAML", "map merge"},
 		"domain: a\ndescriptors:\n- {key: b, value: c}\n- {key: b_c}": {
-			":4: descriptors[1].key: a.b_c is there already"},
+			":4: descriptors[1].key: a.b_c is defined twice"},
 		"domain: a\ndescriptors:\n- {key: b, share_threshold: true}": {
-			":3: descriptors[0].share_threshold: is for values that end with *"},
+			":3: descriptors[0].share_threshold: applies only to values that end with *"},
 		"domain: a\ndescriptors:\n- {key: b, shadow_mode: perhaps}": {
 			`:3: descriptors[0].shadow_mode: "perhaps": want true or false`},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit: 5": {
@@ -53,16 +53,16 @@ func TestMistakesAreReportedWithTheirLines(t *testing.T) {
 			":4: descriptors[0].rate_limit.requests_per_unit: -1: want a whole number from 0 to " +
 				"4294967295"},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit: {unit: second, unit_multiplier: 30}": {
-			":4: descriptors[0].rate_limit.unit_multiplier: files have none"},
+			":4: descriptors[0].rate_limit.unit_multiplier: is not allowed in files"},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit: {unlimited: true, unit: day}": {
-			":4: descriptors[0].rate_limit.unit: stands beside unlimited"},
+			":4: descriptors[0].rate_limit.unit: cannot be combined with unlimited"},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit:\n    name: n\n    unit: day\n" +
 			"    replaces:\n    - name: n\n    - {}\n    - n": {
-			":8: descriptors[0].rate_limit.replaces[0].name: n is the name of this limit itself",
+			":8: descriptors[0].rate_limit.replaces[0].name: n is the name of the limit itself",
 			":9: descriptors[0].rate_limit.replaces[1].name: is missing",
 			":10: descriptors[0].rate_limit.replaces[2]: want fields"},
 		"domain: a.b\ndescriptors:\n- {key: c, rate_limit: {unit: day}}\n- key: d": {
-			":3: descriptors[0].rate_limit: another limit is called a.b.c in metrics"},
+			":3: descriptors[0].rate_limit: another limit has the name a.b.c in metrics"},
 	} {
 		dir := t.TempDir()
 		first := write(t, dir, "first.yaml", "domain: a\ndescriptors:\n- key: b.c\n"+

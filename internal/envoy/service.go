@@ -149,7 +149,7 @@ func (s *Service) questions(r *ratelimit.RateLimitRequest) ([]asked, error) {
 		return nil, &admission.RequestError{Field: "descriptors", Reason: "must not be empty"}
 	case len(descriptors) > mostDescriptors:
 		return nil, &admission.RequestError{Field: "descriptors",
-			Reason: fmt.Sprintf("must be at most %d", mostDescriptors)}
+			Reason: fmt.Sprintf("must have at most %d entries", mostDescriptors)}
 	}
 	config := s.config.Load()
 	found := make([]asked, len(descriptors))
@@ -193,7 +193,7 @@ func (s *Service) ownLimit(domain string,
 	r := &Rate{RequestsPerUnit: given.GetRequestsPerUnit(), Unit: unit(given.GetUnit()),
 		UnitMultiplier: given.GetUnitMultiplier()}
 	if units[r.Unit].length == 0 {
-		return nil, &admission.RequestError{Field: "limit", Reason: "the unit is not known"}
+		return nil, &admission.RequestError{Field: "limit", Reason: "the unit is unknown"}
 	}
 	if Window(r) == 0 {
 		return nil, &admission.RequestError{Field: "limit",
@@ -207,7 +207,7 @@ func (s *Service) ownLimit(domain string,
 	}
 	if len(s.own) >= mostOwn {
 		return nil, &admission.RequestError{Field: "limit", Reason: fmt.Sprintf(
-			"requests have brought %d different limits already: put them into a file", mostOwn)}
+			"requests already had %d different limits: define them in a file", mostOwn)}
 	}
 	l := &Limit{Rate: r}
 	commit, err := s.count(l, name, nil)

@@ -236,10 +236,11 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		}
 	}
 	for want, r := range map[string]*ratelimit.RateLimitRequest{
-		"domain: must not be empty":        {Descriptors: []*descriptor{of("ip", "a")}},
-		"descriptors: must not be empty":   {Domain: "edge"},
-		"descriptors: must be at most 256": {Domain: "edge", Descriptors: make([]*descriptor, 257)},
-		"limit: the unit is not known":     {Domain: "edge", Descriptors: []*descriptor{unit}},
+		"domain: must not be empty":      {Descriptors: []*descriptor{of("ip", "a")}},
+		"descriptors: must not be empty": {Domain: "edge"},
+		"descriptors: must have at most 256 entries": {Domain: "edge",
+			Descriptors: make([]*descriptor, 257)},
+		"limit: the unit is unknown": {Domain: "edge", Descriptors: []*descriptor{unit}},
 	} {
 		_, err := s.Decide(t.Context(), r)
 		bad, ok := errors.AsType[*admission.RequestError](err)

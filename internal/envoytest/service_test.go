@@ -235,11 +235,11 @@ func TestBadRequestsHaveACode(t *testing.T) {
 		Descriptors: []*common.RateLimitDescriptor{of("ip", "a")}})
 	fails(codes.InvalidArgument, "descriptors: must not be empty",
 		&rls.RateLimitRequest{Domain: "edge"})
-	fails(codes.InvalidArgument, "descriptors: must be at most 256", &rls.RateLimitRequest{
+	fails(codes.InvalidArgument, "must have at most 256 entries", &rls.RateLimitRequest{
 		Domain: "edge", Descriptors: make([]*common.RateLimitDescriptor, 257)})
 	unit := of("ip", "a")
 	unit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
-	fails(codes.InvalidArgument, "limit: the unit is not known", &rls.RateLimitRequest{
+	fails(codes.InvalidArgument, "limit: the unit is unknown", &rls.RateLimitRequest{
 		Domain: "edge", Descriptors: []*common.RateLimitDescriptor{unit}})
 	unit.Limit.Unit, unit.Limit.UnitMultiplier = kinds.RateLimitUnit_DAY, wrapperspb.UInt32(0)
 	fails(codes.InvalidArgument, "limit: the unit_multiplier must be at least 1, and a window at "+

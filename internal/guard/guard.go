@@ -42,11 +42,11 @@ func (o Options) Check() (field string, err error) {
 	switch {
 	case o.Of == "" && o.TLS.ClientCA != "" && o.Tokens == "":
 		return "tls.client_ca", errors.New(
-			"needs http.tokens, the file that says what each certificate may do")
+			"requires http.tokens, the file with the rights of each certificate")
 	case o.Listen != "" && o.Tokens == "" && !o.Insecure && !hosts.IsLoopback(o.Listen):
-		return "listen", fmt.Errorf("%q: others can reach this address, and without %s "+
-			"everybody may do everything; name a file of clients there, listen on "+
-			"127.0.0.1, or say %s.insecure: true", o.Listen, o.clients(), o.section())
+		return "listen", fmt.Errorf("%q: other machines can reach this address, and without %s "+
+			"they have full access; set it to a file of clients, listen on "+
+			"127.0.0.1, or set %s.insecure: true", o.Listen, o.clients(), o.section())
 	}
 	return "", nil
 }

@@ -141,8 +141,8 @@ func TestClientsAreKnownOverTLSAndFilesAreFollowed(t *testing.T) {
 	}
 	asks("a token", authority.Client(""), "one", 200, "first")
 	asks("a certificate", authority.Client("dash"), "", 200, "dash")
-	asks("one that is not listed", authority.Client("stranger"), "", 401, "no client")
-	asks("nobody", authority.Client(""), "", 401, "want a token")
+	asks("one that is not listed", authority.Client("stranger"), "", 401, "no known client")
+	asks("nobody", authority.Client(""), "", 401, "or a client certificate")
 	forged := authority.Client("")
 	forged.Certificates = other.Client("dash").Certificates
 	asks("one of another authority", forged, "", 0, "")

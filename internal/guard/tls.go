@@ -19,9 +19,9 @@ func (f Files) Names() []string { return []string{f.Cert, f.Key, f.ClientCA} }
 func (f Files) Check() error {
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
-		return errors.New("needs both cert and key, or neither")
+		return errors.New("requires both cert and key, or neither")
 	case f.ClientCA != "" && f.Cert == "":
-		return errors.New("client_ca needs cert and key: certificates of clients are shown in TLS")
+		return errors.New("client_ca requires cert and key: client certificates are part of TLS")
 	}
 	return nil
 }
@@ -52,11 +52,11 @@ func (f Files) Load() (*tls.Config, error) {
 	if f.ClientCA != "" {
 		text, err := os.ReadFile(f.ClientCA)
 		if err != nil {
-			return nil, fmt.Errorf("read the authorities of clients: %w", err)
+			return nil, fmt.Errorf("read client_ca: %w", err)
 		}
 		config.ClientCAs = x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("read the authorities of clients: %s has no certificate",
+			return nil, fmt.Errorf("read client_ca: %s has no certificate",
 				f.ClientCA)
 		}
 		// clients without a certificate may have a token, or request health

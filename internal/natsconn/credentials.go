@@ -38,15 +38,15 @@ func (c Credentials) Check() error {
 	}
 	switch {
 	case ways > 1:
-		return errors.New("give one of user and password, token, nkey_file and creds_file")
+		return errors.New("want only one of user and password, token, nkey_file and creds_file")
 	case c.User == "" && (c.Password != "" || c.PasswordFile != ""):
-		return errors.New("a password needs a user")
+		return errors.New("a password requires a user")
 	case c.Password != "" && c.PasswordFile != "":
-		return errors.New("password stands beside password_file")
+		return errors.New("password cannot be combined with password_file")
 	case c.Token != "" && c.TokenFile != "":
-		return errors.New("token stands beside token_file")
+		return errors.New("token cannot be combined with token_file")
 	case (c.Cert == "") != (c.Key == ""):
-		return errors.New("tls needs both cert and key, or neither")
+		return errors.New("tls requires both cert and key, or neither")
 	}
 	return nil
 }

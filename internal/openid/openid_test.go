@@ -305,11 +305,11 @@ func TestAProviderGoesDown(t *testing.T) {
 func TestMistakesAreReported(t *testing.T) {
 	const client = "\nclients: [{name: a, rights: [read], policies: ['*'], claims: ["
 	for text, want := range map[string]string{
-		client + "g=o]}]": "oidc: is missing, and clients have claims",
+		client + "g=o]}]": "oidc: is required: clients have claims",
 		"oidc: {issuer: 'http://login.example.com', audience: a}" + client + "g=o]}]": "" +
 			"oidc.issuer: want a URL such as https://login.example.com",
 		"oidc: {issuer: 'https://login.example.com'}" + client + "g=o]}]": "" +
-			"oidc.audience: is missing",
+			"oidc.audience: is required",
 		"oidc: {issuer: 'https://a', audience: a}" + client + "g]}]": "" +
 			`clients[0].claims: "g": want a claim and its value`,
 	} {

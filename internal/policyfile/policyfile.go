@@ -52,7 +52,7 @@ func Read(f *strict.File, check func(policy.Policy) []policy.Problem) []policy.P
 			add(f, at, problems)
 		}
 		if before, ok := first[p.Name]; ok && p.Name != "" {
-			f.Add(at+".name", "%q is the name of policies[%d] already", p.Name, before)
+			f.Add(at+".name", "%q is already the name of policies[%d]", p.Name, before)
 		} else {
 			first[p.Name] = i
 		}
@@ -79,7 +79,7 @@ func sharedLimits(f *strict.File) map[string]policy.Limit {
 		problems := l.CheckAsShared()
 		add(f, at, problems)
 		if _, twice := limits[l.Name]; twice && l.Name != "" {
-			f.Add(at+".name", "%q is the name of another one already", l.Name)
+			f.Add(at+".name", "%q is already the name of another shared limit", l.Name)
 		}
 		if len(problems) > 0 {
 			l = policy.Limit{Name: l.Name, Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 1,
@@ -105,7 +105,7 @@ func putShared(f *strict.File, at string, limits policy.Limits,
 			f.Add(at+".shared", "%q is not among the %s of this file%s", l.Shared, SharedLimits,
 				nearest.Hint(l.Shared, slices.Sorted(maps.Keys(shared))))
 		case l != policy.Limit{Shared: l.Shared}:
-			f.Add(at, "stands alone: what the limit is, its entry under %s says", SharedLimits)
+			f.Add(at, "must have only the field shared: its entry in %s defines it", SharedLimits)
 		default:
 			limits[i] = said
 			continue

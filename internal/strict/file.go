@@ -66,7 +66,7 @@ func Read(file io.Reader) (*File, error) {
 	}
 	if err := in.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		f.problems = append(f.problems,
-			Problem{Reason: "a second document follows: want one only"})
+			Problem{Reason: "contains more than one document"})
 	}
 	return f, nil
 }

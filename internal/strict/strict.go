@@ -218,7 +218,7 @@ func (d *decoder) decode(at string, n *yaml.Node, into reflect.Value, tag reflec
 	switch into.Kind() {
 	case reflect.Int, reflect.Int64, reflect.Uint32:
 		if into.IsZero() && tag.Get("zero") != "meant" && len(d.problems) == before {
-			d.bad(at, n, "must not be %s: leave it out for the default", shown(n))
+			d.bad(at, n, "must not be %s: omit it to get the default, if there is one", shown(n))
 		}
 	case reflect.Slice, reflect.Map:
 		if into.Len() == 0 && strings.HasSuffix(tag.Get("json"), ",omitempty") {

@@ -43,7 +43,7 @@ func TestAllMistakesAreReportedTogether(t *testing.T) {
 		`{"number":7.0,"small":-1}`: {"number: 7.0: want a whole number",
 			"small: -1: want a whole number from 0 to 4294967295"},
 		`{"number":9223372036854775808}`: {"number: 9223372036854775808: is too large"},
-		`{"number":0,"small":0}`:         {"number: must not be 0: leave it out for the default"},
+		`{"number":0,"small":0}`:         {"number: must not be 0: omit it to get the default, if there is one"},
 		`{"flag":"yes","wait":5}`:        {`flag: "yes": want true or false`, "wait: 5: want a duration"},
 		`{"texts":["a",1,{}]}`:           {"texts: 1: want text", "texts: want text, not fields"},
 		`{"map":{"a":"b","c":true}}`:     {"map.c: true: want text"},

@@ -51,7 +51,7 @@ func Possible(p policy.Policy, allow []netip.Prefix) []policy.Problem {
 	}
 	for _, field := range p.Target.HTTP.FromFiles() {
 		problems = append(problems, policy.Problem{Field: "target.http." + field,
-			Reason: "is for policies of the operator's file: it reads files of the drainers"})
+			Reason: "is permitted only in the configuration file: it names drainers' files"})
 	}
 	return problems
 }

@@ -32,11 +32,11 @@ func Load(name string) (*time.Location, error) {
 	}
 	switch {
 	case known && name != "":
-		return nil, fmt.Errorf("%q: no time zones are installed here: import time/tzdata", name)
+		return nil, fmt.Errorf("%q: no time zones are installed: import time/tzdata", name)
 	case likely != "":
-		return nil, fmt.Errorf("%q is no time zone; did you mean %s?", name, likely)
+		return nil, fmt.Errorf("%q is not a time zone; did you mean %s?", name, likely)
 	}
-	return nil, fmt.Errorf("%q is no time zone: want the name of one, such as Europe/Berlin", name)
+	return nil, fmt.Errorf("%q is not a time zone: want a name such as Europe/Berlin", name)
 }
 
 func near(name string) string {

@@ -23,13 +23,13 @@ func TestZonesAreFoundByTheirNames(t *testing.T) {
 
 func TestAnUnknownZoneIsRefusedWithASuggestion(t *testing.T) {
 	for name, want := range map[string]string{
-		"Europe/Berln":  `"Europe/Berln" is no time zone; did you mean Europe/Berlin?`,
-		"europe/berlin": `"europe/berlin" is no time zone; did you mean Europe/Berlin?`,
-		"berlin":        `"berlin" is no time zone; did you mean Europe/Berlin?`,
-		"new york":      `"new york" is no time zone; did you mean America/New_York?`,
-		"Local":         `"Local" is no time zone: want the name of one, such as Europe/Berlin`,
-		"":              `"" is no time zone: want the name of one, such as Europe/Berlin`,
-		"../etc/passwd": `"../etc/passwd" is no time zone: want the name of one, such as Europe/Berlin`,
+		"Europe/Berln":  `"Europe/Berln" is not a time zone; did you mean Europe/Berlin?`,
+		"europe/berlin": `"europe/berlin" is not a time zone; did you mean Europe/Berlin?`,
+		"berlin":        `"berlin" is not a time zone; did you mean Europe/Berlin?`,
+		"new york":      `"new york" is not a time zone; did you mean America/New_York?`,
+		"Local":         `"Local" is not a time zone: want a name such as Europe/Berlin`,
+		"":              `"" is not a time zone: want a name such as Europe/Berlin`,
+		"../etc/passwd": `"../etc/passwd" is not a time zone: want a name such as Europe/Berlin`,
 	} {
 		if _, err := zones.Load(name); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", name, err, want)

@@ -241,7 +241,7 @@ func (s *Store) fromFile(ctx context.Context, set string, current *record, p pol
 		switch other := current.set(); {
 		case other != "" && other != set && !current.Left:
 			return nil, policy.Invalid([]policy.Problem{{Field: "name", Reason: fmt.Sprintf(
-				"is a policy of the file with set: %s, and this file has set: %s: take it out of "+
+				"belongs to the file with set: %s, and this file has set: %s: remove it from "+
 					"one of them", other, set)}})
 		case current.File != next.File:
 		case current.Left:

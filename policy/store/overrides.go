@@ -84,8 +84,9 @@ func (s *Store) ChangeOverride(
 func (s *Store) overrideRoom(ctx context.Context, policyName string) error {
 	n, err := s.table.Count(ctx, policyName+".>")
 	if err == nil && n >= s.overrides {
-		err = fmt.Errorf("%w: %d keys of the policy have limits of their own, the most that can, "+
-			"or had them within the last hour", ErrTooMany, n)
+		err = fmt.Errorf("%w: %d keys of the policy have limits of their own, or had them within "+
+			"the "+
+			"last hour, which is the maximum", ErrTooMany, n)
 	}
 	return err
 }

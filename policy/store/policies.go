@@ -204,7 +204,7 @@ func (s *Store) room(ctx context.Context, added int) error {
 	}
 	set, err := s.Policies(ctx)
 	if err == nil && len(set)+added > s.policies {
-		err = fmt.Errorf("%w: there are %d policies, the most that there can be", ErrTooMany,
+		err = fmt.Errorf("%w: there are %d policies, which is the maximum", ErrTooMany,
 			len(set))
 	}
 	return err

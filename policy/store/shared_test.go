@@ -26,8 +26,9 @@ func TestASharedLimitIsOne(t *testing.T) {
 	}
 	refused := func(what string, err error) {
 		t.Helper()
-		if err == nil || !strings.Contains(err.Error(), "the shared limit account is another one "+
-			"in policy import") {
+		if err == nil || !strings.Contains(err.Error(), "the shared limit account of policy "+
+			"import "+
+			"is") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -84,8 +85,8 @@ func TestTwoFilesChangeALimitThatTheyShare(t *testing.T) {
 			}
 		}
 	}
-	differs(put("one", "import", 7), "policy import", `policy mail, {"algorithm":"sliding_log",`+
-		`"limit":5,"window":"1s"}, than here, {"algorithm":"sliding_log","limit":7,"window":"1s"}`,
+	differs(put("one", "import", 7), "policy import", `policy mail is {"algorithm":"sliding_log",`+
+		`"limit":5,"window":"1s"}, and here it is {"algorithm":"sliding_log","limit":7,"window":"1s"}`,
 		`policy mail is of the set "two"`)
 	differs(put("two", "mail", 9), "policy mail")
 	if result := put("two", "mail", 7); len(result.Differing) > 0 || len(result.Written) != 1 {

@@ -35,9 +35,9 @@ func ParseCallback(text string) (*url.URL, error) {
 	case bad != nil, port == 0:
 		return nil, fmt.Errorf("%.80q: the port must be 1 to 65535", text)
 	case u.User != nil:
-		return nil, errors.New("must not hold a user name or password")
+		return nil, errors.New("must not contain a user name or password")
 	case u.Fragment != "":
-		return nil, errors.New("must not hold a fragment")
+		return nil, errors.New("must not contain a fragment")
 	}
 	return u, nil
 }

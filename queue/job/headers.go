@@ -159,7 +159,7 @@ func Tags(h map[string][]string) (tags []string) {
 
 func checkTags(tags []string) error {
 	if len(tags) > MaxTags {
-		return fmt.Errorf("%d are given: want at most %d", len(tags), MaxTags)
+		return fmt.Errorf("want at most %[2]d, not %[1]d", len(tags), MaxTags)
 	}
 	for _, tag := range tags {
 		if err := CheckTag(tag); err != nil {
@@ -256,7 +256,7 @@ var jobHeaders = []struct {
 	}},
 	{HeaderMethod, func(_ *Arrived, value string) error {
 		if !isToken(value) || len(value) > 32 || policy.NeverMethod(strings.ToUpper(value)) {
-			return fmt.Errorf("%q: not a method of a job", value)
+			return fmt.Errorf("%q: jobs cannot have this method", value)
 		}
 		return nil
 	}},

@@ -21,7 +21,7 @@ const mostDecodings = 3
 func checkForwarded(name string) error {
 	switch {
 	case !isToken(name):
-		return errors.New("not a header's name")
+		return errors.New("not a header name")
 	case policy.NeverForwarded(name):
 		return fmt.Errorf("%s is never forwarded", name)
 	}
@@ -52,7 +52,7 @@ func CheckTarget(t *policy.Target, h map[string][]string) error {
 			}
 		case t.HTTP == nil:
 		case strings.EqualFold(name, HeaderMethod) && policy.NeverMethod(strings.ToUpper(value)):
-			return headerError(HeaderMethod, errors.New("no job has this method"))
+			return headerError(HeaderMethod, errors.New("jobs cannot have this method"))
 		case strings.EqualFold(name, HeaderMethod) && !t.HTTP.AllowsMethod(strings.ToUpper(value)):
 			return headerError(HeaderMethod,
 				fmt.Errorf("the policy's methods are %s", strings.Join(t.HTTP.Methods, ", ")))
@@ -107,7 +107,7 @@ func ContentType(given string, body []byte, isJSON bool) string {
 func ParsePath(value string) (*url.URL, error) {
 	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, isControlOr(` #\`)) {
 		return nil,
-			fmt.Errorf("%q: want a path that begins with / and holds no spaces, backslashes or #",
+			fmt.Errorf("%q: want a path that begins with /, without spaces, backslashes or #",
 				value)
 	}
 	path, err := url.Parse(value)
@@ -115,15 +115,15 @@ func ParsePath(value string) (*url.URL, error) {
 		return nil, fmt.Errorf("%q: not a path", value)
 	}
 	if path.Host != "" || path.User != nil || path.Path == "" {
-		return nil, fmt.Errorf("%q: names a host", value)
+		return nil, fmt.Errorf("%q: must not contain a host", value)
 	}
 	decoded := path.Path
 	for range mostDecodings {
 		if strings.ContainsFunc(decoded, isControlOr(`\`)) {
-			return nil, fmt.Errorf("%q: holds a control character or a backslash", value)
+			return nil, fmt.Errorf("%q: must not contain control characters or backslashes", value)
 		}
 		if segment := DotSegment(decoded); segment != "" {
-			return nil, fmt.Errorf("%q: holds the segment %q", value, segment)
+			return nil, fmt.Errorf("%q: must not contain the segment %q", value, segment)
 		}
 		twice, err := url.PathUnescape(decoded)
 		if err != nil || twice == decoded {
@@ -131,7 +131,7 @@ func ParsePath(value string) (*url.URL, error) {
 		}
 		decoded = twice
 	}
-	return nil, fmt.Errorf("%q: is escaped more often than any server decodes it", value)
+	return nil, fmt.Errorf("%q: has too many levels of escaping", value)
 }
 
 // DotSegment returns a segment of a path that is "." or "..", also for servers that read a

@@ -64,9 +64,9 @@ export function comb(starts, pace, now, width) {
   });
   const here = starts.at.filter((t) => t >= from).length;
   const every = window === 1000 ? "second" : span(window);
-  const heard = starts.since > from ? `since ${clock(starts.since)}, from when on they were heard` : `in the last ${span(shown)}`;
+  const heard = starts.since > from ? `since ${clock(starts.since)}, when recording began` : `in the last ${span(shown)}`;
   const said = `${plural(here, "start")} ${heard}: ` + (limit === null ? `unpaced, at most ${count(most)} in any ${every}.` :
-    `at most ${count(most)} in any ${every}, where law 2 allows ${count(Math.floor(limit))}.`);
+    `at most ${count(most)} in any ${every}, where ${count(Math.floor(limit))} are allowed.`);
   const step = tick(shown);
   const ticks = [];
   for (let t = Math.ceil(from / step) * step; t <= now; t += step) ticks.push(t);
@@ -75,11 +75,11 @@ export function comb(starts, pace, now, width) {
   return h("figure", { class: "comb" },
     s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": said },
       starts.since > from ? s("rect", { class: "gap before", x: left, y: top, height: foot - top, width: x(starts.since) - left },
-        s("title", null, "starts before were not heard")) : null,
+        s("title", null, "earlier starts were not recorded")) : null,
       starts.gaps.filter(([, to]) => to > from).map(([a, b]) =>
         s("rect", { class: "gap", x: x(Math.max(a, from)), y: top, height: foot - top,
           width: Math.max(2, x(Math.min(b, now)) - x(Math.max(a, from))) },
-        s("title", null, "the connection was lost: starts in between were not heard"))),
+        s("title", null, "the connection was lost: starts in between were not recorded"))),
       ticks.map((t) => s("g", { class: "tick" },
         s("path", { d: `M${x(t).toFixed(1)} ${top}V${foot}` }),
         s("text", { x: Math.min(x(t), width - 28).toFixed(1), y: height - 8, "text-anchor": "middle" },
@@ -95,7 +95,7 @@ export function comb(starts, pace, now, width) {
         s("text", { x: left - 6, y: y(limit) + 4, "text-anchor": "end" },
           count(Math.floor(limit))),
         s("text", { x: width - right, y: y(limit) - 7, "text-anchor": "end" },
-          `law 2: at most ${count(Math.floor(limit))} in any ${every}`)),
+          `allowed: at most ${count(Math.floor(limit))} in any ${every}`)),
       s("text", { class: "what", x: left, y: 14 },
         `starts in the ${every} before each`)),
     h("figcaption", null, said,

@@ -7,11 +7,11 @@ const LEFT = 64, RIGHT = 12, HEIGHT = 54, GAP = 22;
 const DAY = 24 * 60; // minutes
 
 const rows = [
-  { name: "started", text: "starts a minute", shown: count },
+  { name: "started", text: "starts per minute", shown: count },
   { name: "depth", text: "jobs held", shown: count },
-  { name: "refused", text: "refused a minute", shown: count, level: "bad" },
-  { name: "dead", text: "dead letters a minute", shown: count, level: "bad" },
-  { name: "late_ms", text: "later than the outflow, all buckets together", shown: span, level: "warn" },
+  { name: "refused", text: "refused per minute", shown: count, level: "bad" },
+  { name: "dead", text: "dead letters per minute", shown: count, level: "bad" },
+  { name: "late_ms", text: "behind the outflow, sum of all buckets", shown: span, level: "warn" },
 ];
 
 /** day draws an answer of /v1/minutes, without empty rows. */

@@ -18,8 +18,8 @@ export function findings({ policies, stats, buckets, depths, unanswered, drainer
     { question: "Late?", none: buckets.some(down) ? "Starts of other targets are on time." : "Starts are on time.", found: [...tardy(buckets), ...slowed(policies, buckets)] },
     { question: "Deep?", none: "No bucket is near its capacity.", found: deep(policies, buckets) },
     { question: "Failing?", none: "No attempt failed in the last minute.", found: failing(stats, buckets) },
-    { question: "Stuck?", none: "Nothing that waits is held up.", found: stuck(policies, buckets, depths) },
-    { question: "Unowned?", none: "Every queue with jobs has its drainer.", found: unowned(unanswered, depths, drainers) },
+    { question: "Stuck?", none: "No waiting job is stuck.", found: stuck(policies, buckets, depths) },
+    { question: "Unowned?", none: "Every queue with jobs has a drainer.", found: unowned(unanswered, depths, drainers) },
   ].map((q) => ({ ...q, more: Math.max(0, q.found.length - MOST), found: q.found.slice(0, MOST) }));
 }
 
@@ -40,8 +40,8 @@ function tardy(buckets) {
     .sort((x, y) => y.late.ms - x.late.ms);
   return together(all, (x) => x.late.why).map(([{ b, late }, ...more]) => ({ level: late.ms >= 10_000 ? "bad" : "warn",
     link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
-    text: (more.length ? `${count(more.length + 1)} buckets of ${b.policy} became up to ${span(late.ms)} later than their outflow` :
-      `${b.policy}/${key(b.key)} became ${span(late.ms)} later than its outflow`) + ` in the last minute: ${late.why}.` }));
+    text: (more.length ? `${count(more.length + 1)} buckets of ${b.policy} fell up to ${span(late.ms)} behind their outflow` :
+      `${b.policy}/${key(b.key)} fell ${span(late.ms)} behind its outflow`) + ` in the last minute: ${late.why}.` }));
 }
 
 /** down: the bucket belongs under "Failing?". */
@@ -53,7 +53,7 @@ function deep(policies, buckets) {
     .sort((a, b) => b.depth / room[b.policy] - a.depth / room[a.policy]);
   return together(all, () => "").map(([b, ...more]) => ({ level: "warn",
     link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
-    text: `${b.policy}/${key(b.key)} holds ${count(b.depth)} of the ${plural(room[b.policy], "job")} that it has room for` +
+    text: `${b.policy}/${key(b.key)} holds ${count(b.depth)} of at most ${plural(room[b.policy], "job")}` +
       (more.length ? `, and ${plural(more.length, "other bucket is", "other buckets are")} nearly full.` : ".") }));
 }
 
@@ -63,7 +63,7 @@ function slowed(policies, buckets) {
     const name = p.policy.name, what = changed(p.last_change);
     const b = what && buckets.find((b) => b.policy === name && b.eta_ms >= LONG && HARMLESS.includes(b.blocked_by));
     return b ? [{ level: "warn", link: to.bucket(name, b.key),
-      text: `${name} ${what}. A job that came now for ${key(b.key)} would start in ${span(b.eta_ms)}.` }] : [];
+      text: `${name} ${what}. A new job for ${key(b.key)} would start in ${span(b.eta_ms)}.` }] : [];
   });
 }
 
@@ -96,7 +96,7 @@ function stuck(policies, buckets, depths) {
     link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
     text: `${b.policy}/${key(b.key)} holds ${plural(b.depth, "job")}` + (b.calls ? ` and ${plural(b.calls, "waiting call")}` : "") +
       (b.head_age_ms ? `, the oldest for ${span(b.head_age_ms)}` : "") +
-      (more.length ? `, and ${plural(more.length, "other bucket waits", "other buckets wait")} alike` : "") +
+      (more.length ? `, and ${plural(more.length, "other bucket waits", "other buckets wait")} for the same reason` : "") +
       `: ${blockedBy(b.blocked_by)}.` }))];
 }
 
@@ -113,9 +113,9 @@ function unowned(unanswered, depths, drainers) {
 /** state describes a bucket in a word or two, with a level. */
 export function state(b) {
   const by = b.blocked_by ?? "";
-  if (b.reading) return { text: "being read", level: "warn" };
+  if (b.reading) return { text: "loading", level: "warn" };
   if (!by) return { text: b.running ? "running" : b.depth || b.calls ? "starting" : "idle", level: "" };
-  if (HARMLESS.includes(by)) return { text: "keeps its pace", level: "" };
+  if (HARMLESS.includes(by)) return { text: "on pace", level: "" };
   return { text: held(by), level: ["paused", "policy_paused", "throttled_by_target", "concurrency", "backoff"].includes(by) ||
     by.startsWith("limit:") ? "warn" : "bad" };
 }

@@ -20,10 +20,10 @@ import * as policy from "./views/policy.js";
 // refresh it, and go to heard(event, page).
 const views = { __proto__: null, "": overview, policy, bucket, jobs, job, history, dead, drainers, doors, audit };
 const unreadable = {
-  title: () => "No view",
-  load() { throw new Refused(404, { detail: "the address of this page is no UTF-8" }); },
+  title: () => "Not found",
+  load() { throw new Refused(404, { detail: "the address of this page is not valid UTF-8" }); },
 };
-const tabs = [["", "Overview", "o"], ["dead", "Dead letters", "d"], ["drainers", "Drainers", "r"], ["doors", "Door policies", "l"], ["audit", "Changes", "c"]];
+const tabs = [["", "Overview", "o"], ["dead", "Dead letters", "d"], ["drainers", "Drainers", "r"], ["doors", "Checks", "l"], ["audit", "Changes", "c"]];
 
 const SOONEST = 1000, OFTEN = 2000; // ms between two requests
 const MODEST = 10; // times the duration of a request, before the next one
@@ -158,30 +158,30 @@ function draw() {
         page.client.name) : null,
       token.get() ? h("button", { type: "button", onclick: logout }, "Forget token") : null,
       h("button", { type: "button", onclick: turnTheme, "aria-label": "Theme: " + theme(), title: "t" },
-        { light: "☀", dark: "☾", "as the system": "◐" }[theme()])));
+        { light: "☀", dark: "☾", "system": "◐" }[theme()])));
   show(document.getElementById("notice"), !told ? null :
     h("p", { class: told.level || null }, told.text,
       h("button", { type: "button", "aria-label": "Dismiss", onclick: () => { told = null; draw(); } }, "×")));
   const stale = failed && data ? h("p", { class: "bad banner" },
-    `${describe(failed)}. What is shown is of ${clock(asked)}.`) : null;
+    `${describe(failed)}. This is the state at ${clock(asked)}.`) : null;
   const main = document.getElementById("content");
   if (data) show(main, stale, shown.view(data, page));
   else if (failed) show(main, problem(failed));
-  else show(main, h("p", { class: "quiet" }, "Asking…"));
+  else show(main, h("p", { class: "quiet" }, "Loading…"));
 }
 
 function problem(error) {
   const text = {
-    401: "This admitter wants a token.",
-    403: "Your token has no right to see this.",
-    404: "There is nothing of that name.",
+    401: "This admitter requires a token.",
+    403: "Your token does not permit this.",
+    404: "Not found.",
   }[error.status] ?? "This cannot be shown now.";
   return h("section", { class: "problem" }, h("h1", null, text), h("p", null, describe(error)),
     error.status === 401 ? h("button", { type: "button", onclick: login }, "Enter a token") : null);
 }
 
 function live() {
-  const text = { live: "live", lost: `lost at ${clock(lostAt)}, trying again`, refused: "no events" }[connection];
+  const text = { live: "live", lost: `lost at ${clock(lostAt)}, reconnecting`, refused: "no events" }[connection];
   return !text ? null : h("span", { class: "live " + connection, role: "status" }, text);
 }
 
@@ -189,10 +189,10 @@ async function login() {
   if (document.querySelector("dialog")) return;
   const wrong = token.get() !== "";
   const given = await dialog({
-    title: "A token, please", go: "Use it",
+    title: "Enter a token", go: "Continue",
     content: [
-      h("p", null, wrong ? "The token is no client's. " : "", "This admitter answers to those whom it knows. The token ",
-        "is kept in this tab until it is closed, and sent to this admitter alone."),
+      h("p", null, wrong ? "The token belongs to no known client. " : "", "This admitter answers only known clients. The token ",
+        "is kept until this tab is closed, and sent only to this admitter."),
       field("Token", "token", { type: "password", required: true, autofocus: true, placeholder: "pst_…" }),
     ],
   });
@@ -211,7 +211,7 @@ function again() {
   route();
 }
 
-const themes = ["as the system", "light", "dark"];
+const themes = ["system", "light", "dark"];
 const theme = () => localStorage.getItem("penstock-theme") ?? themes[0];
 
 function turnTheme() {
@@ -229,9 +229,9 @@ function paint() {
 }
 
 const help = () => dialog({
-  title: "Keys", go: "Close", content: h("dl", { class: "keys" }, [
+  title: "Keyboard shortcuts", go: "Close", content: h("dl", { class: "keys" }, [
     ...tabs.map(([, label, key]) => [`g ${key}`, label]),
-    ["/", "Search"], ["r", "Ask again now"], ["t", "Light, dark, or as the system"], ["?", "This"],
+    ["/", "Search"], ["r", "Refresh now"], ["t", "Theme: light, dark or system"], ["?", "This help"],
   ].map(([key, what]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, what)))),
 });
 

@@ -47,7 +47,7 @@ export const action = (label, run, { why = "", danger = false, id = null } = {})
 
 /** noRight says why a client may not do something, if so. */
 export const noRight = (may, right) =>
-  may ? "" : `needs the right “${right}” for it, which your token has not`;
+  may ? "" : `your token does not have the right “${right}” for it`;
 
 /** dialog returns the values of its form once the button go is pressed and check finds no problem; otherwise null. */
 export function dialog({ title, content, go, danger, check }) {

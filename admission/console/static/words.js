@@ -3,7 +3,7 @@
 import { clock, span } from "./format.js";
 
 const HELD = {
-  rate: "waits for its turn: its rate is all that holds it",
+  rate: "waits for its turn: only its rate limits it",
   total_rate: "waits for its turn under the rate of all keys together",
   concurrency: "its maximum number of jobs is running",
   paused: "an operator paused it",
@@ -63,4 +63,4 @@ export function changed(last) {
 
 /** eta describes when a job accepted now would start. */
 export const eta = (ms) => ms === null || ms === undefined ? "unknown" :
-  ms < 1000 ? "at once" : "in " + span(ms);
+  ms < 1000 ? "immediately" : "in " + span(ms);

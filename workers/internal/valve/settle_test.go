@@ -316,7 +316,7 @@ func TestCostsThatNeverFit(t *testing.T) {
 		t.Errorf("started %s, buried for %s", b.seqs(runs), b.reasons())
 	}
 	if detail := b.out.Burials[0].Detail; detail !=
-		"Penstock-Cost can never pass: the bucket's capacity is 10" {
+		"Penstock-Cost exceeds the bucket's capacity of 10, so it can never pass" {
 		t.Errorf("the letter says %q", detail)
 	}
 	door := policy.Policy{Name: "door",

@@ -453,11 +453,11 @@ func (v *Valve) impossible(cost int64, named map[string]int64) string {
 	limit, of, most := v.Policy.BeyondLimits(cost, named)
 	switch {
 	case limit != "":
-		return fmt.Sprintf("%s can never pass: the most of the limit %s is %d", job.CostHeader(of),
-			limit, most)
+		return fmt.Sprintf("%s exceeds the limit %s of at most %d, so it can never pass",
+			job.CostHeader(of), limit, most)
 	case v.Policy.Paced() && cost > v.Policy.Capacity:
-		return fmt.Sprintf("%s can never pass: the bucket's capacity is %d", job.HeaderCost,
-			v.Policy.Capacity)
+		return fmt.Sprintf("%s exceeds the bucket's capacity of %d, so it can never pass",
+			job.HeaderCost, v.Policy.Capacity)
 	}
 	return ""
 }

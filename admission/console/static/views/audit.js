@@ -24,14 +24,14 @@ export function view({ changes, next }, page) {
   };
   return [
     h("h1", null, "Changes", policy ? [" of ", link(to.policy(policy), policy)] : null),
-    table("Who changed what, the last one first", [
+    table("Changes, most recent first", [
       { head: "When", cell: (c) => clock(c.at) },
       { head: "Who", title: "the client's name and address", cell: (c) => [c.by, c.from].filter(Boolean).join(" at ") || "–" },
       { head: "What", cell: (c) => c.what },
       ...policy ? [] : [{ head: "Policy", cell: (c) => link(to.policy(c.policy), c.policy) }],
       { head: "Key", cell: (c) => c.key === undefined ? "–" : link(to.bucket(c.policy, c.key), shownKey(c.key)) },
       { head: "Before → after", wide: true, cell: said },
-    ], changes, "Nothing was changed.", (c) => c.id),
+    ], changes, "There are no changes.", (c) => c.id),
     pager(before.length > 1 ? turn(before.slice(0, -1)) : null, next ? turn([...before, next]) : null,
       plural(changes.length, "change") + " here"),
   ];

@@ -53,14 +53,14 @@ export function view({ p, paused, last, b, override }, page) {
           ` of ${override.concurrency ?? p.concurrency}` : "")],
         ["Calls", b.calls || b.calls_running ? calls(b) : null],
         ["Oldest waits for", b.head_age_ms ? span(b.head_age_ms) : null],
-        ["A job now starts", b.waiting === undefined ? null : eta(b.eta_ms)]),
+        ["A new job starts", b.waiting === undefined ? null : eta(b.eta_ms)]),
       facts(
-        ["Starts, 5 s", b.rate === undefined ? null : rate(b.rate)],
-        ["Starts, a minute", b.rate_1m ? rate(b.rate_1m) : null],
+        ["Starts (5 s)", b.rate === undefined ? null : rate(b.rate)],
+        ["Starts (1 min)", b.rate_1m ? rate(b.rate_1m) : null],
         ["Outflow", b.outflow ? rate(b.outflow) + (override.outflow ? ", its own" : "") : "unpaced"],
         ["Late in the last minute", delay ? `${span(delay.ms)}: ${delay.why}` : null, "warn"],
         ["Last error", b.last_error, "bad"],
-        ["Own pace", own(override)],
+        ["Own limits", own(override)],
         ["Partition", p.partitions > 1 ? b.partition : null])),
     h("section", null,
       h("div", { class: "head" }, h("h2", null, "Last events"), link(to.jobs(name, key), `All ${plural(b.depth, "job")}`),
@@ -70,7 +70,7 @@ export function view({ p, paused, last, b, override }, page) {
         { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
         { head: "Job", cell: (e) => link(to.job(e.job), e.job) },
         { head: "What", wide: true, cell: (e) => told(e) },
-      ], page.state.events ?? [], "None since this page was opened.", (e) => e.at + e.type + e.job)),
+      ], page.state.events ?? [], "No events since this page was opened.", (e) => e.at + e.type + e.job)),
   ];
 }
 
@@ -87,14 +87,14 @@ function sentence(b, paused) {
   if (b.unanswered) return "It is empty, and no drainer owns its partition.";
   if (b.paused || paused) {
     return `It is paused${paused ? " with its whole policy" : ""}: ` +
-      (b.depth ? `${plural(b.depth, "job")} wait until an operator resumes it.` : "it takes jobs and starts none.");
+      (b.depth ? `${plural(b.depth, "job waits", "jobs wait")} until an operator resumes it.` : "it accepts jobs but starts none.");
   }
   const inCalls = (b.calls ?? 0) + (b.calls_running ?? 0);
-  if (!b.depth && !inCalls) return "It is empty: a job starts at once.";
+  if (!b.depth && !inCalls) return "It is empty: a new job starts immediately.";
   const all = `It holds ${plural(b.depth, "job")}` + (inCalls ? ` and ${plural(inCalls, "call")}` : "");
   if (!b.blocked_by) return all + (b.running ? `, and ${plural(b.running, "runs", "run")}.` : ".");
   return `${all} and ${blockedBy(b.blocked_by, b.blocked_by === "rate" ? null : b.until)}.` +
-    (b.eta_ms > 1000 ? ` A job that came now would start in ${span(b.eta_ms)}.` : "");
+    (b.eta_ms > 1000 ? ` A new job would start in ${span(b.eta_ms)}.` : "");
 }
 
 const own = (o) => Object.entries(o).filter(([name]) => name !== "paused")
@@ -107,15 +107,15 @@ function actions(name, key, b, override, page) {
     override.paused ?
       action("Resume", () => page.does(() => ask("POST", path("resume", name, key)), `${shown} is resumed.`), { why, id: "resume" }) :
       action("Pause", async () => {
-        if (await confirm(`Pause ${shown}?`, `${plural(waits, "job")} of it will wait until it is resumed. ` +
-          "Running jobs finish, and new jobs are accepted until the bucket is full.", "Pause it")) {
+        if (await confirm(`Pause ${shown}?`, `${plural(waits, "job")} will wait until it is resumed. ` +
+          "Running jobs finish, and new jobs are accepted until the bucket is full.", "Pause")) {
           await page.does(() => ask("POST", path("pause", name, key)), `${shown} is paused.`);
         }
       }, { why, id: "pause" }),
-    action("Own pace…", () => pace(name, key, override, page), { why, id: "pace" }),
+    action("Own limits…", () => pace(name, key, override, page), { why, id: "pace" }),
     action("Purge…", async () => {
-      if (await confirm(`Purge ${shown}?`, `${plural(waits, "job")} waiting will be dropped permanently, without dead letters. ` +
-        `${b.running ? plural(b.running, "job") + " running will finish. " : ""}This cannot be undone.`,
+      if (await confirm(`Purge ${shown}?`, `${plural(waits, "waiting job")} will be dropped permanently, without dead letters. ` +
+        `${b.running ? plural(b.running, "running job") + " will finish. " : ""}This cannot be undone.`,
       `Drop ${plural(waits, "job")}`)) {
         await page.does(async () => {
           for (let removed = 0; ;) {
@@ -125,7 +125,7 @@ function actions(name, key, b, override, page) {
           }
         }, ({ removed }) => `${plural(removed, "job")} of ${shown} dropped.`);
       }
-    }, { why: why || (waits > 0 ? "" : "nothing waits"), danger: true, id: "purge" }),
+    }, { why: why || (waits > 0 ? "" : "no job waits"), danger: true, id: "purge" }),
   ];
 }
 
@@ -139,7 +139,7 @@ async function pace(name, key, override, page) {
   });
   const number = { type: "number", min: 0, step: 1 };
   const given = await dialog({
-    title: `A pace of its own for ${shownKey(key)}`, go: "Set it",
+    title: `Limits of its own for ${shownKey(key)}`, go: "Save",
     content: [h("p", null, "Empty fields follow the policy. Changes apply within a second, to waiting jobs too."),
       h("div", { class: "fields" },
         field("Outflow", "outflow", { value: override.outflow ?? "", placeholder: "20/s", autofocus: true }),

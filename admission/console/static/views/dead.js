@@ -42,9 +42,9 @@ export function view(data, page) {
 
 const choice = (policies) => [
   h("h1", null, "Dead letters"),
-  h("p", { class: "quiet" }, "Jobs that will not be tried again, with the reason, for 14 days."),
+  h("p", { class: "quiet" }, "Jobs that will not be tried again, kept for 14 days by default."),
   table("Policies with dead letters", [
-    { head: "Of policy", cell: (p) => link(to.dead(p.policy), p.policy) },
+    { head: "Policy", cell: (p) => link(to.dead(p.policy), p.policy) },
     { head: "Letters", number: true, cell: (p) => count(p.letters) },
     { head: "Oldest", cell: (p) => clock(p.oldest_at) },
     { head: "Newest", wide: true, cell: (p) => clock(p.newest_at) },
@@ -63,8 +63,8 @@ function list(policy, { letters, next, discarded }, page) {
     h("div", { class: "head" },
       h("h1", null, "Dead letters of ", link(to.policy(policy), policy)),
       h("div", { class: "actions" },
-        action("Replay all…", () => replayAll(policy, letters, next, page), { why: all || (sought ? "replays all, not only what is found" : ""), id: "replay-all" }),
-        action("Drop these…", () => dropThrough(policy, letters, last, page), { why: all || (sought || after.length > 1 ? "drops the oldest, so from the first page on, without a search" : ""), danger: true, id: "drop-all" }))),
+        action("Replay all…", () => replayAll(policy, letters, next, page), { why: all || (sought ? "replays all, not only the letters found" : ""), id: "replay-all" }),
+        action("Drop these…", () => dropThrough(policy, letters, last, page), { why: all || (sought || after.length > 1 ? "drops the oldest letters: go to the first page, without a search" : ""), danger: true, id: "drop-all" }))),
     h("form", { class: "search", role: "search", onsubmit(event) {
       event.preventDefault();
       turn({ sought: event.target.querySelector("input").value.trim(), after: [0] })();
@@ -80,10 +80,10 @@ function list(policy, { letters, next, discarded }, page) {
       { head: "Died", cell: (l) => clock(l.dead_at) },
       { head: "Body", number: true, cell: (l) => bytes(l.size) },
       { head: "Action", cell: (l) => action("Replay", () => replay(policy, l, page), { why }) },
-    ], letters, sought ? "Nothing is found." : "There are no dead letters: every job that ended was done.", (l) => l.id),
+    ], letters, sought ? "Nothing was found." : "There are no dead letters: every job that ended was done.", (l) => l.id),
     pager(after.length > 1 ? turn({ after: after.slice(0, -1) }) : null,
       next ? turn({ after: [...after, next] }) : null, plural(letters.length, "letter") + " here, the oldest first"),
-    discarded ? h("p", { class: "warn" }, `${plural(discarded, "older letter")} went to make room.`) : null,
+    discarded ? h("p", { class: "warn" }, `${plural(discarded, "older letter")} dropped to make room.`) : null,
   ];
 }
 
@@ -96,12 +96,12 @@ function one(policy, l, page) {
       h("div", { class: "actions" },
         action("Replay…", () => replay(policy, l, page), { why, id: "replay" }),
         action("Drop…", async () => {
-          if (await confirm(`Drop letter ${l.id}?`, "The job is dropped permanently and can no longer be replayed.", "Drop it")) {
+          if (await confirm(`Drop letter ${l.id}?`, "The job will be dropped permanently and can no longer be replayed.", "Drop it")) {
             await page.does(() => ask("DELETE", path("dead", policy, String(l.id))), `Letter ${l.id} is dropped.`,
               to.dead(policy));
           }
         }, { why, danger: true, id: "drop" }))),
-    h("p", { class: "lead" }, `It was tried ${l.attempts === 0 ? "never" : plural(l.attempts, "time")}, and ended with: ${l.error || l.reason}.`),
+    h("p", { class: "lead" }, `It was ${l.attempts === 0 ? "never tried" : `tried ${plural(l.attempts, "time")}`}, and ended with: ${l.error || l.reason}.`),
     facts(["Job", link(to.job(l.job), l.job)], ["Bucket", link(to.bucket(policy, l.key), `${policy} / ${shownKey(l.key)}`)],
       ["Accepted", clock(l.accepted_at)], ["Died", clock(l.dead_at)], ["Body", bytes(l.size)]),
     content(l),
@@ -109,25 +109,25 @@ function one(policy, l, page) {
 }
 
 async function replay(policy, l, page) {
-  if (!await confirm(`Replay letter ${l.id}?`, `One job becomes a job of ${policy}/${shownKey(l.key)} again, ` +
-    "at the end of its bucket.", "Replay it", false)) return;
-  await page.does(() => ask("POST", path("dead", policy, String(l.id), "replay")), ({ job }) => `Letter ${l.id} is the job ${job} now.`,
+  if (!await confirm(`Replay letter ${l.id}?`, `It becomes a new job at the end of ${policy}/${shownKey(l.key)}.`,
+    "Replay it", false)) return;
+  await page.does(() => ask("POST", path("dead", policy, String(l.id), "replay")), ({ job }) => `Letter ${l.id} was replayed as ${job}.`,
     page.params[1] && to.dead(policy));
 }
 
 async function replayAll(policy, letters, next, page) {
-  const how = next ? `More than ${plural(letters.length, "job")}` : plural(letters.length, "job");
-  if (await confirm(`Replay all of ${policy}?`, `${how} become jobs again, each at the end of its bucket. ` +
+  const how = (next ? "More than " : "") + plural(letters.length, "letter becomes a new job", "letters become new jobs");
+  if (await confirm(`Replay all of ${policy}?`, `${how}, each at the end of its bucket. ` +
     "Letters of full buckets stay.", "Replay all", false)) {
     await page.does(() => ask("POST", path("dead", policy, "replay")), (r) => `${plural(r.replayed, "job")} replayed` +
       (r.full ? `, ${count(r.full)} kept because their buckets are full` : "") +
-      (r.unfit ? `, ${count(r.unfit)} cannot be jobs` : "") + (r.complete ? "." : "; there are more: again."));
+      (r.unfit ? `, ${count(r.unfit)} cannot be replayed` : "") + (r.complete ? "." : "; there are more, so replay again."));
   }
 }
 
 async function dropThrough(policy, letters, last, page) {
   if (await confirm(`Drop ${plural(letters.length, "letter")} of ${policy}?`, `${plural(letters.length, "job")}, up to letter ${last}, ` +
-    "are dropped permanently and can no longer be replayed.", `Drop ${plural(letters.length, "letter")}`)) {
+    "will be dropped permanently and can no longer be replayed.", `Drop ${plural(letters.length, "letter")}`)) {
     await page.does(() => ask("DELETE", withQuery(path("dead", policy), { through: last })),
       ({ discarded }) => `${plural(discarded, "letter")} dropped.`);
   }

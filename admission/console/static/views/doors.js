@@ -5,7 +5,7 @@ import { h } from "../dom.js";
 import { count, key as shownKey, plural, span } from "../format.js";
 import { link, table, to } from "../ui.js";
 
-export const title = () => "Door policies";
+export const title = () => "Checks";
 
 export const events = () => null; // checks cause no events
 
@@ -20,22 +20,22 @@ export function view({ policies, stats, window }) {
     .map(({ p, s }) => ({ p, allowed: s?.checks_allowed ?? 0, refused: s?.checks_refused ?? 0, keys: s?.keys ?? [] }))
     .sort((a, b) => b.refused - a.refused || b.allowed - a.allowed || (a.p.name < b.p.name ? -1 : 1));
   return [
-    h("h1", null, "Door policies"),
-    h("p", { class: "quiet" }, `What this admitter answered to checks in the last ${span(Math.max(window, 1000))}; other admitters have their own figures.`),
+    h("h1", null, "Checks"),
+    h("p", { class: "quiet" }, `Checks that this admitter answered in the last ${span(Math.max(window, 1000))}; other admitters have their own figures.`),
     table("Checks by policy", [
       { head: "Policy", cell: ({ p }) => link(to.policy(p.name), p.name) },
       { head: "Rule", wide: true, cell: ({ p }) => rule(p) },
       { head: "Allowed", number: true, cell: (r) => count(r.allowed) },
       { head: "Refused", number: true, cell: (r) => r.refused ? h("strong", { class: "warn" }, count(r.refused)) : "0" },
       { head: "Share", cell: (r) => share(r) },
-    ], rows, "There is no policy that decides at the door.", ({ p }) => p.name),
-    h("h2", null, "Hottest keys"),
-    table("Keys that ask most, of each policy", [
+    ], rows, "No policy answers checks.", ({ p }) => p.name),
+    h("h2", null, "Busiest keys"),
+    table("Busiest keys of each policy", [
       { head: "Key", cell: (k) => shownKey(k.key) },
       { head: "Policy", cell: (k) => link(to.policy(k.policy), k.policy) },
       { head: "Allowed", number: true, cell: (k) => count(k.allowed) },
       { head: "Refused", number: true, cell: (k) => k.refused ? h("strong", { class: "warn" }, count(k.refused)) : "0" },
-      { head: "Of its policy", number: true, title: "of all checks of the policy", cell: (k) =>
+      { head: "Share of policy", number: true, title: "of all checks of the policy", cell: (k) =>
         `${Math.round((k.allowed + k.refused) / Math.max(k.all, 1) * 100)} %` },
     ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.p.name, all: r.allowed + r.refused }))),
     "No checks yet.", (k) => k.policy + "/" + k.key),

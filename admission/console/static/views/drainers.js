@@ -29,7 +29,7 @@ export function view({ drainers, policies }) {
     table("Drainers and their leases", [
       { head: "Drainer", cell: (d) => `${d.host}:${d.pid}` },
       { head: "State", cell: (d) => d.unreadable ? h("span", { class: "state warn" }, "of another version") :
-        !d.alive ? h("span", { class: "state bad" }, "lease over") :
+        !d.alive ? h("span", { class: "state bad" }, "lease expired") :
           d.draining ? h("span", { class: "state warn" }, "draining") : h("span", { class: "state" }, "alive") },
       { head: "Lease renewed", number: true, cell: (d) => `${span(d.lease_age_ms)} ago, lasts ${span(d.lease_ms)}` },
       { head: "Partitions", number: true, cell: (d) => count(Object.values(d.policies).reduce((n, p) => n + p.owned.length, 0)) },
@@ -39,8 +39,8 @@ export function view({ drainers, policies }) {
       { head: "Since", cell: (d) => clock(d.started_at) },
       { head: "Version", cell: (d) => d.version },
     ], drainers, "No drainer has a lease: jobs wait. Start admitter --drain, or a drainer.", (d) => d.id),
-    h("p", { class: "quiet" }, "As of each lease's last renewal. Processes that only lend workers have no lease."),
-    rows.length ? h("section", null, h("h2", null, "Who owns what"),
+    h("p", { class: "quiet" }, "As of each lease's last renewal. Processes that only run jobs of others have no lease."),
+    rows.length ? h("section", null, h("h2", null, "Ownership"),
       table("Partitions and workers by policy", [
         { head: "Policy", cell: (r) => link(to.policy(r.policy), r.policy) },
         { head: "Drainer", cell: (r) => `${r.d.host}:${r.d.pid}` },

@@ -28,18 +28,18 @@ export function view({ keep, jobs, next }, page) {
   return [
     h("h1", null, "History of ", key === undefined ? link(to.policy(policy), policy) :
       link(to.bucket(policy, key), `${policy} / ${shownKey(key)}`)),
-    h("p", { class: "quiet" }, keep ? `How jobs ended in the last ${keep}, the last one first; of 100,000 jobs at most.` :
-      "The policy keeps none: with result_retention: 1h it would keep for an hour how its jobs ended."),
-    table("Jobs that have ended, the last one first", [
+    h("p", { class: "quiet" }, keep ? `Jobs that ended in the last ${keep}, most recent first, at most 100,000.` :
+      "The policy keeps no ended jobs; with result_retention: 1h it would keep them for an hour."),
+    table("Ended jobs, most recent first", [
       { head: "Job", cell: (j) => link(to.job(j.job), j.job) },
       { head: "Ended", cell: (j) => clock(j.ended_at) },
-      { head: "How", cell: (j) => h("span", { class: "event " + j.state }, j.state) },
+      { head: "Outcome", cell: (j) => h("span", { class: "event " + j.state }, j.state) },
       ...key === undefined ? [{ head: "Key", cell: (j) => link(to.bucket(policy, j.key), shownKey(j.key)) }] : [],
       { head: "After", number: true, title: "since it was accepted", cell: (j) => span(Date.parse(j.ended_at) - Date.parse(j.accepted_at)) },
       { head: "Ran", number: true, cell: (j) => j.duration_ms === undefined ? "–" : span(j.duration_ms) },
       { head: "Failed", number: true, cell: (j) => j.attempts === undefined ? "–" : count(j.attempts) },
       { head: "Answer", wide: true, cell: said },
-    ], jobs, next ? "None of those here; the next page looks further." : "None has ended.", (j) => j.id),
+    ], jobs, next ? "None on this page; continue with the next one." : "No job has ended.", (j) => j.id),
     pager(before.length > 1 ? turn(before.slice(0, -1)) : null, next ? turn([...before, next]) : null,
       plural(jobs.length, "job") + " here"),
   ];

@@ -2,7 +2,7 @@
 
 import { ask, get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
-import { bytes, clock, count, key as shownKey, span } from "../format.js";
+import { bytes, clock, count, key as shownKey, plural, span } from "../format.js";
 import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
 import { eta, blockedBy } from "../words.js";
 
@@ -32,8 +32,8 @@ export function view(j, page) {
       h("h1", null, j.job),
       h("span", { class: "tag " + ({ dead: "bad", delayed: "warn" }[j.state] ?? "") }, j.state),
       h("div", { class: "actions" },
-        waits ? action("Run now", () => change(j, page, { run: 1 }), { why: why || (j.state === "delayed" ? "" : "nothing but its turn holds it"), id: "run" }) : null,
-        waits ? action("To the front", () => change(j, page, { front: 1 }), { why, id: "front" }) : null,
+        waits ? action("Run now", () => change(j, page, { run: 1 }), { why: why || (j.state === "delayed" ? "" : "it only waits for its turn"), id: "run" }) : null,
+        waits ? action("Move to front", () => change(j, page, { front: 1 }), { why, id: "front" }) : null,
         waits ? action("Change…", () => set(j, page), { why, id: "change" }) : null,
         waits ? action("Cancel…", () => cancel(j, page), { why, danger: true, id: "cancel" }) : null,
         j.letter ? link(to.letter(policy, j.letter), "Its dead letter") : null,
@@ -63,14 +63,14 @@ export function view(j, page) {
 
 function sentence(j) {
   switch (j.state) {
-    case "running": return "It runs.";
-    case "finishing": return "It has ended, which is being written down.";
+    case "running": return "It is running.";
+    case "finishing": return "It has ended; its outcome is being stored.";
     case "done": return "It is done.";
     case "dead": return `It will not be tried again: ${j.last_error ?? j.reason ?? "its dead letter is gone"}.`;
-    case "replayed": return "Its dead letter was made a job again.";
+    case "replayed": return "Its dead letter was replayed.";
     case "cancelled": case "purged": return `It was ${j.state} by an operator.`;
   }
-  const before = j.position ? ` ${count(j.position)} jobs of its bucket start before it.` : "";
+  const before = j.position ? ` ${plural(j.position, "job of its bucket starts", "jobs of its bucket start")} before it.` : "";
   const turn = ["rate", "total_rate"].includes(j.blocked_by);
   return `It ${j.state === "delayed" ? "is delayed" : turn ? "waits for its turn" : "waits"}` +
     `${j.blocked_by && !turn ? ": " + blockedBy(j.blocked_by, j.until) : ""}.${before}`;
@@ -78,23 +78,23 @@ function sentence(j) {
 
 /** answer is the first KiB of the reply of an ended job's target or worker. */
 const answer = (j) => j.answer === undefined && j.answer_base64 === undefined ? null :
-  h("section", null, h("h2", null, "What it answered"),
+  h("section", null, h("h2", null, "Reply"),
     h("pre", { class: "body", tabindex: 0, "aria-label": "answer" }, j.answer ?? "base64: " + j.answer_base64));
 
 /** history is what was heard of a job, in the order of time. */
 const history = (events) => h("section", null, h("h2", null, "History"),
-  table("What was heard of the job", [
+  table("Recent events of the job", [
     { head: "At", cell: (e) => clock(e.at) },
     { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
     { head: "What", wide: true, cell: (e) => [e.attempt && `attempt ${e.attempt}`, e.wait_ms && `waited ${span(e.wait_ms)}`,
       e.duration_ms && `took ${span(e.duration_ms)}`, e.progress, e.reason, e.error].filter(Boolean).join(", ") },
-  ], events, "Nothing was heard of it since somebody last looked."));
+  ], events, "No recent events."));
 
 /** content is the headers and the body of a job or a dead letter, as text and nothing else. */
 export function content(j) {
   const headers = Object.entries(j.header ?? {}).sort();
   if (!headers.length && j.body === undefined && j.body_base64 === undefined) return null;
-  return h("section", null, h("h2", null, "What it holds"),
+  return h("section", null, h("h2", null, "Contents"),
     headers.length ? facts(...headers.map(([name, values]) => [name, h("span", { class: "mono" }, values.join(", "))])) : null,
     h("pre", { class: "body", tabindex: 0, "aria-label": "body" }, j.body !== undefined ? indented(j.body) :
       j.body_base64 !== undefined ? "base64: " + j.body_base64 : "(no body)"));
@@ -114,17 +114,17 @@ const change = (j, page, wanted) => page.does(() => ask("PATCH", withQuery(path(
 async function set(j, page) {
   const given = await dialog({
     title: `Change ${j.job}`, go: "Change it",
-    content: [h("p", null, "What is left empty stays as it is. The change outlives drainers."),
+    content: [h("p", null, "Empty fields stay as they are. The change survives restarts of drainers."),
       h("div", { class: "fields" },
         field("Priority", "priority", { type: "number", min: -9, max: 9, step: 1, placeholder: String(j.priority), autofocus: true }),
         field("Deadline", "deadline", { placeholder: "90m, a time, or none" }))],
-    check: (form) => form.priority || form.deadline ? null : "Nothing is to be changed.",
+    check: (form) => form.priority || form.deadline ? null : "Enter a priority or a deadline.",
   });
   if (given) await change(j, page, given);
 }
 
 async function cancel(j, page) {
-  if (await confirm(`Cancel ${j.job}?`, "One job is dropped for good, without a dead letter.", "Cancel the job")) {
+  if (await confirm(`Cancel ${j.job}?`, "The job will be dropped permanently, without a dead letter.", "Cancel the job")) {
     await page.does(() => ask("DELETE", path("jobs", j.job)), `${j.job} is cancelled.`,
       to.bucket(policyOf(j.job), j.key));
   }

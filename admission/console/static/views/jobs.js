@@ -30,17 +30,17 @@ export function view({ jobs, next }, page) {
       h("label", { class: "filter" }, h("span", null, "State "),
         h("select", { onchange: (e) => turn({ state: e.target.value, after: [0] })() },
           STATES.map((s) => h("option", { value: s, selected: s === state }, s || "all"))))),
-    table("Jobs in the order in which they were accepted", [
+    table("Jobs in order of acceptance", [
       { head: "Job", cell: (j) => link(to.job(j.job), j.job) },
       { head: "State", cell: (j) => h("span", { class: "state " + level(j) }, j.state) },
       { head: "Before it", number: true, cell: (j) => j.position === null ? "–" : count(j.position) },
-      { head: "Starts", number: true, cell: (j) => j.state === "running" || j.state === "finishing" ? "has" : eta(j.eta_ms) },
-      { head: "Held by", cell: (j) => held(j.blocked_by) || "–" },
+      { head: "Starts", number: true, cell: (j) => j.state === "running" || j.state === "finishing" ? "started" : eta(j.eta_ms) },
+      { head: "Blocked by", cell: (j) => held(j.blocked_by) || "–" },
       { head: "Accepted", cell: (j) => clock(j.accepted_at) },
       { head: "Failed", number: true, cell: (j) => count(j.attempts) },
       { head: "Last error", wide: true, cell: (j) => j.last_error ?? "" },
       { head: "Body", number: true, cell: (j) => bytes(j.size) },
-    ], jobs, state ? next ? `None of those here are ${state}; the next page looks further.` : `None is ${state}.` : "It holds no jobs.", (j) => j.job),
+    ], jobs, state ? next ? `No job on this page is ${state}; continue with the next one.` : `No job is ${state}.` : "The bucket holds no jobs.", (j) => j.job),
     pager(after.length > 1 ? turn({ after: after.slice(0, -1) }) : null,
       next ? turn({ after: [...after, next] }) : null, plural(jobs.length, "job") + " here"),
   ];

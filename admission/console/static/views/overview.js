@@ -45,8 +45,8 @@ export function view(data, page) {
       findings(data).map(answer)),
     h("section", null,
       h("div", { class: "head" }, h("h2", null, "Policies"),
-        h("p", { class: "quiet" }, data.window >= 59_000 ? "of the last minute" :
-          `of the last ${span(Math.max(data.window, 1000))}: earlier events were not observed`),
+        h("p", { class: "quiet" }, data.window >= 59_000 ? "in the last minute" :
+          `in the last ${span(Math.max(data.window, 1000))}: earlier events were not observed`),
         data.policies.length > 8 ? h("label", { class: "filter" }, h("span", { class: "out" }, "Filter policies"),
           h("input", { type: "search", placeholder: "filter", "data-search": true, oninput(event) {
             page.state.filter = event.target.value;
@@ -55,7 +55,7 @@ export function view(data, page) {
       policies(queues.slice(0, ROWS)),
       queues.length > ROWS ? h("p", { class: "quiet" }, `and ${count(queues.length - ROWS)} more: filter by name`) : null),
     doors.length ? h("p", { class: "quiet" }, link("#/doors", plural(doors.length, "policy", "policies")),
-      doors.length === 1 ? " decides at the door and holds no jobs." : " decide at the door and hold no jobs.") : null,
+      doors.length === 1 ? " only answers checks and holds no jobs." : " only answer checks and hold no jobs.") : null,
   ];
 }
 
@@ -87,7 +87,7 @@ const policies = (rows) => table("Policies with a queue", [
   { head: "Refused", number: true, cell: ({ stat }) => bad(stat?.refused) },
   { head: "Failed", number: true, cell: ({ stat }) => bad(stat?.failed) },
   { head: "Dead", number: true, cell: ({ p, stat }) => stat?.dead ? link(to.dead(p.policy.name), bad(stat.dead)) : "0" },
-], rows, "There is no policy with a queue. Put one into the configuration file, or PUT /v1/policies/NAME.",
+], rows, "No policy has a queue. Add one to the configuration file, or with PUT /v1/policies/NAME.",
 ({ p }) => p.policy.name);
 
 const bad = (n) => n ? h("strong", { class: "bad" }, count(n)) : "0";
@@ -99,7 +99,7 @@ const share = (depth, p) => {
 
 /** limit is what a policy's starts keep to, as it says it. */
 export function limit(p) {
-  const all = p.outflow_total && p.outflow_total + " in all", each = p.outflow && p.outflow + " a key";
+  const all = p.outflow_total && p.outflow_total + " in total", each = p.outflow && p.outflow + " per key";
   return [all, each].filter(Boolean).join(", ") ||
-    (p.limits ? plural(p.limits.length, "limit") + " a key" : "unpaced");
+    (p.limits ? plural(p.limits.length, "limit") + " per key" : "unpaced");
 }

@@ -45,7 +45,7 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
           action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} is resumed.`), { why, id: "resume" }) :
           action("Pause", () => pause(page, name, buckets), { why, id: "pause" }) : null,
         p.result_retention ? link(to.history(name), "History") : null,
-        link(to.audit(name), "Its changes"),
+        link(to.audit(name), "Change history"),
         buckets ? link(to.dead(name), "Dead letters") : null)),
     h("div", { class: "columns" },
       facts(
@@ -53,12 +53,12 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
         ["Limit", limit(p)],
         ["Peak", p.peak ?? p.peak_total],
         ["Burst", p.burst],
-        ["Capacity of a key", p.queue?.capacity ?? p.capacity],
-        ["Concurrency of a key", p.concurrency || null],
+        ["Capacity per key", p.queue?.capacity ?? p.capacity],
+        ["Concurrency per key", p.concurrency || null],
         ["Partitions", p.partitions],
         ["Target", target(p)],
         ["From", source === "file" ? `the file of set “${set}”` : "the API"],
-        ["Lately", changed(last_change)]),
+        ["Last change", changed(last_change)]),
       facts(
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
@@ -73,13 +73,13 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
     buckets ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Deepest buckets"),
         h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs or calls`),
-        search("A key", "key", (text) => { location.hash = to.bucket(name, text); })),
+        search("Key", "key", (text) => { location.hash = to.bucket(name, text); })),
       buckets.unanswered ? h("p", { class: "bad" }, `No drainer answers for ` +
         plural(buckets.unanswered.length, "partition") + `: their buckets are missing here.`) : null,
       table("Deepest buckets of " + name, columns(name), buckets.buckets,
         "No bucket holds jobs or calls.", (b) => b.key),
       pages(page, buckets, held)) :
-      h("p", { class: "quiet" }, "It decides at the door: its figures are among the ", link("#/doors", "door policies"), "."),
+      h("p", { class: "quiet" }, "It only answers checks: see ", link("#/doors", "Checks"), "."),
   ];
 }
 
@@ -94,7 +94,7 @@ const columns = (name) => [
   { head: "Starts", number: true, cell: (b) => rate(b.rate_1m ?? b.rate) },
   { head: "Outflow", number: true, cell: (b) => b.outflow ? rate(b.outflow) : "–" },
   { head: "Oldest", number: true, cell: (b) => b.head_age_ms ? span(b.head_age_ms) : "–" },
-  { head: "A job now starts", number: true, cell: (b) => eta(b.eta_ms) },
+  { head: "A new job starts", number: true, cell: (b) => eta(b.eta_ms) },
   { head: "State", cell: (b) => {
     const is = state(b), lost = late(b.late_ms);
     return [h("span", { class: "state " + is.level }, is.text),
@@ -114,9 +114,9 @@ function pages(page, buckets, held) {
 }
 
 async function pause(page, name, buckets) {
-  if (await confirm(`Pause ${name}?`, `Nothing of ${name} starts until it is resumed: ` +
-    `${plural(buckets.total, "bucket holds", "buckets hold")} jobs. Jobs are accepted until their buckets are full, ` +
-    "and what runs goes on.", "Pause it")) {
+  if (await confirm(`Pause ${name}?`, `No job of ${name} starts until it is resumed: ` +
+    `${plural(buckets.total, "bucket holds", "buckets hold")} jobs. New jobs are accepted until their buckets are full, ` +
+    "and running jobs finish.", "Pause")) {
     await page.does(() => ask("POST", path("pause", name)), `${name} is paused.`);
   }
 }
