@@ -184,7 +184,7 @@ func TestForbiddenCallbackURLs(t *testing.T) {
 		{"mail", "http://" + strings.Repeat("x", 2100), 400, "2048"},
 		{"mute", "http://example.test/", 400, "no callbacks"},
 		{"elsewhere", "http://example.test/", 409, "cannot post callbacks"},
-		{"calls", "", 409, "outcomes of others"},
+		{"calls", "", 409, "callbacks of other jobs"},
 	} {
 		var header []string
 		if c.url != "" {

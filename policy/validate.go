@@ -378,7 +378,7 @@ func (t *HTTPTarget) check(c *checker) {
 	if text == CallbackURL {
 		for _, field := range t.FromFiles() {
 			if field != "sign" {
-				c.add("target.http."+field, "cannot be combined with %s, whose URLs producers choose",
+				c.add("target.http."+field, "cannot be combined with %s, whose URL varies",
 					CallbackURL)
 			}
 		}

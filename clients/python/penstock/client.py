@@ -317,6 +317,8 @@ def _headers(options: Options) -> dict[str, str]:
     for option, value in options.items():
         if option in NAMES:
             headers[NAMES[option]] = _text(option, value)
+        elif option not in Options.__annotations__:
+            raise TypeError(f"unknown option {option!r}")
     if options.get("unique") and options.get("replace"):
         headers["Penstock-Unique"] += "; replace"
     return headers | {f"Penstock-Cost-{name}": str(cost) for name, cost in options.get("costs", {}).items()}

@@ -125,7 +125,7 @@ class Connection:
                 self._connection(server)
             except (OSError, ValueError) as error:
                 if not self.closed.is_set():
-                    log.warning("NATS at %s: %s", server.hostname, error)
+                    log.warning("NATS at %s: %s", server.netloc.rpartition("@")[2], error)
             self.socket = None
             self.closed.wait(RETRY)
 

@@ -24,6 +24,11 @@ again = client.submit("mail", "acme/ü b.c", {"to": "ann"}, idempotency_key="1")
 print("submit", first["job"], again["job"], again["duplicate"])
 job = asked(lambda: client.job(first["job"], body=True))
 print("job", job["key"], job["body"], job["priority"], " ".join(job["tags"]))
+try:
+    client.submit("mail", prio=2)
+    print("a misspelt option is ignored")
+except TypeError:
+    pass
 print("cancel", asked(lambda: client.cancel(first["job"]))["state"], client.wait(first["job"], 60)["state"])
 
 client.submit("mail", "", b"\x00\xff")
