@@ -8,7 +8,6 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
-	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -24,19 +23,8 @@ type drainer struct {
 	wakes     pace.Instant
 	turned    pace.Instant
 	seq       uint64
-	ends      heap.Heap[ending]
 	one       [1]job.Arrived
 }
-
-type ending struct {
-	at  pace.Instant
-	run uint64
-}
-
-func (e ending) Before(f ending) bool {
-	return e.at < f.at || e.at == f.at && e.run < f.run
-}
-func (e ending) Moved(int) {}
 
 const (
 	// origin is after the clock's zero, which can mean "never".
@@ -72,9 +60,6 @@ func (d *drainer) clock(now pace.Instant) (time.Time, time.Duration) { return d.
 
 func (d *drainer) next() int64 {
 	at := max(d.wakes, d.turned+soon)
-	if len(d.ends) > 0 {
-		at = min(at, d.ends[0].at)
-	}
 	if at == pace.Never || int64(at-origin) > math.MaxInt64-d.began {
 		return math.MaxInt64
 	}
@@ -104,9 +89,6 @@ func (d *drainer) arrive(r *Request, deadline time.Duration) error {
 
 func (d *drainer) turn() error {
 	now := d.instant(d.now)
-	for len(d.ends) > 0 && d.ends[0].at <= now {
-		d.end(d.ends.Remove(0).run, record.OutcomeDone, now)
-	}
 	for more := true; more; {
 		d.note()
 		d.valve.Advance(now, pace.Never)
@@ -167,7 +149,8 @@ func (d *drainer) start(r valve.Run, now pace.Instant) {
 	}
 	d.account.started(d.account.keys[r.Key], d.now, r.Stored.UnixNano(), r.Cost)
 	if d.options.Duration > 0 {
-		d.ends.Push(ending{now.Add(d.options.Duration), r.Number})
+		number := r.Number
+		d.after(d.options.Duration, func() { d.end(number, record.OutcomeDone, d.instant(d.now)) })
 		return
 	}
 	d.end(r.Number, record.OutcomeDone, now)

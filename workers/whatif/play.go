@@ -93,19 +93,25 @@ type world struct {
 	now     int64
 	door    *admission.Limit // nil: only the queue decides
 	drainer *drainer         // nil: no queue, or no request yet
-	leaving heap.Heap[departure]
+	later   heap.Heap[event]
+	events  int
 	account *account
 }
 
-// departure is a meter's allowed request that proceeds later.
-type departure struct {
-	at, came int64
-	of       *keyAccount
-	cost     int64
+// event is the end of a run, or a meter's allowed request that proceeds.
+type event struct {
+	at     int64
+	number int // orders events of one instant
+	happen func()
 }
 
-func (d departure) Before(e departure) bool { return d.at < e.at }
-func (d departure) Moved(int)               {}
+func (e event) Before(f event) bool { return e.at < f.at || e.at == f.at && e.number < f.number }
+func (e event) Moved(int)           {}
+
+func (w *world) after(d time.Duration, happen func()) {
+	w.events++
+	w.later.Push(event{w.now + int64(d), w.events, happen})
+}
 
 func (w *world) wall() time.Time { return time.Unix(0, w.now).UTC() }
 
@@ -113,8 +119,8 @@ func (w *world) wall() time.Time { return time.Unix(0, w.now).UTC() }
 func (w *world) pass(until int64) error {
 	for {
 		next := int64(math.MaxInt64)
-		if len(w.leaving) > 0 {
-			next = w.leaving[0].at
+		if len(w.later) > 0 {
+			next = w.later[0].at
 		}
 		if w.drainer != nil {
 			next = min(next, w.drainer.next())
@@ -123,9 +129,8 @@ func (w *world) pass(until int64) error {
 			break
 		}
 		w.now = max(w.now, next)
-		for len(w.leaving) > 0 && w.leaving[0].at <= w.now {
-			d := w.leaving.Remove(0)
-			w.account.started(d.of, w.now, d.came, d.cost)
+		for len(w.later) > 0 && w.later[0].at <= w.now {
+			w.later.Remove(0).happen()
 		}
 		if w.drainer != nil {
 			if err := w.drainer.turn(); err != nil {
@@ -164,10 +169,11 @@ func (w *world) request(r *Request) error {
 			return nil
 		case w.drainer == nil:
 			of.Accepted++
+			proceed := func() { w.account.started(of, w.now, r.At, r.Cost) }
 			if d.Delay == 0 {
-				w.account.started(of, r.At, r.At, r.Cost)
+				proceed()
 			} else {
-				w.leaving.Push(departure{r.At + int64(d.Delay), r.At, of, r.Cost})
+				w.after(d.Delay, proceed)
 			}
 			return nil
 		}
