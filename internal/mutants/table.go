@@ -2516,8 +2516,8 @@ func (Synced)`,
 	},
 	{
 		name: "partition-of-another-hash", file: "queue/job/key.go",
-		old: "h = (h ^ uint32(subject[i])) * prime",
-		new: "h = h*prime ^ uint32(subject[i])",
+		old: "fnv.New32a()",
+		new: "fnv.New32()",
 		by:  "./queue TestPartitionIsTheServers",
 	},
 	{

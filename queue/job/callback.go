@@ -42,27 +42,24 @@ func ParseCallback(text string) (*url.URL, error) {
 	return u, nil
 }
 
+// resultDocument is a result for users: without a version, and with the reply's body.
 type resultDocument struct {
-	Job      string         `json:"job"`
-	End      End            `json:"end"`
-	Reason   Reason         `json:"reason,omitempty"`
-	Error    string         `json:"error,omitempty"`
+	Result
+	V        int            `json:"v,omitzero"`
 	Attempts int            `json:"attempts"`
 	Reply    *replyDocument `json:"reply,omitempty"`
 }
 
 type replyDocument struct {
-	Status int                 `json:"status,omitempty"`
-	Header map[string][]string `json:"header,omitempty"`
-	Body   *string             `json:"body,omitempty"` // if UTF-8
-	Bytes  []byte              `json:"body_base64,omitempty"`
-	Cut    bool                `json:"body_too_large,omitempty"`
+	Reply
+	Body  *string `json:"body,omitempty"` // if UTF-8
+	Bytes []byte  `json:"body_base64,omitempty"`
 }
 
 func (t Result) Document() []byte {
-	d := resultDocument{t.Job, t.End, t.Reason, t.Error, t.Attempts, nil}
+	d := resultDocument{Result: t, Attempts: t.Attempts}
 	if r := t.Reply; r != nil {
-		d.Reply = &replyDocument{Status: r.Status, Header: r.Header, Cut: r.Cut}
+		d.Reply = &replyDocument{Reply: *r}
 		switch body := string(r.Body); {
 		case r.Cut: // the rest is for the history
 		case utf8.ValidString(body):
@@ -80,11 +77,11 @@ func ParseDocument(data []byte) (Result, error) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		return Result{}, err
 	}
-	t := Result{V: FormatVersion, Job: d.Job, End: d.End, Reason: d.Reason, Error: d.Error,
-		Attempts: d.Attempts}
+	t := d.Result
+	t.V, t.Attempts = FormatVersion, d.Attempts
 	if r := d.Reply; r != nil {
-		t.Reply = &Reply{Status: r.Status, Header: r.Header, Body: r.Bytes, Cut: r.Cut}
-		if r.Body != nil {
+		t.Reply = &r.Reply
+		if t.Reply.Body = r.Bytes; r.Body != nil {
 			t.Reply.Body = []byte(*r.Body)
 		}
 	}

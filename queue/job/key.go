@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/url"
 	"strings"
 	"unicode/utf8"
@@ -150,10 +151,7 @@ func Partition(subject string, partitions int) int {
 	if partitions <= 1 {
 		return 0
 	}
-	const offset, prime = 2166136261, 16777619
-	h := uint32(offset)
-	for i := 0; i < len(subject); i++ {
-		h = (h ^ uint32(subject[i])) * prime
-	}
-	return int(h % uint32(partitions))
+	h := fnv.New32a()
+	h.Write([]byte(subject))
+	return int(h.Sum32() % uint32(partitions))
 }
