@@ -38,18 +38,12 @@ func (r *records) write(p core.Put) {
 	if err == nil {
 		revision, err = table.Put(ctx, p.Key, value, p.Revision)
 	}
-	result := core.PutUnknown
-	switch {
-	case err == nil:
-		result = core.PutOK
-	case errors.Is(err, queue.ErrConflict):
-		result = core.PutConflict
-	case errors.Is(err, queue.ErrTooLarge):
+	if errors.Is(err, queue.ErrTooLarge) {
 		r.seldom.Log("record", slog.LevelError,
 			"record exceeds the server's max_payload",
 			"record", p.Key, "bytes", len(value), "max_payload", r.nc.MaxPayload())
 	}
-	r.send(core.Written{Put: p, Result: result, Revision: revision})
+	r.send(core.Written{Put: p, Revision: revision})
 	if p.Why == core.WhyRenew {
 		r.post(func(pace.Instant) { r.proof.err = err })
 	}

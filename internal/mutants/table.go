@@ -443,8 +443,8 @@ var table = []mutant{
 	},
 	{
 		name: "unknown-renewal-is-ok", file: "workers/internal/core/core.go",
-		old: "	case e.Result != PutOK:\n",
-		new: "	case e.Result == PutConflict || e.Result == PutUnknown && p.Why != WhyRenew:\n",
+		old: "	case e.Revision == 0:\n",
+		new: "	case e.Revision == 0 && p.Why != WhyRenew:\n",
 		by:  "./workers/internal/core TestARenewalOfUnknownResultIsReadBack",
 	},
 	{

@@ -135,14 +135,6 @@ const (
 	whyCheckpoint
 )
 
-type putResult uint8
-
-const (
-	PutOK putResult = iota
-	PutConflict
-	PutUnknown
-)
-
 // Opening requests a backlog, and with Inherit the predecessor's state.
 type Opening struct {
 	Part    handle.Partition

@@ -24,7 +24,7 @@ func TestNothingStartsAfterAJumpBeforeARenewalIsAnswered(t *testing.T) {
 	if c.Handle(Jumped{}, now); c.Open(now) {
 		t.Error("open after a jump")
 	}
-	c.Handle(Written{sent[0], PutOK, 7000}, now)
+	c.Handle(Written{sent[0], 7000}, now)
 	if c.Open(now) {
 		t.Error("open again by a renewal from before the jump")
 	}
@@ -82,7 +82,7 @@ func TestDatesHoldAfterTheClocksStoodStill(t *testing.T) {
 	c.advance(now)
 	renewal := putFor(t, c, WhyRenew)
 	c.out = actions{}
-	if c.Handle(Written{renewal, PutOK, 7000}, now); c.Open(now) {
+	if c.Handle(Written{renewal, 7000}, now); c.Open(now) {
 		t.Error("open although nobody has told what time it is")
 	}
 	if c.stamped(c.Lease.sends[0].nonce, stored, now); c.Open(now) {
@@ -187,7 +187,7 @@ func TestNothingStartsByAnUncertainClock(t *testing.T) {
 	}
 	stamp := func(p Put, stored time.Time) {
 		seen := Record{Exists: true, Value: p.value, Revision: c.Lease.revision + 1, Stored: stored}
-		c.Handle(Written{p, PutOK, seen.Revision}, now)
+		c.Handle(Written{p, seen.Revision}, now)
 		c.Handle(Watched{TableDrainers, p.Key, seen}, now)
 	}
 	slow, prompt := 900*ms, ms
@@ -233,7 +233,7 @@ func TestNothingIsClaimedBeforeTheServersClockIsKnown(t *testing.T) {
 	c.advance(origin)
 	renewal := c.out.puts[0]
 	c.out = actions{}
-	c.Handle(Written{renewal, PutOK, 5}, origin)
+	c.Handle(Written{renewal, 5}, origin)
 	for now := origin; now < origin.Add(2*second); now = now.Add(20 * ms) {
 		c.advance(now)
 	}

@@ -83,13 +83,13 @@ func (c *Core) checkpointShare(p Put) *share {
 
 // checkpointed handles the result of a write. After a failure the revision is read, and the next
 // checkpoint is built from new state.
-func (c *Core) checkpointed(p Put, result putResult, revision uint64, now pace.Instant) {
+func (c *Core) checkpointed(p Put, revision uint64, now pace.Instant) {
 	s := c.checkpointShare(p)
 	if s == nil {
 		return
 	}
 	c.valve(s.policy)
-	if result != PutOK {
+	if revision == 0 {
 		s.part.Noted(false)
 		c.out.reads = append(c.out.reads, p)
 		return

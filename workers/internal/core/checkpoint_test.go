@@ -43,7 +43,7 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 			if err := record.Decode(w.Bytes(), &noted); err != nil {
 				t.Fatal(err)
 			}
-			c.Handle(Written{w, PutOK, 99}, now)
+			c.Handle(Written{w, 99}, now)
 		}
 		c.out = actions{}
 		switch turns {
@@ -114,14 +114,14 @@ func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	if c.Checkpoint(now); len(c.out.puts) != 1 {
 		t.Fatalf("%d checkpoints are written", len(c.out.puts))
 	}
-	for _, answer := range []Event{Written{before, PutOK, 9999}, Written{before, PutConflict, 0},
+	for _, answer := range []Event{Written{before, 9999}, Written{before, 0},
 		Found{before, Record{Revision: 9999}}} {
 		if c.Handle(answer, now); !s.part.checkpointed.pending ||
 			s.part.checkpointed.revision == 9999 || len(c.out.reads) > 0 {
 			t.Errorf("%T counts for the one that is written now", answer)
 		}
 	}
-	if c.Handle(Written{c.out.puts[0], PutOK, 9999}, now); s.part.checkpointed.pending {
+	if c.Handle(Written{c.out.puts[0], 9999}, now); s.part.checkpointed.pending {
 		t.Error("the answer to that counts for nothing")
 	}
 }

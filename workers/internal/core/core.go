@@ -221,8 +221,8 @@ func (e Written) apply(c *Core, now pace.Instant) {
 	c.TickAt = now
 	switch p := e.Put; {
 	case p.Why == whyCheckpoint:
-		c.checkpointed(p, e.Result, e.Revision, now)
-	case e.Result != PutOK:
+		c.checkpointed(p, e.Revision, now)
+	case e.Revision == 0:
 		c.out.reads = append(c.out.reads, p)
 	case p.Why == WhyRenew:
 		c.renewed(p, e.Revision, now)

@@ -33,10 +33,9 @@ type (
 )
 
 type (
-	// Written is the result of a write.
+	// Written is the result of a write: its revision; 0 after a conflict, or if it is unknown.
 	Written struct {
 		Put      Put
-		Result   putResult
 		Revision uint64
 	}
 	// Found is the result of a read.

@@ -51,11 +51,11 @@ func TestAReleaseThatCannotBeWrittenIsTriedLessAndLessOften(t *testing.T) {
 			for _, w := range puts {
 				if w.Why == whyRelease {
 					releases++
-					c.Handle(Written{w, PutUnknown, 0}, now)
+					c.Handle(Written{w, 0}, now)
 					continue
 				}
 				benchRevision++
-				c.Handle(Written{w, PutOK, benchRevision}, now)
+				c.Handle(Written{w, benchRevision}, now)
 			}
 			for _, r := range reads {
 				s := c.shares["api.0"]

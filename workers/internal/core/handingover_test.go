@@ -101,7 +101,7 @@ func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 		Stored: originWall}
 	c.release(s, now)
 	p := putFor(t, c, whyRelease)
-	c.Handle(Written{p, PutUnknown, 0}, now)
+	c.Handle(Written{p, 0}, now)
 	c.Handle(Found{c.out.reads[0], mine}, now)
 	again := 0
 	c.run(now, second, func(_ pace.Instant, written []Put) {
@@ -124,7 +124,7 @@ func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
 	c.release(s, now)
 	p := putFor(t, c, whyRelease)
 	applied := Record{Exists: true, Value: p.value, Revision: s.revision + 1, Stored: originWall}
-	c.Handle(Written{p, PutUnknown, 0}, now)
+	c.Handle(Written{p, 0}, now)
 	c.Handle(Watched{TablePartitions, "api.0", applied}, now)
 	c.Handle(Found{c.out.reads[0], applied}, now)
 	if s.part != nil || s.state != shareIdle {

@@ -39,7 +39,7 @@ func TestTheFenceComesAMarginBeforeTheEndOfTheLease(t *testing.T) {
 		t.Errorf("the lease was renewed %v after the last time, want a third of it",
 			p.sent.Since(origin))
 	}
-	c.Handle(Written{p, PutOK, 2000}, p.sent.Add(200*ms))
+	c.Handle(Written{p, 2000}, p.sent.Add(200*ms))
 	if want := p.sent.Add(simulatedLease - simulatedLease/20); c.Fence() != want || before >= want {
 		t.Errorf("the fence is %v after the renewal was sent, want %v", c.Fence().Since(p.sent),
 			want.Since(p.sent))
@@ -56,7 +56,7 @@ func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 			c := coreBench(t)
 			first := renewal(t, c)
 			before := c.Fence()
-			c.Handle(Written{first, PutUnknown, 0}, first.sent.Add(ms))
+			c.Handle(Written{first, 0}, first.sent.Add(ms))
 			if c.Fence() != before || len(c.out.reads) != 1 {
 				t.Fatalf("the fence moved by %v, and %d reads", c.Fence().Since(before),
 					len(c.out.reads))
@@ -80,7 +80,7 @@ func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 	c := coreBench(t)
 	first := renewal(t, c)
-	c.Handle(Written{first, PutUnknown, 0}, first.sent)
+	c.Handle(Written{first, 0}, first.sent)
 	for now, renewals := first.sent, 1; now < first.sent.Add(second); now = now.Add(ms) {
 		for _, r := range c.out.reads {
 			c.Handle(Found{r,
@@ -92,7 +92,7 @@ func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 		c.advance(now)
 		for _, p := range c.out.puts {
 			if p.Why == WhyRenew {
-				c.Handle(Written{p, PutUnknown, 0}, now)
+				c.Handle(Written{p, 0}, now)
 				renewals++
 			}
 		}
@@ -113,7 +113,7 @@ func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 		},
 		"read": func(c *Core, now pace.Instant) {
 			c.advance(c.Lease.renewAt)
-			c.Handle(Written{putFor(t, c, WhyRenew), PutConflict, 0}, now)
+			c.Handle(Written{putFor(t, c, WhyRenew), 0}, now)
 			c.Handle(Found{c.out.reads[0], tombstone}, now)
 		},
 	} {

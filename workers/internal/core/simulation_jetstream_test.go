@@ -208,11 +208,11 @@ func (d *drainer) put(p Put) {
 		defer func() { w.wrote(d, p, value, current, result) }()
 		switch {
 		case w.down || d.cut > w.now || w.headless(tableNames[p.Table]):
-			return PutUnknown, 0
+			return putUnknown, 0
 		case current == nil && p.Revision != 0,
 			current != nil && current.Exists && current.Revision != p.Revision,
 			current != nil && !current.Exists && p.Revision != 0 && p.Revision != current.Revision:
-			return PutConflict, 0
+			return putConflict, 0
 		}
 		if p.Why == whyTombstone {
 			w.buried(p.Key)
@@ -229,10 +229,10 @@ func (d *drainer) put(p Put) {
 		if p.Why == whyRelease && w.has(strangers) && w.chance(0.5) {
 			w.after(w.between(0, time.Millisecond), func() { w.estrange(p.Key, written) })
 		}
-		return PutOK, written.Revision
+		return putOK, written.Revision
 	}
-	answer := func(delay time.Duration, result putResult, revision uint64) {
-		w.to(d, delay, func() { d.core.Handle(Written{p, result, revision}, d.clock()) })
+	answer := func(delay time.Duration, revision uint64) {
+		w.to(d, delay, func() { d.core.Handle(Written{p, revision}, d.clock()) })
 	}
 	x := w.rng.Float64()
 	if x < 0.03 && p.Why != whyCheckpoint {
@@ -240,23 +240,23 @@ func (d *drainer) put(p Put) {
 	}
 	switch {
 	case x < 0.01, p.Why == WhyRenew && d.mute > w.now:
-		answer(patience, PutUnknown, 0)
+		answer(patience, 0)
 	case x < 0.02: // applied, the answer is lost
 		w.after(w.latency(), func() { apply() })
-		answer(patience, PutUnknown, 0)
+		answer(patience, 0)
 	case p.Why == whyCheckpoint && w.held > w.now:
 		d.heldUp(func() { apply() })
-		answer(patience, PutUnknown, 0)
+		answer(patience, 0)
 	case x < 0.03:
 		w.after(w.between(0, 3*time.Second), func() { apply() })
-		answer(patience, PutUnknown, 0)
+		answer(patience, 0)
 	default:
 		w.after(w.latency(), func() {
 			result, revision := apply()
-			if result == PutUnknown {
-				answer(patience, result, 0)
+			if result == putUnknown {
+				answer(patience, 0)
 			} else {
-				answer(w.latency(), result, revision)
+				answer(w.latency(), revision)
 			}
 		})
 	}

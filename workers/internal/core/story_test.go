@@ -290,15 +290,23 @@ func (d *drainer) fences(was bool) {
 	}
 }
 
+type putResult int
+
+const (
+	putOK putResult = iota
+	putConflict
+	putUnknown
+)
+
 func (w *world) wrote(d *drainer, p Put, value []byte, before *Record, result putResult) {
 	if w.chronicle == nil || p.Why == whyCheckpoint {
 		return
 	}
 	name := d.core.options.Name
 	switch {
-	case result == PutConflict:
+	case result == putConflict:
 		w.says("%s is refused: %s has changed", name, p.Key)
-	case result == PutUnknown:
+	case result == putUnknown:
 		w.says("%s hears nothing of its write of %s", name, p.Key)
 	case p.Why == WhyRenew:
 		w.renewalWritten(name, p.Key, value, before)

@@ -227,7 +227,7 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 				}
 				c.out = actions{}
 			}
-			c.Handle(Written{late, PutUnknown, 0}, now)
+			c.Handle(Written{late, 0}, now)
 			// it is not stored yet
 			c.Handle(Found{late,
 				Record{Exists: true, Value: record.Encode(released), Revision: 8,

@@ -88,7 +88,7 @@ func answerPuts(c *Core, now pace.Instant) (written []string) {
 		for _, p := range puts {
 			benchRevision++
 			written = append(written, p.Key)
-			c.Handle(Written{p, PutOK, benchRevision}, now)
+			c.Handle(Written{p, benchRevision}, now)
 			if !strings.HasSuffix(p.Key, record.CheckpointSuffix) {
 				c.Handle(Watched{p.Table, p.Key,
 					Record{Exists: true, Value: p.value, Revision: benchRevision,

@@ -69,7 +69,7 @@ func (a *anew) run(length time.Duration, each func()) {
 			for _, w := range puts {
 				if a.records[w.Key].Revision != w.Revision &&
 					!(w.Revision == 0 && !a.records[w.Key].Exists) {
-					a.c.Handle(Written{w, PutConflict, 0}, a.now)
+					a.c.Handle(Written{w, 0}, a.now)
 					continue
 				}
 				if w.Aside != nil && a.asides != nil {
@@ -79,7 +79,7 @@ func (a *anew) run(length time.Duration, each func()) {
 				found := Record{Exists: true, Value: w.Bytes(), Revision: benchRevision,
 					Stored: originWall.Add(a.now.Since(origin))}
 				a.records[w.Key] = found
-				a.c.Handle(Written{w, PutOK, benchRevision}, a.now)
+				a.c.Handle(Written{w, benchRevision}, a.now)
 				if w.Why != whyCheckpoint {
 					a.c.Handle(Watched{w.Table, w.Key, found}, a.now)
 				}
