@@ -31,6 +31,8 @@ type FixedWindow struct {
 	// one of these. Nil means UTC. A day begins when clocks first show it, even if midnight occurs
 	// twice or not at all.
 	Zone *time.Location
+
+	last *window // see Caching; may be nil
 }
 
 // FixedWindowState holds the start of a window in Unix microseconds and the units used in it.

@@ -2194,9 +2194,9 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestAJobThatHasWaitedForAWorkerAsksItsLimitsAgain",
 	},
 	{
-		name: "a-window-that-never-ends", file: "workers/internal/quota/rules.go",
-		old: "us < f.last.start || us >= f.last.end {",
-		new: "us < f.last.start || f.last.end == 0 {",
+		name: "a-window-that-never-ends", file: "algorithms/calendar.go",
+		old: "t < f.last.start || t >= f.last.end {",
+		new: "t < f.last.start || f.last.end == 0 {",
 		by:  "./workers/internal/quota TestNoLimitIsEverBroken",
 	},
 	{

@@ -43,7 +43,7 @@ func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64
 		quiet: l.quiet(s, now)}
 	var every time.Duration
 	switch r := of.rule.(type) {
-	case *fixed:
+	case fixed:
 		return r.after(st, at, u)
 	case counter:
 		return r.after(st, at, u)
@@ -68,7 +68,7 @@ type upcoming struct {
 	quiet time.Duration // end of a window, without starts
 }
 
-func (f *fixed) after(st *state, at time.Time, u upcoming) time.Duration {
+func (f fixed) after(st *state, at time.Time, u upcoming) time.Duration {
 	left, end := f.left(st, at), f.end(at)
 	switch {
 	case end.Sub(at) <= u.quiet:

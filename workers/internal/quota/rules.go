@@ -219,86 +219,34 @@ func (l log) crashed(s *state, c crashed) {
 	l.record(s, c.to, c.at, n)
 }
 
-// fixed caches the last window, because calendar look-ups are slow.
 type fixed struct {
 	adapted[algorithms.FixedWindowState]
-	of   algorithms.FixedWindow
-	last span
+	of algorithms.FixedWindow
 }
 
-func fixedOf(r policy.Rule) *fixed {
+func fixedOf(r policy.Rule) fixed {
 	type window = algorithms.FixedWindowState
-	of := r.Fixed()
-	return &fixed{adapted: adapted[window]{of,
+	of := r.Fixed().Caching()
+	return fixed{adapted[window]{of,
 		func(s *state) window { return window{Start: s.a, Used: s.b} },
-		func(s *state, to window) { s.a, s.b = to.Start, to.Used }}, of: of}
+		func(s *state, to window) { s.a, s.b = to.Start, to.Used }}, of}
 }
 
-type span struct{ start, end int64 }
-
-func (f *fixed) window(t time.Time) span {
-	if us := t.UnixMicro(); us < f.last.start || us >= f.last.end {
-		start, end := f.of.Bounds(t)
-		f.last = span{start.UnixMicro(), end.UnixMicro()}
-	}
-	return f.last
-}
-
-// used returns the used units of the window at t. known: the clock has not stepped back out of it.
-func (f *fixed) used(s *state, t time.Time) (units int64, in span, known bool) {
-	switch in = f.window(t); {
-	case s.a < in.start || s.b <= 0:
-		return 0, in, true
-	case s.a < in.end:
-		return s.b, in, true
-	}
-	return 0, in, false
-}
-
-func (w span) left(t time.Time) time.Duration {
-	return time.Duration(w.end-t.UnixMicro()) * time.Microsecond
-}
-
-func (f *fixed) wait(s *state, t time.Time, n int64) time.Duration {
-	switch used, in, known := f.used(s, t); {
-	case known && n <= f.of.Limit-used:
-		return 0
-	case known && n <= f.of.Limit:
-		return in.left(t)
-	}
-	return f.adapted.wait(s, t, n)
-}
-
-func (f *fixed) take(s *state, t, at time.Time, n int64) bool {
-	if used, in, known := f.used(s, t); known && n <= f.of.Limit-used {
-		s.a, s.b = in.start, used+n
-		return true
-	}
-	return f.adapted.take(s, t, at, n)
-}
-
-func (f *fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
-	if f.window(at).start == s.a {
+func (f fixed) refund(s *state, t, at, _ time.Time, n, _ int64) {
+	if start, _ := f.of.Bounds(at); start.UnixMicro() == s.a {
 		f.write(s, f.Refund(f.read(s), t, n))
 	}
 }
 
 // within assumes a calendar's shortest windows.
-func (f *fixed) within(d time.Duration) int64 { return f.of.Limit * int64(2+d/(f.of.Window*3/4)) }
+func (f fixed) within(d time.Duration) int64 { return f.of.Limit * int64(2+d/(f.of.Window*3/4)) }
 
-func (f *fixed) resetAfter(s *state, t time.Time) time.Duration {
-	switch used, in, known := f.used(s, t); {
-	case known && used == 0:
-		return 0
-	case known:
-		return in.left(t)
-	}
-	return f.adapted.resetAfter(s, t)
+func (f fixed) end(t time.Time) time.Time {
+	_, end := f.of.Bounds(t)
+	return end
 }
 
-func (f *fixed) end(t time.Time) time.Time { return time.UnixMicro(f.window(t).end) }
-
-func (f *fixed) length() time.Duration { return f.of.Window }
+func (f fixed) length() time.Duration { return f.of.Window }
 
 type counter struct {
 	adapted[algorithms.SlidingCounterState]
