@@ -1939,9 +1939,9 @@ func (Synced)`,
 	{
 		name: "probe-from-the-busiest", file: "workers/internal/valve/breaker.go",
 		old: `if !v.breaker.open {
-		return first`,
+		return v.firstDue`,
 		new: `if true {
-		return first`,
+		return v.firstDue`,
 		by: "./workers/internal/valve TestEveryBucketIsProbed",
 	},
 
@@ -1961,8 +1961,8 @@ func (Synced)`,
 	},
 	{
 		name: "claim-waits-beside-its-own-bucket", file: "workers/internal/valve/claims.go",
-		old: "b != nil && b.spot == spotDue",
-		new: "c.Turn.Alone && b != nil && b.spot == spotDue",
+		old: "t.Key == b.key || !t.Alone",
+		new: "t.Alone && t.Key == b.key || !t.Alone",
 		by:  "./workers/internal/valve TestAClaimIsNoRoomForABucketThatRunsMore",
 	},
 	{
@@ -3243,7 +3243,7 @@ func (Synced)`,
 	},
 	{
 		name: "costs-of-jobs-are-not-told", file: "workers/internal/valve/startlimits.go",
-		old: "				known = u.knows(cost, c) && known\n",
+		old: "			known = u.knows(cost, c) && known\n",
 		new: "",
 		by:  "./workers/internal/valve TestAJobMayCostMoreThanABudget",
 	},

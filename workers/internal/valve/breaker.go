@@ -1,7 +1,6 @@
 package valve
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -180,21 +179,34 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	v.place(b, now)
 }
 
-// nextDue returns the due bucket whose turn it is. While the valve's breaker is open, that is the
-// able bucket that has waited longest: a hanging one must not have each probe.
-func (v *Valve) nextDue(able func(*bucket) bool) *bucket {
-	first := v.due[0].bucket
+// nextDue returns the able due bucket whose turn it is, or nil. While the valve's breaker is open,
+// that is the one that has waited longest: a hanging one must not have each probe.
+func (v *Valve) nextDue(able func(*bucket) bool) (longest *bucket) {
 	if !v.breaker.open {
-		return first
+		return v.firstDue(0, able)
 	}
-	var longest *bucket
 	for _, b := range v.due {
-		if (able == nil || able(b.bucket)) && (longest == nil || b.nextAt < longest.nextAt ||
+		if able(b.bucket) && (longest == nil || b.nextAt < longest.nextAt ||
 			b.nextAt == longest.nextAt && b.key < longest.key) {
 			longest = b.bucket
 		}
 	}
-	return cmp.Or(longest, first)
+	return longest
+}
+
+// firstDue returns the first able due bucket, in the heap below i, or nil.
+func (v *Valve) firstDue(i int, able func(*bucket) bool) *bucket {
+	switch {
+	case i >= len(v.due):
+		return nil
+	case able(v.due[i].bucket):
+		return v.due[i].bucket
+	}
+	a, b := v.firstDue(2*i+1, able), v.firstDue(2*i+2, able)
+	if a == nil || b != nil && (dueBucket{b}).Before(dueBucket{a}) {
+		return b
+	}
+	return a
 }
 
 type Breakers struct {

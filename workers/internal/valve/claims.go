@@ -61,7 +61,7 @@ type NextTurn struct {
 func (v *Valve) Next() NextTurn {
 	switch {
 	case len(v.due) > 0:
-		b := v.uncrowded(0)
+		b := v.firstDue(0, func(b *bucket) bool { return !v.claims.crowded[b.key] })
 		if b == nil {
 			clear(v.claims.crowded)
 			b = v.due[0].bucket
@@ -71,21 +71,6 @@ func (v *Valve) Next() NextTurn {
 		return NextTurn{Key: v.sched[0].key, Running: v.sched[0].busy()}
 	}
 	return NextTurn{}
-}
-
-// uncrowded returns the first due bucket without a refusal, in the heap below i.
-func (v *Valve) uncrowded(i int) *bucket {
-	switch {
-	case i >= len(v.due):
-		return nil
-	case !v.claims.crowded[v.due[i].key]:
-		return v.due[i].bucket
-	}
-	a, b := v.uncrowded(2*i+1), v.uncrowded(2*i+2)
-	if a == nil || b != nil && (dueBucket{b}).Before(dueBucket{a}) {
-		return b
-	}
-	return a
 }
 
 func (v *Valve) Refused(key job.Key) {
@@ -172,24 +157,15 @@ func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 	}
 }
 
-// match pairs a claim with the bucket whose turn it is, otherwise with its own.
+// match pairs a claim with the first bucket in turn that it fits, or returns nil.
 func (v *Valve) match() (b *bucket, claim int) {
-	held := v.claims.held
 	fitting := func(b *bucket) int {
-		return slices.IndexFunc(held, func(c Claim) bool { return c.Turn.fits(b) })
+		return slices.IndexFunc(v.claims.held, func(c Claim) bool { return c.Turn.fits(b) })
 	}
-	b = v.nextDue(func(b *bucket) bool { return fitting(b) >= 0 })
-	if i := fitting(b); i >= 0 {
-		return b, i
+	if b = v.nextDue(func(b *bucket) bool { return fitting(b) >= 0 }); b != nil {
+		claim = fitting(b)
 	}
-	for i, c := range held {
-		for _, p := range v.parts {
-			if b := p.buckets[c.Turn.Key]; b != nil && b.spot == spotDue {
-				return b, i
-			}
-		}
-	}
-	return nil, 0
+	return b, claim
 }
 
 func (v *Valve) refuseLate(now pace.Instant, all bool) {

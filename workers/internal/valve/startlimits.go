@@ -95,15 +95,13 @@ func (u *unnoted) gap(now pace.Instant) time.Duration {
 }
 
 // tells reports whether checkpoints allow a job to start under limits, and otherwise requests one.
-func (p *Part) tells(c quota.Cost, now pace.Instant, limits ...*quota.Limits) bool {
+func (p *Part) tells(c quota.Cost, l *quota.Limits, now pace.Instant) bool {
 	u := &p.unnoted
 	known := u.noted.Stored > 0 && u.gap(now) <= mostUnnoted
 	known = u.knows("", c) && known
-	for _, l := range limits {
-		for cost, budget := range l.Budgets() {
-			if budget > 0 || u.told.each[cost] > 0 || u.told.all[cost] > 0 {
-				known = u.knows(cost, c) && known
-			}
+	for cost, budget := range l.Budgets() {
+		if budget > 0 || u.told.each[cost] > 0 || u.told.all[cost] > 0 {
+			known = u.knows(cost, c) && known
 		}
 	}
 	p.Changed = p.Changed || !known

@@ -22,7 +22,6 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	}
 	v.line.start(now)
 	for _, v := range v.line.valves {
-		v.lookBack()
 		v.noteLeft(now)
 		v.readAhead(now)
 	}
@@ -57,35 +56,13 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 }
 
 func (v *Valve) next(now pace.Instant) *bucket {
-	for len(v.due)+len(v.callers) > 0 {
-		if !v.admits(now) {
-			return nil
-		}
-		if b := v.caller(); b != nil {
-			return b
-		}
-		if v.Free() <= 0 || len(v.due) == 0 {
-			return nil
-		}
-		b := v.nextDue(v.mayTakeWorker)
-		if v.mayTakeWorker(b) {
-			return b
-		}
-		if !v.takesTurns() {
-			return nil
-		}
-		v.unplace(b)
-		v.overlooked = append(v.overlooked, b)
+	if len(v.due)+len(v.callers) == 0 || !v.admits(now) {
+		return nil
 	}
-	return nil
-}
-
-func (v *Valve) lookBack() {
-	for _, b := range v.overlooked {
-		b.spot = spotDue
-		v.due.Push(dueBucket{b})
+	if b := v.caller(); b != nil || v.Free() <= 0 {
+		return b
 	}
-	v.overlooked = v.overlooked[:0]
+	return v.nextDue(v.mayTakeWorker)
 }
 
 // here means a local worker instead of a claim.

@@ -270,12 +270,11 @@ func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == 
 
 // covers reports whether stored checkpoints, also of shared limits, allow a job to start.
 func (p *Part) covers(c quota.Cost, now pace.Instant) bool {
-	if t := p.v.together; t != nil && !p.tells(c, now, p.v.quota, t.Limits) ||
-		t == nil && p.v.quota != nil && !p.tells(c, now, p.v.quota) {
+	if p.v.quota != nil && !p.tells(c, p.v.quota, now) {
 		return false
 	}
-	for _, t := range p.v.shared {
-		if p := t.here(); p != nil && !p.tells(c, now, t.Limits) {
+	for _, t := range p.v.common {
+		if p := t.here(); p != nil && !p.tells(c, t.Limits, now) {
 			return false
 		}
 	}
@@ -328,11 +327,8 @@ func (l *line) start(now pace.Instant) {
 		by := here
 		for _, v := range l.valves {
 			b, claim := v.next(now), here
-			if b == nil && v.all.until <= now && len(v.claims.held) > 0 {
-				v.lookBack()
-				if len(v.due) > 0 && v.admits(now) {
-					b, claim = v.match()
-				}
+			if b == nil && len(v.due) > 0 && v.all.until <= now && len(v.claims.held) > 0 {
+				b, claim = v.match()
 			}
 			if b != nil && (of == nil || v.taken < of.taken) {
 				of, first, by = v, b, claim

@@ -65,14 +65,13 @@ type agenda struct {
 }
 
 type crew struct {
-	Local      bool
-	Busy       int // local workers with this valve's jobs
-	Reserved   int // local workers with other drainers' jobs
-	slots      *Slots
-	claims     claims
-	overlooked []*bucket
-	runs       map[uint64]run // by number, here and elsewhere
-	given      uint64         // last run number
+	Local    bool
+	Busy     int // local workers with this valve's jobs
+	Reserved int // local workers with other drainers' jobs
+	slots    *Slots
+	claims   claims
+	runs     map[uint64]run // by number, here and elsewhere
+	given    uint64         // last run number
 }
 
 type run struct {
