@@ -285,25 +285,22 @@ const unknownRoom = time.Second
 // room returns the Retry-After of a full bucket (law 7): the time to its next start, and at least
 // one interval.
 func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
-	l, b := p.v.limitsOf(key), p.buckets[key]
-	if b != nil {
-		l = b.limits
+	b := p.buckets[key]
+	if b == nil {
+		b = newBucket(p, key, p.v.limitsOf(key))
 	}
 	wait := unknownRoom
 	switch {
-	case l.pace != nil:
-		wait = l.pace.Interval
+	case b.pace != nil:
+		wait = b.pace.Interval
 	case p.v.takesTurns():
 		wait = p.v.turnEvery()
 	case p.v.quota != nil:
 		wait = p.v.quota.Interval()
 	}
-	h := hold{}
-	if b != nil {
-		h = p.v.holdOf(b, now)
-		wait = max(wait, p.v.limited(b, 0, 0, oneSlot, now).Since(now))
-	}
-	if h.until == pace.Never || l.paused || p.v.breaker.open || b != nil && b.down() {
+	wait = max(wait, p.v.limited(b, 0, 0, oneSlot, now).Since(now))
+	h := p.v.holdOf(b, now)
+	if h.until == pace.Never || p.v.breaker.open || b.down() {
 		wait = max(wait, unknownRoom)
 	}
 	if h.until < pace.Never {

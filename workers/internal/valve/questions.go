@@ -36,8 +36,7 @@ type progress uint8
 const (
 	answered progress = iota
 	goesOn
-	goesOnLater // on the next iteration, at once
-	waits       // on the next iteration, whenever it comes
+	waits // for the next iteration, by until
 )
 
 const (
@@ -137,12 +136,11 @@ func (qs *Questions) Ponder(clock func() pace.Instant) {
 			q.reply(job.Answer{Error: "the partition has another owner"})
 			continue
 		}
-		switch p := q.work(now); p {
+		switch q.work(now) {
 		case goesOn:
 			qs.waiting = append(qs.waiting, q)
-		case goesOnLater, waits:
+		case waits:
 			later = append(later, q)
-			qs.behind = qs.behind || p == goesOnLater
 		}
 	}
 	qs.waiting = append(qs.waiting, later...)
@@ -195,7 +193,8 @@ func (q *question) buckets(now pace.Instant) progress {
 		return goesOn
 	}
 	if q.part.list.Walks() >= mostWalks {
-		return goesOnLater
+		q.until = now
+		return waits
 	}
 	l := q.part.listBuckets(q.By, q.Offset, q.Limit, now)
 	tell := func(now pace.Instant) progress {
@@ -306,7 +305,8 @@ func (q *question) purge(now pace.Instant) progress {
 			q.purged = piece
 		}
 		if len(q.purged) > 0 {
-			return goesOnLater
+			q.until = now
+			return waits
 		}
 		return q.whenNoted(job.Answer{Removed: q.removed}, now)
 	}
