@@ -3788,7 +3788,7 @@ func (Synced)`,
 	},
 	{
 		name: "played-jobs-stay-deep", file: "workers/whatif/drainer.go",
-		old: "d.valve.Loaded(j, body, false, now)",
+		old: "d.part.Fetched(valve.Text{Ref: out.Fetches[i], Body: body}, now)",
 		new: "",
 		by:  "./workers/whatif TestTheLawsHoldInAPlay",
 	},

@@ -133,9 +133,7 @@ func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 		d.part.Confirmed(a.Seq, now)
 	}
 	for i := 0; i < len(out.Fetches); i++ {
-		if j := d.part.Held(out.Fetches[i]); j != nil {
-			d.valve.Loaded(j, body, false, now)
-		}
+		d.part.Fetched(valve.Text{Ref: out.Fetches[i], Body: body}, now)
 	}
 	out.Reset()
 	return more, nil

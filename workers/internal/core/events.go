@@ -92,13 +92,7 @@ type (
 	}
 	// Fetched are jobs' texts.
 	Fetched []Text
-	Text    struct {
-		handle.Ref
-		Body      []byte
-		Header    map[string][]string
-		Gone      bool // removed by another client
-		Malformed error
-	}
+	Text    = valve.Text
 	// Saved reports the end of an attempt record's write.
 	Saved struct{ valve.Save }
 	// Buried reports a stored dead letter.

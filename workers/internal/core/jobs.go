@@ -35,24 +35,9 @@ func (e Finished) apply(c *Core, now pace.Instant) {
 
 func (e Fetched) apply(c *Core, now pace.Instant) {
 	for _, t := range e {
-		c.read(t, now)
-	}
-}
-
-func (c *Core) read(e Text, now pace.Instant) {
-	p := c.part(e.Part)
-	if p == nil {
-		return
-	}
-	switch v, j := c.valves[p.Policy], p.Held(e.Ref); {
-	case j == nil:
-	case e.Malformed != nil:
-		v.Unreadable(j, e.Malformed, now)
-	default:
-		if !e.Gone {
-			j.Read(e.Header)
+		if p := c.part(t.Part); p != nil {
+			p.Fetched(t, now)
 		}
-		v.Loaded(j, e.Body, e.Gone, now)
 	}
 }
 
@@ -70,7 +55,7 @@ func (e Buried) apply(c *Core, _ pace.Instant) {
 
 func (e Noted) apply(c *Core, _ pace.Instant) {
 	c.out.Acks = append(c.out.Acks, e.Ref)
-	c.questions.Noted(e.Ending)
+	e.Ending.Noted()
 }
 
 // Progress is [valve.Valve.Progress].

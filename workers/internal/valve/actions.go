@@ -63,8 +63,15 @@ type Run struct {
 type Ending struct {
 	handle.Ref
 	job.Ended
-	Headless bool   // its checksum is in the stored headers only
-	asked    uint64 // of the question waiting for this record; 0: none
+	Headless bool // its checksum is in the stored headers only
+	asked    *int // how many records a question waits for; nil: none does
+}
+
+// Noted reports that the end is recorded.
+func (e Ending) Noted() {
+	if e.asked != nil {
+		*e.asked--
+	}
 }
 
 type Save struct {

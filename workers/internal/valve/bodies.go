@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -122,34 +123,35 @@ func (v *Valve) makeRoom(now pace.Instant) bool {
 	return false
 }
 
-func (j *heldJob) Read(header map[string][]string) {
-	if j.headless {
-		j.Header, j.headless = header, false
-	}
+// Text is a requested text.
+type Text struct {
+	handle.Ref
+	Body      []byte
+	Header    map[string][]string
+	Gone      bool // removed by another client
+	Malformed error
 }
 
-// Loaded takes a requested body; gone means that another client removed the job.
-func (v *Valve) Loaded(j *heldJob, body []byte, gone bool, now pace.Instant) {
+func (p *Part) Fetched(t Text, now pace.Instant) {
+	j := p.Held(t.Ref)
+	if j == nil {
+		return
+	}
 	j.fetching = false
-	if j.stage != stageWaiting {
+	if j.headless && !t.Gone && t.Malformed == nil {
+		j.Header, j.headless = t.Header, false
+	}
+	switch {
+	case j.stage != stageWaiting:
 		return
-	}
-	if gone {
-		v.vanish(j, now)
+	case t.Gone:
+		p.v.vanish(j, now)
 		return
+	case t.Malformed != nil:
+		p.v.detach(j)
+		p.v.bury(j, job.ReasonMalformed, t.Malformed.Error())
+	case t.Body != nil && j.counted:
+		j.Body, j.Lean = t.Body, false
 	}
-	if body != nil && j.counted {
-		j.Body, j.Lean = body, false
-	}
-	v.place(j.Bucket, now)
-}
-
-func (v *Valve) Unreadable(j *heldJob, why error, now pace.Instant) {
-	j.fetching = false
-	if j.stage != stageWaiting {
-		return
-	}
-	v.detach(j)
-	v.bury(j, job.ReasonMalformed, why.Error())
-	v.place(j.Bucket, now)
+	p.v.place(j.Bucket, now)
 }

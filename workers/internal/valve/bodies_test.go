@@ -17,8 +17,7 @@ func (b *valveBench) load() (n int) {
 	fetches := b.out.Fetches
 	b.out.Fetches = nil
 	for _, r := range fetches {
-		j := b.p.jobs[r.Seq]
-		b.v.Loaded(j, make([]byte, j.Size), false, b.now)
+		b.p.Fetched(Text{Ref: r, Body: make([]byte, b.p.jobs[r.Seq].Size)}, b.now)
 	}
 	return len(fetches)
 }

@@ -25,10 +25,8 @@ func shallow(t *testing.T, p policy.Policy) *valveBench {
 // text delivers the headers and bodies of jobs that were raised.
 func (b *valveBench) text() {
 	for _, r := range b.out.Fetches {
-		if j := b.p.jobs[r.Seq]; j != nil {
-			j.Read(map[string][]string{"Seq": {fmt.Sprint(r.Seq)}})
-			b.v.Loaded(j, []byte("body"), false, b.now)
-		}
+		b.p.Fetched(Text{Ref: r, Body: []byte("body"),
+			Header: map[string][]string{"Seq": {fmt.Sprint(r.Seq)}}}, b.now)
 	}
 	b.out.Fetches = nil
 }

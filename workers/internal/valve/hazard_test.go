@@ -39,7 +39,7 @@ func TestJobsBehindAMissingOneAreReadNext(t *testing.T) {
 	first := b.out.Fetches
 	b.out.Fetches = nil
 	next := b.arrive("a", lean)
-	b.v.Loaded(b.p.jobs[first[0].Seq], nil, true, b.now)
+	b.p.Fetched(Text{Ref: first[0], Gone: true}, b.now)
 	b.v.Advance(b.now, pace.Never)
 	if len(b.out.Fetches) != 1 || b.out.Fetches[0] != next.ref() {
 		t.Errorf("reads %d bodies, want that of job %d", len(b.out.Fetches), next.Seq)

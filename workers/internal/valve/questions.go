@@ -12,11 +12,10 @@ import (
 // question is worked on in pieces of about 10 µs, or waits for an event.
 type question struct {
 	job.Question
-	number uint64
-	part   *Part
-	reply  func(job.Answer)
-	until  pace.Instant
-	work   work
+	part  *Part
+	reply func(job.Answer)
+	until pace.Instant
+	work  work
 
 	// Of OpExpect.
 	newest uint64 // of its jobs
@@ -61,14 +60,12 @@ const (
 type Questions struct {
 	waiting []*question
 	behind  bool // some were not answered in time
-	asked   uint64
 }
 
 // Ask answers a question, or leaves it to Ponder.
 func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), now pace.Instant) {
 	refuse := func(why string) { reply(job.Answer{Error: why}) }
-	qs.asked++
-	q := &question{Question: asked, number: qs.asked, part: p, reply: reply, until: pace.Never}
+	q := &question{Question: asked, part: p, reply: reply, until: pace.Never}
 	switch q.Op {
 	case job.OpExpect, job.OpJobs:
 		if len(q.Jobs) > job.MaxExpected {
@@ -319,17 +316,9 @@ func (q *question) note(drop func() (removed int)) (removed int) {
 	removed = drop()
 	for i := range q.part.v.out.Endings[before:] {
 		q.unnoted++
-		q.part.v.out.Endings[before+i].asked = q.number
+		q.part.v.out.Endings[before+i].asked = &q.unnoted
 	}
 	return removed
-}
-
-func (qs *Questions) Noted(e Ending) {
-	for _, q := range qs.waiting {
-		if q.number == e.asked {
-			q.unnoted--
-		}
-	}
 }
 
 // whenNoted answers once ends are recorded, because an operator may publish a cancelled job again

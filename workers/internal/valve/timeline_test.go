@@ -254,7 +254,7 @@ func TestLargeBodiesAreReadShortlyBeforeTheStart(t *testing.T) {
 	if runs := b.at(1100 * ms).start(); len(runs) > 0 {
 		t.Fatal("started without its body")
 	}
-	b.v.Loaded(b.p.jobs[2], []byte("body"), false, b.now)
+	b.p.Fetched(Text{Ref: b.p.jobs[2].ref(), Body: []byte("body")}, b.now)
 	if runs := b.start(); b.seqs(runs) != "[2]" || string(runs[0].Body) != "body" {
 		t.Errorf("started %s", b.seqs(runs))
 	}
