@@ -16,8 +16,7 @@ import (
 type livePolicy struct {
 	*valve.Valve
 	of     *QueuePolicy
-	ending bool   // this drainer may no longer own it
-	tenure uint64 // distinguishes valves of a policy that came back
+	ending bool // this drainer may no longer own it
 	shares []*share
 	awake  bool
 
@@ -157,9 +156,8 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 			}
 		}
 		if v == nil && p.Own {
-			c.tenures++
-			v = &livePolicy{tenure: c.tenures, ending: true, Valve: valve.New(p.Policy, p.Paused,
-				c.Lease.Id, c.options.Random, c.clock, &c.out.Actions)}
+			v = &livePolicy{ending: true, Valve: valve.New(p.Policy, p.Paused, c.Lease.Id,
+				c.options.Random, c.clock, &c.out.Actions)}
 			v.Share(c.memory, &c.slots)
 			v.SetOverrides(c.overrides[name])
 			c.valves[name], c.sorted = v, inserted(c.sorted, v, byPolicy)

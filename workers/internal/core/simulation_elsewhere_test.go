@@ -251,7 +251,7 @@ func (c *promise) giveBack() {
 		return
 	}
 	if v := o.d.core.valves[o.policy]; v != nil {
-		o.d.core.Release(Reservation{o.policy, v.tenure})
+		o.d.core.Release(Reservation{v})
 	}
 }
 

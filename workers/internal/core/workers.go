@@ -36,11 +36,9 @@ func (e Claimed) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// Reservation is a local worker lent to another drainer's valve.
-type Reservation struct {
-	policy string
-	valve  uint64 // its tenure; 0 without a valve
-}
+// Reservation is a local worker lent to another drainer's valve, of a valve that stays meanwhile;
+// nil: there is none here.
+type Reservation struct{ of *livePolicy }
 
 // Reserve takes a slot and, if the policy has a valve here, one of its workers.
 func (c *Core) Reserve(name string) (r Reservation, ok bool) {
@@ -51,17 +49,17 @@ func (c *Core) Reserve(name string) (r Reservation, ok bool) {
 		c.slots.Used++
 		return r, true
 	default:
-		return Reservation{name, v.tenure}, true
+		return Reservation{v}, true
 	}
 }
 
-// Release returns a worker, unless its valve has gone.
 func (c *Core) Release(r Reservation) {
-	if r.valve == 0 {
+	if r.of == nil {
 		c.slots.Used--
-	} else if v := c.valve(r.policy); v != nil && v.tenure == r.valve {
-		v.Release()
+		return
 	}
+	c.rouse(r.of)
+	r.of.Release()
 }
 
 func (c *Core) Workers(name string) (busy, free int, known bool) {
