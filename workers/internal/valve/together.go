@@ -20,9 +20,9 @@ type together struct {
 	part   *Part  // that stores it; nil: not yet
 	name   string // if shared
 	used   *quota.Set
-	first  *bucket  // all others wait for its job; may be nil
-	passed []passer // these let others pass
-	late   []late   // corrections while its state is elsewhere
+	first  *bucket   // all others wait for its job; may be nil
+	passed []*bucket // these let others pass
+	late   []late    // corrections while its state is elsewhere
 }
 
 type order struct {
@@ -54,11 +54,6 @@ func (t *totalRate) change(to *pace.Pace, now pace.Instant) {
 		to.Hold(&t.clock, now)
 	}
 	t.Pace = to
-}
-
-type passer struct {
-	*bucket
-	of *Valve
 }
 
 const mostPassed = 64
@@ -105,13 +100,13 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	if wait == 0 {
 		return true
 	}
-	t.passed = slices.DeleteFunc(t.passed, func(p passer) bool { return p.passes(now) == 0 })
+	t.passed = slices.DeleteFunc(t.passed, func(b *bucket) bool { return b.passes(now) == 0 })
 	if b.passing.seq == head.Seq || len(t.passed) >= mostPassed {
 		t.first = b
 		return false
 	}
 	b.own().passing = passing{head.Seq, now.Add(wait), by}
-	t.passed = append(t.passed, passer{b, v})
+	t.passed = append(t.passed, b)
 	v.place(b, now)
 	return false
 }
@@ -127,7 +122,7 @@ func (v *Valve) commonWait(c quota.Cost,
 }
 
 func (v *Valve) contested(now pace.Instant) bool {
-	passes := func(p passer) bool { return p.of == v && p.passes(now) != 0 }
+	passes := func(b *bucket) bool { return b.Part.v == v && b.passes(now) != 0 }
 	return len(v.due)+len(v.unread)+len(v.callers) > 0 || v.untold > now ||
 		slices.ContainsFunc(v.common,
 			func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
@@ -170,11 +165,11 @@ func (v *Valve) setTogether(p policy.Policy) {
 
 // callBack reevaluates passed buckets after a refund.
 func (t *together) callBack(now pace.Instant) {
-	for _, p := range slices.Clone(t.passed) {
-		if b := p.bucket; b.passes(now) != 0 && b.Part.Live() {
-			wait, _ := t.Next(t.used, p.of.instant(now), b.ready[0].takes())
+	for _, b := range slices.Clone(t.passed) {
+		if v := b.Part.v; b.passes(now) != 0 && b.Part.Live() {
+			wait, _ := t.Next(t.used, v.instant(now), b.ready[0].takes())
 			b.passing.until = min(b.passing.until, now.Add(wait))
-			p.of.place(b, now)
+			v.place(b, now)
 		}
 	}
 }
@@ -322,7 +317,6 @@ func (v *Valve) Leads() bool { return v.line.valves[0] == v }
 // start starts jobs in order of the valves' turns, each valve's with local workers first.
 func (l *line) start(now pace.Instant) {
 	for {
-		var of *Valve
 		var first *bucket
 		by := here
 		for _, v := range l.valves {
@@ -330,14 +324,14 @@ func (l *line) start(now pace.Instant) {
 			if b == nil && len(v.due) > 0 && v.all.until <= now && len(v.claims.held) > 0 {
 				b, claim = v.match()
 			}
-			if b != nil && (of == nil || v.taken < of.taken) {
-				of, first, by = v, b, claim
+			if b != nil && (first == nil || v.taken < first.Part.v.taken) {
+				first, by = b, claim
 			}
 		}
-		if of == nil {
+		if first == nil {
 			return
 		}
-		of.startBy(first, by, now)
+		first.Part.v.startBy(first, by, now)
 	}
 }
 
