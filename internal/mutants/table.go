@@ -151,8 +151,8 @@ var table = []mutant{
 	},
 	{
 		name: "an-edit-of-another-stream", file: "workers/internal/valve/edits.go",
-		old: "known && edit.Job == stored {",
-		new: "known && edit.Job != 1 {",
+		old: "edit.Job == stored {",
+		new: "edit.Job != 1 {",
 		by:  "./workers/internal/valve TestAnEditOfAnotherJobOfItsSequenceDoesNothing",
 	},
 	{
@@ -1470,8 +1470,8 @@ func (Synced)`,
 	},
 	{
 		name: "not-before-ignored", file: "workers/internal/valve/valve.go",
-		old: "case !a.NotBefore.IsZero() && a.NotBefore.After(p.v.wall.at(now)):",
-		new: "case !a.NotBefore.IsZero() && a.NotBefore.After(p.v.wall.at(now)) && false:",
+		old: "case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):",
+		new: "case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)) && false:",
 		by:  "./workers/internal/valve TestAJobStartsAtItsNotBefore",
 	},
 	{

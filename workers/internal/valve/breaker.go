@@ -223,10 +223,7 @@ func (b Breakers) Open() int {
 
 // Down reports whether a breaker holds a key's jobs, and whether their attempts count all the same.
 func (p *Part) Down(key job.Key) (open, counts bool) {
-	b := p.buckets[key]
-	if b == nil {
-		return p.v.breaker.open, false
-	}
+	b := p.look(key)
 	return p.v.breaker.open || b.down(), p.v.othersAnswer(b)
 }
 

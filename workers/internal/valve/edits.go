@@ -20,12 +20,12 @@ type edits struct {
 	noted uint32 // first checkpoint with all edits
 }
 
-// of returns a job's edit. One with another stamp belongs to a former stream.
-func (e *edits) of(seq uint64, stored int64) (record.Edit, bool) {
-	if edit, known := e.jobs[seq]; known && edit.Job == stored {
-		return edit, true
+// of returns a job's edit, or none. One with another stamp belongs to a former stream.
+func (e *edits) of(seq uint64, stored int64) record.Edit {
+	if edit := e.jobs[seq]; edit.Job == stored {
+		return edit
 	}
-	return record.Edit{}, false
+	return record.Edit{}
 }
 
 func (e *edits) inherit(list []record.Edit) {
@@ -40,16 +40,6 @@ func (e *edits) records() (list []record.Edit) {
 	return slices.SortedFunc(maps.Values(e.jobs), func(a, b record.Edit) int {
 		return cmp.Compare(a.Seq, b.Seq)
 	})
-}
-
-func (p *Part) edited(a *job.Arrived) (*job.Arrived, record.Edit) {
-	edit, known := p.edits.of(a.Seq, a.Stored.UnixNano())
-	if !known {
-		return a, edit
-	}
-	changed := *a
-	apply(&changed, edit)
-	return &changed, edit
 }
 
 func apply(a *job.Arrived, edit record.Edit) {
@@ -71,8 +61,8 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full boo
 		return false, false
 	}
 	stored := j.Stored.UnixNano()
-	edit, known := p.edits.of(seq, stored)
-	if !known && len(p.edits.jobs) >= MostEdits {
+	edit := p.edits.of(seq, stored)
+	if edit.Seq == 0 && len(p.edits.jobs) >= MostEdits {
 		return false, true
 	}
 	if p.jobs[seq] == nil {

@@ -285,11 +285,7 @@ const unknownRoom = time.Second
 // room returns the Retry-After of a full bucket (law 7): the time to its next start, and at least
 // one interval.
 func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
-	b := p.buckets[key]
-	if b == nil {
-		b = newBucket(p, key, p.v.limitsOf(key))
-	}
-	wait := unknownRoom
+	b, wait := p.look(key), unknownRoom
 	switch {
 	case b.pace != nil:
 		wait = b.pace.Interval

@@ -14,27 +14,15 @@ import (
 )
 
 func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
-	l := p.v.limitsOf(key)
+	l, b := p.v.limitsOf(key), p.look(key)
 	s := job.BucketState{Key: key, Paused: l.paused, Reading: p.state == partitionOpening}
 	if l.pace != nil {
 		s.Outflow, s.Peak, s.Burst = l.pace.Rate.PerSecond(), l.pace.Peak, l.pace.Burst
 	}
-	b := p.buckets[key]
 	if p.v.quota != nil {
-		var used *quota.Set
-		if b != nil {
-			used = b.used
-		}
-		s.Limits = left(nil, p.v.quota, used, p.v.instant(now))
+		s.Limits = left(nil, p.v.quota, b.used, p.v.instant(now))
 	}
 	s.Limits = append(s.Limits, p.v.LeftOfAll(now)...)
-	if b == nil {
-		if !l.paused {
-			b = newBucket(p, key, l)
-			s.ETAMS = p.v.expectBucket(b, 0, oneSlot, now)
-		}
-		return s
-	}
 	if b.learnt != nil {
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
@@ -175,7 +163,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	}
 	s := &job.State{Seq: seq, Key: j.Key, Attempts: j.Attempts, LastError: j.LastError,
 		AcceptedAt: j.Stored}
-	if edit, known := p.edits.of(seq, j.Stored.UnixNano()); known {
+	if edit := p.edits.of(seq, j.Stored.UnixNano()); edit.Seq != 0 {
 		s.Edit = &job.Edit{Run: edit.Run > 0, Front: edit.Front > 0, Priority: edit.Priority,
 			Deadline: edit.Deadline}
 	}

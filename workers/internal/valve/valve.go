@@ -156,11 +156,11 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	if p.seen(a, now) {
 		return
 	}
-	a, edit := p.edited(a)
-	b := p.bucket(a.Key, now)
+	b, edit := p.bucket(a.Key, now), p.edits.of(a.Seq, stored)
 	j := &heldJob{Arrived: *a, Bucket: b, front: edit.Front, generation: p.generation,
 		inBucket: -1, inTimers: -1}
 	j.Key = b.key
+	apply(&j.Arrived, edit)
 	p.v.date(j, now)
 	p.unnoted.costing("", j.Cost)
 	for cost, n := range j.Costs {
@@ -202,13 +202,13 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		p.v.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
 	case in.dueIn > 0 && edit.Run != j.Attempts+1:
 		p.v.delay(j, now.Later(in.dueIn))
-	case !a.NotBefore.IsZero() && a.NotBefore.After(p.v.wall.at(now)):
+	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
 		if p.v.sinks(j, true, now) {
 			p.v.sink(j, true)
 			p.v.strip(b, a.Seq, now)
 			return
 		}
-		p.v.delay(j, p.v.wall.instant(a.NotBefore, now))
+		p.v.delay(j, p.v.wall.instant(j.NotBefore, now))
 	case p.v.sinks(j, false, now):
 		p.v.sink(j, false)
 		p.v.strip(b, a.Seq, now)
@@ -288,6 +288,14 @@ func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 		p.v.memory.near += bucketBytes
 	}
 	return b
+}
+
+// look returns a key's bucket, or an idle one that is not kept.
+func (p *Part) look(key job.Key) *bucket {
+	if b := p.buckets[key]; b != nil {
+		return b
+	}
+	return newBucket(p, key, p.v.limitsOf(key))
 }
 
 func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
