@@ -1033,8 +1033,8 @@ func (Synced)`,
 	},
 	{
 		name: "backoff-not-inherited", file: "workers/internal/valve/valve.go",
-		old: "case in.dueIn > 0 && edit.Run != j.Attempts+1:",
-		new: "case in.dueIn > 0 && false:",
+		old: "case in.record.DueIn > 0 && edit.Run != j.Attempts+1:",
+		new: "case in.record.DueIn > 0 && false:",
 		by:  "./workers/internal/valve TestAttemptsAndTheirBackoffAreInherited",
 	},
 	{

@@ -198,8 +198,8 @@ func TestAttemptsOfAnotherStreamAreToldApartByItsId(t *testing.T) {
 		in := c.inheritance(&share{policy: "api"},
 			Opened{Created: originWall, Taken: originWall.Add(time.Minute),
 				Attempts: map[uint64]StoredAttempt{
-					1: {record.Attempt{V: record.Version, Attempts: 2, Stream: x.stream},
-						originWall.Add(x.stored), 0}}}, origin)
+					1: {Attempt: record.Attempt{V: record.Version, Attempts: 2, Stream: x.stream},
+						Stored: originWall.Add(x.stored)}}}, origin)
 		if _, got := in.Attempts[1]; got != x.want {
 			t.Errorf("stream %d, stored %v after it was made: heeded %v", x.stream, x.stored, got)
 		}

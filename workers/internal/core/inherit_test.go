@@ -83,9 +83,8 @@ func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 	ownedBefore(c, left, 8)
 	part, now := takeOver(c, Opened{
 		Last: 100, Taken: originWall.Add(time.Hour), Created: originWall.Add(time.Minute),
-		Attempts: map[uint64]StoredAttempt{3: {record.Attempt{V: record.Version, Attempts: 4},
-			originWall,
-			0}},
+		Attempts: map[uint64]StoredAttempt{3: {
+			Attempt: record.Attempt{V: record.Version, Attempts: 4}, Stored: originWall}},
 	})
 	jobs := []job.Arrived{{Seq: 1, Key: "a", Cost: 1}, {Seq: 2, Key: "b", Cost: 1},
 		{Seq: 3, Key: "c", Cost: 1}}

@@ -15,7 +15,8 @@ func (d *drainer) save(s *valve.Save) {
 		if conflict = stands.Revision != expected && (expected != 0 || stands.V != 0); !conflict {
 			w.revision++
 			s.Revision = w.revision
-			w.attempts[key] = StoredAttempt{s.Record, w.stamp(attemptsName), w.revision}
+			w.attempts[key] = StoredAttempt{Attempt: s.Record, Stored: w.stamp(attemptsName),
+				Revision: w.revision}
 			w.noteAttempt(d, *s)
 		}
 	}, s.Part, func() {

@@ -30,11 +30,7 @@ func (found *Opened) Damaged() {
 	found.Checkpoint, found.Noted = record.Checkpoint{V: record.Version}, time.Time{}
 }
 
-type StoredAttempt struct {
-	record.Attempt
-	Stored   time.Time
-	Revision uint64
-}
+type StoredAttempt = valve.StoredAttempt
 
 func (found Opened) apply(c *Core, now pace.Instant) {
 	s := c.share(found.Part)
@@ -96,7 +92,7 @@ func (c *Core) Behind(found Opened) bool {
 // replaced epoch, or of any since After, is newer than the record if it was built later.
 func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inheritance {
 	b := s.before
-	in := valve.Inheritance{Owner: b.record.Owner, Attempts: map[uint64]valve.InheritedAttempt{},
+	in := valve.Inheritance{Owner: b.record.Owner, Attempts: map[uint64]StoredAttempt{},
 		Gone: map[string]bool{}}
 	noted := b.stored
 	switch {
@@ -137,9 +133,8 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 			continue
 		}
 		passed, _ := c.elapsed(found, a.Stored, a.At, 0, now)
-		left := time.Duration(a.DueIn)*time.Microsecond - passed
-		in.Attempts[seq] = valve.InheritedAttempt{Attempt: a.Attempt, DueIn: max(0, left),
-			Revision: a.Revision}
+		a.DueIn -= passed.Microseconds()
+		in.Attempts[seq] = a
 	}
 	return in
 }

@@ -46,7 +46,7 @@ func TestACrashCountsOnce(t *testing.T) {
 		Handover: second.p.Handover(second.now, aLease),
 		Gone:     map[string]bool{"first": true},
 	}
-	for stored, attempts := range map[string]map[uint64]InheritedAttempt{
+	for stored, attempts := range map[string]map[uint64]StoredAttempt{
 		"was stored": {1: {Attempt: noted}}, "was lost": {},
 	} {
 		next.Attempts = attempts
@@ -70,7 +70,7 @@ func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 			inherit := func(owner string, running []record.Run) *valveBench {
 				return unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
 					Crashed: true, Owner: owner, Handover: record.Handover{Running: running},
-					Attempts: map[uint64]InheritedAttempt{1: {Attempt: noted}},
+					Attempts: map[uint64]StoredAttempt{1: {Attempt: noted}},
 					Gone:     map[string]bool{"second": true},
 				})
 			}
@@ -94,7 +94,7 @@ func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 func TestACrashThatIsRecordedIsNotWaitedForAgain(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}},
-		Attempts: map[uint64]InheritedAttempt{
+		Attempts: map[uint64]StoredAttempt{
 			1: {Attempt: record.Attempt{Crashes: 1, CrashedBy: "first"}}},
 	})
 	j := b.arrive("a")

@@ -133,8 +133,8 @@ func TestABackoffIsCutShortOnce(t *testing.T) {
 	for attempts, want := range map[int]int{1: 1, 2: 0} {
 		next := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{Owner: "old",
 			Handover: record.Handover{Edits: b.p.edits.records()},
-			Attempts: map[uint64]InheritedAttempt{1: {DueIn: time.Hour,
-				Attempt: record.Attempt{V: record.Version, Attempts: attempts}}}})
+			Attempts: map[uint64]StoredAttempt{1: {Attempt: record.Attempt{V: record.Version,
+				Attempts: attempts, DueIn: record.Micros(time.Hour)}}}})
 		next.stored[1] = b.stored[1]
 		next.deliver(1, "a")
 		if got := len(next.until(2*second, next.done)); got != want {

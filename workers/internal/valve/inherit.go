@@ -46,16 +46,17 @@ type Inheritance struct {
 	Elapsed  time.Duration // least time since Handover was stored
 	Age      time.Duration // most time since it was built
 	Handover record.Handover
-	Attempts map[uint64]InheritedAttempt
+	Attempts map[uint64]StoredAttempt
 	// no owner has stored a checkpoint, so there were no starts under limits
 	Unstarted bool
 	Fence     time.Duration   // how long a crashed predecessor may still start jobs
 	Gone      map[string]bool // dead holders of running jobs
 }
 
-type InheritedAttempt struct {
+// StoredAttempt is an attempt record; DueIn counts from the takeover.
+type StoredAttempt struct {
 	record.Attempt
-	DueIn    time.Duration
+	Stored   time.Time
 	Revision uint64
 }
 
@@ -133,7 +134,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	p.edits.inherit(in.Handover.Edits)
 	p.through, p.newest = in.Handover.Through, max(p.newest, in.Handover.Through)
 	for seq, a := range in.Attempts {
-		p.inherited[seq] = &inheritedJob{record: a.Attempt, dueIn: a.DueIn, saved: true}
+		p.inherited[seq] = &inheritedJob{record: a.Attempt, saved: true}
 		p.records[seq] = a.Revision
 	}
 	for _, r := range in.Handover.Running {
@@ -178,7 +179,7 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 		in.holder, in.crashed, in.outcome = "", "", nil
 	}
 	if in.record.Job != 0 && in.record.Job != stored {
-		in.record, in.dueIn = record.Attempt{}, 0
+		in.record = record.Attempt{}
 	}
 	return in
 }

@@ -82,10 +82,9 @@ func TestAPossiblyOutdatedClockIsNotBelieved(t *testing.T) {
 
 func TestAttemptsAndTheirBackoffAreInherited(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
-		Owner: "old", Attempts: map[uint64]InheritedAttempt{
+		Owner: "old", Attempts: map[uint64]StoredAttempt{
 			1: {Attempt: record.Attempt{V: record.Version, Attempts: 2, LastError: "500",
-				Crashes: 1},
-				DueIn: 5 * second},
+				Crashes: 1, DueIn: record.Micros(5 * second)}},
 		},
 	})
 	j := b.deliver(1, "a")

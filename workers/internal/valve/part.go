@@ -97,8 +97,7 @@ type inheritedJob struct {
 	holder  string
 	crashed string // a dead holder
 	record  record.Attempt
-	dueIn   time.Duration // rest of the backoff
-	saved   bool          // has an attempt record
+	saved   bool // has an attempt record
 	outcome *record.Outcome
 }
 

@@ -74,10 +74,11 @@ func TestJobsOfARestoredStreamDifferFromInheritedJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			old := beforeARestore(t)
 			in := Inheritance{Crashed: crashed, Owner: "self",
-				Attempts: map[uint64]InheritedAttempt{}}
+				Attempts: map[uint64]StoredAttempt{}}
 			for _, s := range old.out.Saves {
 				s.Record.Crashes = MostCrashes
-				in.Attempts[s.Seq] = InheritedAttempt{s.Record, time.Hour, 7}
+				s.Record.DueIn = record.Micros(time.Hour)
+				in.Attempts[s.Seq] = StoredAttempt{Attempt: s.Record, Revision: 7}
 			}
 			in.Handover = old.p.Handover(old.now, 0)
 			if n, m := len(in.Handover.Running), len(in.Handover.Done); n < 2 || m != 2 ||

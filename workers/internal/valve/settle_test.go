@@ -285,7 +285,7 @@ func TestLettersCountEveryAttempt(t *testing.T) {
 			b.v.saved(j, b.now)
 			b.now = b.now.Add(time.Minute)
 		}
-		saved := InheritedAttempt{Attempt: record.Attempt{V: record.Version, Attempts: j.Attempts}}
+		saved := StoredAttempt{Attempt: record.Attempt{V: record.Version, Attempts: j.Attempts}}
 		b.end(b.start()[0], c.last)
 		if u := b.out.Burials[0]; u.Attempts != c.want || u.Reason != c.reason {
 			t.Errorf("after %d failures and %s: a letter %q of %d attempts, want %q of %d",
@@ -293,7 +293,7 @@ func TestLettersCountEveryAttempt(t *testing.T) {
 		}
 		h := b.p.Surrender(b.now)
 		next := unownedValve(t, p).at(time.Hour).inheritFrom(Inheritance{
-			Owner: "old", Handover: h, Attempts: map[uint64]InheritedAttempt{1: saved},
+			Owner: "old", Handover: h, Attempts: map[uint64]StoredAttempt{1: saved},
 		})
 		next.p.Reported(b.out.Reports[0].Outcome, next.now)
 		next.deliver(1, "a", func(a *job.Arrived) { a.Stored = j.Stored })
@@ -406,7 +406,7 @@ func TestPoisonJobDiesAtItsThirdCrash(t *testing.T) {
 		in := Inheritance{Crashed: true, Owner: owner,
 			Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: owner}}}}
 		if noted.V != 0 {
-			in.Attempts = map[uint64]InheritedAttempt{1: {Attempt: noted}}
+			in.Attempts = map[uint64]StoredAttempt{1: {Attempt: noted}}
 		}
 		b := unownedValve(t, p).inheritFrom(in)
 		j := b.deliver(1, "a")

@@ -200,8 +200,8 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	case p.repeats(j, now):
 	case p.v.impossible(j.Cost, j.Costs) != "":
 		p.v.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
-	case in.dueIn > 0 && edit.Run != j.Attempts+1:
-		p.v.delay(j, now.Later(in.dueIn))
+	case in.record.DueIn > 0 && edit.Run != j.Attempts+1:
+		p.v.delay(j, now.Later(time.Duration(in.record.DueIn)*time.Microsecond))
 	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
 		if p.v.sinks(j, true, now) {
 			p.v.sink(j, true)
