@@ -78,7 +78,7 @@ func TestEachViewInEachLook(t *testing.T) {
 			b := visit(t, w.base, l)
 			b.open("")
 			b.sees("Refused?", "Late?", "Deep?", "Failing?", "Stuck?", "Unowned?", "mail",
-				"20/s a key", "acme", "50/s in all")
+				"20/s per key", "acme", "50/s in total")
 			b.legible()
 			b.shoot("overview-" + l.String())
 			b.open("policy/mail")
