@@ -112,6 +112,7 @@ func (c *Client) Wait(ctx context.Context, id string) (Ended, error) {
 	})
 }
 
+// Ended says how a job ended, and why if it is dead.
 type Ended = answer.Ended
 
 // Cancel drops a job that has not started. Errors: [admission.ErrConflict] if it runs,

@@ -229,7 +229,7 @@ function paint() {
 }
 
 const help = () => dialog({
-  title: "Keyboard shortcuts", go: "Close", content: h("dl", { class: "keys" }, [
+  title: "Keyboard shortcuts", go: "Close", cancel: false, content: h("dl", { class: "keys" }, [
     ...tabs.map(([, label, key]) => [`g ${key}`, label]),
     ["/", "Search"], ["r", "Refresh now"], ["t", "Theme: light, dark or system"], ["?", "This help"],
   ].map(([key, what]) => h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, what)))),

@@ -50,13 +50,13 @@ export const noRight = (may, right) =>
   may ? "" : `your token does not have the right “${right}” for it`;
 
 /** dialog returns the values of its form once the button go is pressed and check finds no problem; otherwise null. */
-export function dialog({ title, content, go, danger, check }) {
+export function dialog({ title, content, go, danger, check, cancel = true }) {
   return new Promise((resolve) => {
     const wrong = h("p", { class: "bad", role: "alert" });
     const form = h("form", { method: "dialog" },
       h("h2", { id: "asked" }, title), content, wrong,
       h("div", { class: "actions" },
-        h("button", { type: "button", onclick: () => box.close(), autofocus: danger }, "Cancel"),
+        cancel && h("button", { type: "button", onclick: () => box.close(), autofocus: danger }, "Cancel"),
         h("button", { type: "submit", class: danger ? "danger go" : "go" }, go)));
     form.onsubmit = async (event) => {
       event.preventDefault();
