@@ -127,6 +127,9 @@ func TestALostConnectionIsShownAndRepaired(t *testing.T) {
 	b.sees("live", "started")
 	wire.set(true)
 	b.sees("lost at", "reconnecting", "the admitter does not answer. This is the state at")
+	b.holds(`(([lost, state]) => Date.now() - lost > 4000 && state <= lost)(
+		[/lost at ([\d:]+)/, /the state at ([\d:]+)/].map(at => Date.parse(
+			new Date().toDateString() + " " + at.exec(document.body.innerText)?.[1])))`)
 	b.legible()
 	w.submit("mail", "acme", 333, "x")
 	w.ask("POST", "/v1/pause/mail/acme", "", nil)

@@ -50,7 +50,7 @@ const page = {
   },
 };
 
-let shown = overview, data = null, failed = null, timer = 0, asking = false, asked = 0, took = 0;
+let shown = overview, data = null, failed = null, timer = 0, asking = false, asked = 0, read = 0, took = 0;
 let hears = () => {}, connection = "", lostAt = 0, told = null, generation = 0;
 
 function describe(error) {
@@ -76,7 +76,7 @@ async function load() {
   try {
     page.client ??= await get("/v1/client");
     const found = await shown.load(page.params, page);
-    if (mine === generation) [data, failed] = [found, null];
+    if (mine === generation) [data, failed, read] = [found, null, now()];
   } catch (error) {
     if (mine === generation) failed = error;
     if (error.status === 401) page.client = null;
@@ -163,7 +163,7 @@ function draw() {
     h("p", { class: told.level || null }, told.text,
       h("button", { type: "button", "aria-label": "Dismiss", onclick: () => { told = null; draw(); } }, "×")));
   const stale = failed && data ? h("p", { class: "bad banner" },
-    `${describe(failed)}. This is the state at ${clock(asked)}.`) : null;
+    `${describe(failed)}. This is the state at ${clock(read)}.`) : null;
   const main = document.getElementById("content");
   if (data) show(main, stale, shown.view(data, page));
   else if (failed) show(main, problem(failed));
