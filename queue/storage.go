@@ -206,6 +206,7 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	for _, x := range jobs {
 		if x.stream != nil && x.stream.State.Msgs > 0 {
 			b.Count(x.policy, CountDepth, int64(x.stream.State.Msgs))
+			found.waiting[x.policy] = true
 		}
 		x.bound = found.jobs.bound(x.own)
 		s.Jobs[x.policy] = Fill{x.used, x.bound}
@@ -382,7 +383,6 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 			jobs = append(jobs, x)
 			if x.stream != nil {
 				found.streams.Store(name, config)
-				found.waiting[name] = x.stream.State.Msgs > 0
 			}
 		case !strings.HasPrefix(config.Name, "KV_"+b.names.upper+"_"):
 			if foreign += max(config.MaxBytes, x.used); !ours {

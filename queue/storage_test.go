@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -211,6 +212,9 @@ func TestRationDeletesNoJob(t *testing.T) {
 	}
 	if more, err := fill(t, b, "first"); more != 0 || !errors.Is(err, ErrStreamFull) {
 		t.Errorf("over its share it took %d more, %v", more, err)
+	}
+	if waiting := b.Waiting(); !maps.Equal(waiting, map[string]bool{"first": true}) {
+		t.Errorf("waiting: %v", waiting)
 	}
 	first, second := storage.Jobs["first"], storage.Jobs["second"]
 	if first.Used+second.Max > 32<<20/8*7 || second.Max < 1<<20 {

@@ -27,14 +27,20 @@ type livePolicy struct {
 }
 
 func (c *Core) runnable() []string {
-	names := make([]string, 0, len(c.sorted))
+	n := 0
+	for _, v := range c.sorted {
+		if !v.ending {
+			n++
+		}
+	}
+	if n > 0 && n == len(c.policies) {
+		return []string{record.Every}
+	}
+	names := make([]string, 0, n)
 	for _, v := range c.sorted {
 		if !v.ending {
 			names = append(names, v.Policy.Name)
 		}
-	}
-	if len(names) > 0 && len(names) == len(c.policies) {
-		return []string{record.Every}
 	}
 	return names
 }
