@@ -30,6 +30,11 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"job mail:1 2":                         "2 arguments: usage: penstock job JOB",
 		"submit mail x -H nonsense":            `want "Name: value"`,
 		"submit mail @/nowhere":                "no such file",
+		"submit mail x -H ä:x":                 `header: "ä:x": want "Name: value"`,
+		"submit mail --file=":                  "--file: want a value",
+		"submit mail x --id=":                  "--id: want a value",
+		"submit mail x --tag=":                 "--tag: want a value",
+		"schedules set mail @daily --cost=":    "--cost: want a value",
 		"submit m --cost 1 -H Penstock-Cost:2": "given twice",
 		"job 42":                               "not a job id such as mail:42",
 		"why":                                  "no argument: usage: penstock why",
@@ -49,6 +54,8 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		i.says(2, words(args), want)
 	}
 	i.says(2, []string{"policies", "ls", "--token", "a b"}, "invalid character")
+	i.says(2, []string{"submit", "mail", "x", "-H", "A: b\r\nC: d"}, `want "Name: value"`)
+	i.says(2, []string{"submit", "mail", "x", "--id", "a\nb"}, "control character")
 	a, b := i.run(0, "--version"), i.run(0, "version")
 	if a != b || !strings.HasPrefix(a, "penstock ") {
 		t.Errorf("--version says %q, version %q", a, b)

@@ -7,9 +7,11 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,13 +22,18 @@ import (
 type submission struct {
 	headers []string
 	values  map[string]*string // by header
+	given   *pflag.FlagSet
 	tags    []string
 	file    string
 	run     string
 	wait    time.Duration
 }
 
-var headerFlags = []struct{ name, header, usage string }{
+type headerFlag struct{ name, header, usage string }
+
+var headerName = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~-]+$")
+
+var headerFlags = []headerFlag{
 	{"id", job.HeaderIdempotencyKey, "the job's Idempotency-Key; repeats create no second job"},
 	{"deadline", job.HeaderDeadline, "latest start, as a `time` (RFC 3339) or duration"},
 	{"not-before", job.HeaderNotBefore, "earliest start, as a `time` (RFC 3339) or duration"},
@@ -43,7 +50,7 @@ var headerFlags = []struct{ name, header, usage string }{
 func (s *submission) flags(f *pflag.FlagSet, only ...string) {
 	f.StringArrayVarP(&s.headers, "header", "H", nil, "header such as \"Name: value\"; repeatable")
 	f.StringArrayVar(&s.tags, "tag", nil, "a `tag` to find the job by; repeatable")
-	s.values = map[string]*string{}
+	s.values, s.given = map[string]*string{}, f
 	for _, h := range headerFlags {
 		if len(only) == 0 || slices.Contains(only, h.name) {
 			s.values[h.header] = f.String(h.name, "", h.usage)
@@ -115,10 +122,22 @@ duplicate_window, name the run, as in --run again.`,
 }
 
 func (s *submission) header() (http.Header, error) {
+	var empty error // An unset variable of a script must not choose the default.
+	s.given.Visit(func(f *pflag.Flag) {
+		named := func(h headerFlag) bool { return h.name == f.Name }
+		needed := f.Name == "file" || slices.ContainsFunc(headerFlags, named)
+		if needed && f.Value.String() == "" || f.Name == "tag" && slices.Contains(s.tags, "") {
+			empty = fmt.Errorf("--%s: want a value", f.Name)
+		}
+	})
+	if empty != nil {
+		return nil, empty
+	}
 	header := http.Header{}
 	for _, text := range s.headers {
 		name, value, ok := strings.Cut(text, ":")
-		if name = strings.TrimSpace(name); !ok || name == "" {
+		name = strings.TrimSpace(name)
+		if !ok || !headerName.MatchString(name) || strings.ContainsFunc(value, unicode.IsControl) {
 			return nil, fmt.Errorf("header: %q: want \"Name: value\"", text)
 		}
 		header.Add(name, strings.TrimSpace(value))
@@ -128,6 +147,8 @@ func (s *submission) header() (http.Header, error) {
 	for name, value := range s.values {
 		if *value != "" && header.Get(name) != "" {
 			return nil, fmt.Errorf("%s is given twice, as a header and as a flag", name)
+		} else if strings.ContainsFunc(*value, unicode.IsControl) {
+			return nil, fmt.Errorf("%s: %q contains a control character", name, *value)
 		} else if *value != "" {
 			header.Set(name, *value)
 		}
