@@ -125,7 +125,15 @@ func (p checker) ofOutbound(place string, o Outbound, h HTTP) {
 	if len(o.Routes) == 0 {
 		p.Add(place+".routes", "is missing: want a list of routes")
 	}
+	led := map[string]int{}
 	for i, r := range o.Routes {
+		from := strings.ToLower(r.Host) + " " + r.Prefix + r.Path
+		if first, ok := led[from]; ok {
+			p.Add(fmt.Sprintf("%s.routes[%d]", place, i),
+				"never gets a request: all go to routes[%d], of the same host and path", first)
+		} else {
+			led[from] = i
+		}
 		r.Check(func(field, format string, args ...any) {
 			p.Add(fmt.Sprintf("%s.routes[%d].%s", place, i, field), format, args...)
 		})
