@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -258,6 +259,18 @@ func TestPermitsOverHTTP(t *testing.T) {
 	second := <-next
 	if second["permit"] == nil || second["permit"] == first["permit"] {
 		t.Errorf("the next got %v", second)
+	}
+	for _, bad := range []struct{ permit, body, want string }{
+		{"a.b", `{"status":"done"}`, "want the permit"},
+		{"*", `{"status":"done"}`, "want the permit"},
+		{"a", `[]`, "body: has the wrong type, array"},
+		{"a", `{"used":{"tokens":1e30}}`, "body: used: has the wrong type, number 1e30"},
+	} {
+		status, document := ask(t.Context(), "PUT", "permit="+url.QueryEscape(bad.permit), bad.body)
+		text := fmt.Sprint(document["detail"])
+		if status != 400 || !strings.Contains(text, bad.want) {
+			t.Errorf("%+v: %d %s", bad, status, text)
+		}
 	}
 	used := `{"status":200,"headers":{"x-ratelimit-remaining":"0","x-ratelimit-reset":"60"}}`
 	if status, document := ask(t.Context(), "PUT", fmt.Sprint("permit=", second["permit"]),

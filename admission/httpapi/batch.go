@@ -214,7 +214,7 @@ func readJob(text []byte) (j batchJob, err error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&j); err != nil {
-		return j, bad("job", "cannot be read: %v", err)
+		return j, bad("job", "cannot be read: %s", unreadable(err))
 	}
 	if in.InputOffset() < int64(len(text)) {
 		return j, bad("job", "is followed by unexpected data")

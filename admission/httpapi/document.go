@@ -161,7 +161,7 @@ func unwrap(document []byte, name string, into any) (bool, error) {
 	in := json.NewDecoder(bytes.NewReader(document))
 	in.DisallowUnknownFields()
 	if err := in.Decode(into); err != nil {
-		return true, bad(name, "the fields beside it cannot be read: %v", err)
+		return true, bad(name, "the fields beside it cannot be read: %s", unreadable(err))
 	}
 	return true, nil
 }

@@ -3,8 +3,11 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -121,7 +124,7 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 			"want progress, pause, done, fail, unavailable, unreached, retry-after, returned or "+
 				"an HTTP status")
 	}
-	if of.ID = query.Get("permit"); of.ID == "" || len(of.ID) > mostPermit {
+	if of.ID = query.Get("permit"); !permit.MatchString(of.ID) {
 		return answer.Answer{}, bad("permit", "want the permit in the answer to POST")
 	}
 	if err := client.Tell(at.policy, at.key, of); err != nil {
@@ -142,14 +145,24 @@ func (h *handler) document(r *http.Request, at place, into any) error {
 	in := json.NewDecoder(bytes.NewReader(body))
 	in.DisallowUnknownFields()
 	if err := in.Decode(into); err != nil {
-		return bad("body", "%v", err)
+		return bad("body", "%s", unreadable(err))
 	} else if in.More() {
 		return bad("body", "contains more than one document")
 	}
 	return nil
 }
 
-const mostPermit = 64
+// unreadable describes an error of encoding/json without Go's types.
+func unreadable(err error) string {
+	of, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return err.Error()
+	}
+	return strings.TrimPrefix(of.Field+": has the wrong type, "+of.Value, ": ")
+}
+
+// permit matches IDs, which are tokens of subjects.
+var permit = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
 
 func (h *handler) permits(policy string) (*permits.Client, error) {
 	if h.options.Permits == nil {
