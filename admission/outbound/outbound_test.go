@@ -422,6 +422,7 @@ func TestAStartIsOneRequest(t *testing.T) {
 	for i, c := range []struct{ method, body string }{{"GET", ""}, {"POST", ""}, {"POST", "x"},
 		{"DELETE", ""}} {
 		w.ask(c.method, "/", c.body)
+		w.end(2*i + 1)
 		before := requests.Load()
 		response := w.ask(c.method, "/", c.body, "Idempotency-Key: k")
 		if response.StatusCode != 502 || response.Header.Get(outbound.ErrorHeader) != "upstream" ||

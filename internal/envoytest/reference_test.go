@@ -170,7 +170,7 @@ func TestFilesHaveNoMultiplierOfUnits(t *testing.T) {
 	_, ours := envoy.Load([]string{name})
 	_, their := theirs([]string{name})
 	if ours == nil || their == nil ||
-		!strings.Contains(ours.Error(), "unit_multiplier: files have none") ||
+		!strings.Contains(ours.Error(), "unit_multiplier: is not allowed in files") ||
 		!strings.Contains(their.Error(), "unknown key 'unit_multiplier'") {
 		t.Errorf("%v; they say %v", ours, their)
 	}
