@@ -157,10 +157,22 @@ func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 	}
 }
 
-// match pairs a claim with the first bucket in turn that it fits, or returns nil.
+// match pairs a claim with the first bucket in turn that it fits, or returns nil. Claims that fit
+// only their own buckets need no search among many due ones.
 func (v *Valve) match() (b *bucket, claim int) {
+	held := v.claims.held
+	if !slices.ContainsFunc(held, func(c Claim) bool { return !c.Turn.Alone }) {
+		for claim, c := range held {
+			for _, p := range v.parts {
+				if b := p.buckets[c.Turn.Key]; b != nil && b.spot == spotDue {
+					return b, claim
+				}
+			}
+		}
+		return nil, 0
+	}
 	fitting := func(b *bucket) int {
-		return slices.IndexFunc(v.claims.held, func(c Claim) bool { return c.Turn.fits(b) })
+		return slices.IndexFunc(held, func(c Claim) bool { return c.Turn.fits(b) })
 	}
 	if b = v.nextDue(func(b *bucket) bool { return fitting(b) >= 0 }); b != nil {
 		claim = fitting(b)

@@ -200,6 +200,13 @@ func TestClaimsUnderTotal(t *testing.T) {
 // A worker that refuses a bucket is offered the next in turn only. Refused buckets are offered
 // again after a claim.
 func TestARefusedBucketDelaysNoOther(t *testing.T) {
+	for _, others := range [][]Claim{nil,
+		{{Worker: "x", Turn: NextTurn{Key: "gone", Running: -1}, Until: pace.Never}}} {
+		refuseSome(t, others)
+	}
+}
+
+func refuseSome(t *testing.T, others []Claim) {
 	o := newOffering(total("1000/s"))
 	now := 1000 * milli
 	for _, key := range []job.Key{"a", "b", "c", "d"} {
@@ -217,9 +224,9 @@ func TestARefusedBucketDelaysNoOther(t *testing.T) {
 	o.step(now)
 	turn := o.Next()
 	o.Offered(OfferClaimed, now)
-	o.claims.held = append(o.claims.held, Claim{Worker: "w", Turn: turn, Until: now + 40*milli})
+	o.claims.held = append(others, Claim{Worker: "w", Turn: turn, Until: now + 40*milli})
 	if got := o.step(now); !strings.Contains(got, "gives [5]") {
-		t.Errorf("%s, want the first of c", got)
+		t.Errorf("beside claims %+v: %s, want the first of c", others, got)
 	}
 	if turn := o.Next(); turn.Key != "a" || turn.Alone {
 		t.Errorf("then the turn is %+v, want a's", turn)
@@ -229,5 +236,25 @@ func TestARefusedBucketDelaysNoOther(t *testing.T) {
 	}
 	if turn := o.Next(); turn.Key != "a" || turn.Alone {
 		t.Errorf("when all were refused the turn is %+v, want a's", turn)
+	}
+}
+
+// A claim for one bucket, behind others that workers refused, costs the same beside many due ones.
+func BenchmarkClaimBesideManyDueBuckets(b *testing.B) {
+	for _, buckets := range []int{100, 100_000} {
+		b.Run(fmt.Sprint(buckets), func(b *testing.B) {
+			o := newOffering(total("1000000/s"))
+			now := 1000 * milli
+			for i := range buckets {
+				o.publish(job.Key(fmt.Sprint(i)), 1, now)
+			}
+			o.Advance(now, pace.Never)
+			o.Claimed(Claim{Turn: NextTurn{Key: "gone", Alone: true}, Until: pace.Never})
+			for b.Loop() {
+				now += milli
+				o.Advance(now, pace.Never)
+				o.out.Reset()
+			}
+		})
 	}
 }
