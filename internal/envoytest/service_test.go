@@ -235,8 +235,9 @@ func TestBadRequestsHaveACode(t *testing.T) {
 		Descriptors: []*common.RateLimitDescriptor{of("ip", "a")}})
 	fails(codes.InvalidArgument, "descriptors: must not be empty",
 		&rls.RateLimitRequest{Domain: "edge"})
-	fails(codes.InvalidArgument, "descriptors: must have at most 256", &rls.RateLimitRequest{
-		Domain: "edge", Descriptors: make([]*common.RateLimitDescriptor, 257)})
+	fails(codes.InvalidArgument, "descriptors: must have at most 256 entries",
+		&rls.RateLimitRequest{Domain: "edge",
+			Descriptors: make([]*common.RateLimitDescriptor, 257)})
 	unit := of("ip", "a")
 	unit.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
 	fails(codes.InvalidArgument, "limit: the unit is unknown", &rls.RateLimitRequest{
