@@ -186,11 +186,16 @@ func TestStreamsOfNewPoliciesAreCreatedInTurn(t *testing.T) {
 		t.Errorf("%d of %d creations of 20 streams began before another was answered", overlaps,
 			creations)
 	}
-	if err := b.js.DeleteStream(natstest.Context(t), b.names.Stream("p0")); err != nil {
+	late := paced("late", 10, 1) // which the last Ration did not count
+	if _, err := b.Ration(natstest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, b, paced("p0", 10, 1))
-	if _, err := b.js.StreamInfo(natstest.Context(t), b.names.Stream("p0"), ""); err != nil {
+	apply(t, b, late)
+	if err := b.js.DeleteStream(natstest.Context(t), b.names.Stream("late")); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, b, late)
+	if _, err := b.js.StreamInfo(natstest.Context(t), b.names.Stream("late"), ""); err != nil {
 		t.Errorf("a stream that NATS lost: %v", err)
 	}
 }

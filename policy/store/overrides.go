@@ -85,8 +85,7 @@ func (s *Store) overrideRoom(ctx context.Context, policyName string) error {
 	n, err := s.table.Count(ctx, policyName+".>")
 	if err == nil && n >= s.overrides {
 		err = fmt.Errorf("%w: %d keys of the policy have limits of their own, or had them within "+
-			"the "+
-			"last hour, which is the maximum", ErrTooMany, n)
+			"the last hour, which is the maximum", ErrTooMany, n)
 	}
 	return err
 }
