@@ -156,7 +156,8 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.until("allowed slow:1", "submit", "slow", `{"to":"ann"}`, "--key", "a b", "--id", "first")
 	i.says(0, words("submit slow {} --key=big --wait=1m"),
 		"slow:2 is done, its target answered 200")
-	i.until("a b of slow holds no jobs", "why", "slow", "--key", "a b")
+	i.until("a b of slow holds no jobs; a job accepted now would start at", "why", "slow",
+		"--key", "a b")
 	i.says(0, words("submit slow second --key big"), "queued slow:3, starts in ")
 	i.says(0, words("submit slow again --id=x --key=big"), "queued slow:4")
 	i.says(0, words("submit slow again --id=x --key=big"), "slow:4: a repeat")
@@ -256,6 +257,19 @@ func TestProgressAndResultsOfAWorkerAreShown(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+func TestAPauseIsExplainedInAnEmptyBucket(t *testing.T) {
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("RateLimit-Remaining", "0")
+		w.Header().Set("RateLimit-Reset", "600")
+	}))
+	defer target.Close()
+	i := install(t, "  - {name: api, algorithm: leaking_bucket, outflow: 9/s, capacity: 5, "+
+		"target: {http: {url: "+target.URL+"}}}\n", "--drain")
+	i.says(0, words("submit api x --key a --wait 1m"), "is done")
+	i.until("a of api holds no jobs: the target asked for a pause, which ends at", "why", "api",
+		"--key", "a")
 }
 
 // One call has started, and two wait until it ends.

@@ -361,6 +361,9 @@ func (q *question) bucket(b *manage.Bucket) string {
 	if calls > 0 {
 		text += " and " + count(calls, "call", "calls") + stages(b.Calls, 0, b.CallsRunning)
 	}
+	if q.hold.By == "" && b.ThrottledMS > 0 { // nothing waits yet
+		q.hold = job.Hold{By: job.BlockedByThrottled, Until: q.in(&b.ThrottledMS)}
+	}
 	switch {
 	case q.hold.By != "":
 		text += ": " + q.cause()
@@ -372,7 +375,7 @@ func (q *question) bucket(b *manage.Bucket) string {
 	if b.ETAMS != nil {
 		if b.Depth+calls == 0 && *b.ETAMS < 1000 {
 			text += "; a job accepted now starts immediately"
-		} else if b.Depth+calls > 1 {
+		} else if b.Depth+calls != 1 {
 			text += "; a job accepted now would start" + q.at(q.in(b.ETAMS))
 		}
 	}

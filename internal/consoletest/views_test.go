@@ -33,18 +33,21 @@ func (w *world) letters(policy string, n int) {
 
 func TestJobsAreListedShownAndCancelled(t *testing.T) {
 	w := refusing(t)
+	w.submit("still", "solo", 1, "x")
 	w.submit("still", "acme", 130, `{"amount": 1, "note": "<img src=x onerror=alert(1)>"}`)
 	for i, l := range []look{desk, phone} {
 		id := fmt.Sprintf("still:%d", 5+i)
 		b := visit(t, w.base, l)
+		b.open("bucket/still/solo")
+		b.sees("It is empty. A new job would start in 59 m")
 		b.open("jobs/still/acme")
-		b.sees("still:2", "waiting", "50 jobs here")
+		b.sees("still:3", "waiting", "50 jobs here")
 		b.legible()
 		b.shoot("jobs-" + l.String())
 		b.press("Next")
 		b.sees("still:60")
 		b.press("‹ Back")
-		b.sees("still:2")
+		b.sees("still:3")
 		b.press(id)
 		b.sees("waits for its turn", `"note": "<img src=x onerror=alert(1)>"`, "jobs of its bucket start before it")
 		b.holds(`!document.querySelector("pre img")`)

@@ -90,11 +90,14 @@ function sentence(b, paused) {
       (b.depth ? `${plural(b.depth, "job waits", "jobs wait")} until an operator resumes it.` : "it accepts jobs but starts none.");
   }
   const inCalls = (b.calls ?? 0) + (b.calls_running ?? 0);
-  if (!b.depth && !inCalls) return "It is empty: a new job starts immediately.";
+  const next = b.eta_ms > 1000 ? ` A new job would start in ${span(b.eta_ms)}.` : "";
+  if (!b.depth && !inCalls) {
+    return b.throttled_ms ? `It is empty, and the target asked for a pause.${next}` :
+      next || b.eta_ms === null ? `It is empty.${next}` : "It is empty: a new job starts immediately.";
+  }
   const all = `It holds ${plural(b.depth, "job")}` + (inCalls ? ` and ${plural(inCalls, "call")}` : "");
   if (!b.blocked_by) return all + (b.running ? `, and ${plural(b.running, "runs", "run")}.` : ".");
-  return `${all} and ${blockedBy(b.blocked_by, b.blocked_by === "rate" ? null : b.until)}.` +
-    (b.eta_ms > 1000 ? ` A new job would start in ${span(b.eta_ms)}.` : "");
+  return `${all} and ${blockedBy(b.blocked_by, b.blocked_by === "rate" ? null : b.until)}.${next}`;
 }
 
 const own = (o) => Object.entries(o).filter(([name]) => name !== "paused")
