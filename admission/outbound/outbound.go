@@ -135,9 +135,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reverse.ModifyResponse = func(response *http.Response) error {
 		w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
 		c.modify(response.Header)
+		withoutOurs(response.Trailer)
 		return nil
 	}
 	reverse.ServeHTTP(w, c.in)
+	withoutOurs(w.Header()) // of the trailers, which follow
 }
 
 // source is a caller's body. A stall of the caller ends its connection.
@@ -339,7 +341,7 @@ func (c *call) rewrite(r *httputil.ProxyRequest) {
 
 func withoutOurs(header http.Header) {
 	for name := range header {
-		if strings.HasPrefix(name, job.HeaderPrefix) {
+		if strings.HasPrefix(strings.TrimPrefix(name, http.TrailerPrefix), job.HeaderPrefix) {
 			delete(header, name)
 		}
 	}

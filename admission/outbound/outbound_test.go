@@ -716,9 +716,11 @@ func TestOtherPartsOfHTTPPass(t *testing.T) {
 			w.Header()["Content-Type"] = nil
 			fmt.Fprint(w, "after")
 		case "/trailer":
-			w.Header().Set("Trailer", "X-Sum")
+			w.Header().Set("Trailer", "X-Sum, Penstock-Error")
 			fmt.Fprint(w, "body")
 			w.Header().Set("X-Sum", "7")
+			w.Header().Set("Penstock-Error", "forged")
+			w.Header().Set(http.TrailerPrefix+"Penstock-State", "forged")
 		case "/expect":
 			if r.Header.Get("X-Refuse") != "" {
 				w.WriteHeader(417)
@@ -748,7 +750,8 @@ func TestOtherPartsOfHTTPPass(t *testing.T) {
 		t.Errorf("103: %q, %v", early, r.Header)
 	}
 	r := w.ask("GET", "/trailer", "", "Te: trailers")
-	if body := text(t, r); body != "body" || r.Trailer.Get("X-Sum") != "7" {
+	if body := text(t, r); body != "body" || len(r.Trailer) != 1 ||
+		r.Trailer.Get("X-Sum") != "7" {
 		t.Errorf("trailer: %q, %v", body, r.Trailer)
 	}
 	large := strings.Repeat("x", (8<<20)+12345)
