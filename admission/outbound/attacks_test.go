@@ -1,6 +1,7 @@
 package outbound_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -318,6 +319,39 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 	}
 	if end := w.end(1); end.Status != job.CallFailed || w.ended() != 1 {
 		t.Errorf("the call that had started ended as %+v", end)
+	}
+}
+
+// An answer that nobody reads would hold its memory, its connection and its place for ever. An
+// upstream may pause for longer.
+func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {
+	const stall = time.Second
+	flood := func(out io.Writer) {
+		for err := error(nil); err == nil; {
+			_, err = out.Write(make([]byte, 64<<10))
+		}
+	}
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/slow":
+			w.WriteHeader(200)
+			http.NewResponseController(w).Flush()
+			<-time.After(2 * stall)
+			fmt.Fprint(w, "late")
+		case r.Header.Get("Upgrade") != "":
+			upgrade(t, w, func(rw *bufio.ReadWriter) { flood(rw) })
+		default:
+			flood(w)
+		}
+	}, outbound.Options{Stall: stall}, outbound.Route{Policy: "one", MaxWait: time.Minute})
+	conn, _ := w.dial()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	w.end(1)
+	w.upgraded()
+	w.end(2)
+	response := w.ask("GET", "/slow", "")
+	if got := text(t, response); got != "late" {
+		t.Errorf("a slow upstream: %d %q", response.StatusCode, got)
 	}
 }
 

@@ -127,7 +127,7 @@ func (b *beside) outlets(ctx context.Context, o outbound.Options) error {
 			return err
 		})
 		serving := b.limits()
-		serving.Grace, serving.Streaming = c.Grace, true
+		serving.Grace, serving.Stall = c.Grace, outbound.DefaultStall
 		serving.TLS, serving.Logger = g.TLS(), b.Log
 		b.parts = append(b.parts, g.Run, lifecycle.HTTP(listener, proxy, serving))
 	}

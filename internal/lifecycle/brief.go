@@ -27,6 +27,7 @@ type front struct {
 	brief   func(*http.Request) bool
 	handler http.Handler
 	server  *http.Server
+	stall   time.Duration
 
 	mu       sync.Mutex
 	conns    map[net.Conn]bool // whether their first answer is still due
@@ -41,7 +42,7 @@ func (f *front) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if _, secure := conn.(*tls.Conn); secure || f.brief == nil {
-			return problemConn{conn}, nil
+			return problemConn{conn, f.stall}, nil
 		}
 		go f.serve(conn)
 	}
@@ -72,7 +73,7 @@ func (f *front) serve(conn net.Conn) {
 		_ = conn.SetDeadline(time.Time{})
 		// It returns when the connection has its own goroutine, or the server shuts down.
 		only := make(onlyConn, 1)
-		only <- &resumedConn{problemConn{conn}, c.buf[:c.read]}
+		only <- &resumedConn{problemConn{conn, f.stall}, c.buf[:c.read]}
 		_ = f.server.Serve(only)
 	}
 }

@@ -44,8 +44,9 @@ type HTTPOptions struct {
 	// how far a body may fall behind 16 KiB/s, and how long it may take to begin; default 5 s; then
 	// reads fail with [os.ErrDeadlineExceeded]
 	BodyGrace time.Duration
-	// Streaming: bodies have no deadlines, and upgraded connections finish.
-	Streaming bool
+	// Stall, if set, is for answers of any length: bodies and upgraded connections finish, unless a
+	// client accepts nothing for so long.
+	Stall time.Duration
 	// Brief reports whether a request is answered soon and in one piece, also if its client leaves.
 	// Such requests cost half as much on connections without TLS. May be nil.
 	Brief    func(*http.Request) bool
@@ -73,7 +74,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 		handler.ServeHTTP(w, r)
 	}))
 	handle, timeout := paced(counted, o.BodyGrace), writeTimeout
-	if o.Streaming {
+	if o.Stall > 0 {
 		handle, timeout = counted, 0
 	}
 	if o.TLS == nil {
@@ -92,7 +93,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
 		}
 		front := &front{Listener: listener, brief: o.Brief, handler: counted, server: server,
-			conns: map[net.Conn]bool{}}
+			stall: o.Stall, conns: map[net.Conn]bool{}}
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(front) }()
 		select {

@@ -186,7 +186,10 @@ func refuse(conn net.Conn, why string) {
 
 // problemConn turns net/http's own answers into problem documents. Malformed requests reach no
 // handler, and net/http has no setting for their answers.
-type problemConn struct{ net.Conn }
+type problemConn struct {
+	net.Conn
+	stall time.Duration // of each write; 0: net/http's deadline
+}
 
 // plainRefusal matches net/http's own answers, which have no Date.
 var plainRefusal = regexp.MustCompile(
@@ -196,6 +199,9 @@ var plainRefusal = regexp.MustCompile(
 func (c problemConn) Write(p []byte) (int, error) {
 	const longest = 1024
 	const status = len("HTTP/1.1 ")
+	if c.stall > 0 {
+		_ = c.SetWriteDeadline(time.Now().Add(c.stall)) // Write reports its error
+	}
 	if len(p) > longest || len(p) <= status || p[status] != '4' && p[status] != '5' {
 		return c.Conn.Write(p)
 	}
