@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/zones"
 )
 
@@ -25,8 +26,14 @@ var (
 		"@annually"}
 )
 
-// The server requires seconds.
+// pattern is in the server's form: with seconds, and durations without days.
 func pattern(when string) string {
+	if text, ok := strings.CutPrefix(when, every); ok {
+		d, err := algorithms.ParseDuration(text)
+		if _, unknown := time.ParseDuration(text); unknown != nil && err == nil {
+			return every + d.String()
+		}
+	}
 	if !strings.HasPrefix(when, "@") && len(strings.Fields(when)) == 5 {
 		return "0 " + when
 	}
@@ -41,7 +48,7 @@ func checkWhen(when string) error {
 		_, err = time.Parse(time.RFC3339, strings.TrimPrefix(when, at))
 	case strings.HasPrefix(when, every):
 		var d time.Duration
-		d, err = time.ParseDuration(strings.TrimPrefix(when, every))
+		d, err = algorithms.ParseDuration(strings.TrimPrefix(when, every))
 		if err == nil && d < time.Second {
 			err = errors.New("less than 1s")
 		}

@@ -13,8 +13,10 @@ import (
 func TestPatternsAreReadAsTheServerReadsThem(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)
+	taken := true // those before the empty one
 	for _, when := range []string{"30 6 * * 1-5", "0 30 6 * * 1-5", "*/5 * * * * *",
 		"0 0 0 1 jan-MAR ?", "0 0 0 1,15 * mon,wed", "0 5/15 * * * *", "@every 1s", "@every 1h30m",
+		"@every 1d", "@every 1w12h",
 		"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually",
 		"@at 2031-01-31T12:00:00Z", "@at 2031-01-31T12:00:00+02:00",
 
@@ -24,6 +26,10 @@ func TestPatternsAreReadAsTheServerReadsThem(t *testing.T) {
 		"0 -5 * * * *", "0 0 0 * mon *", "@every 1ms", "@every soon", "@every", "@fortnightly",
 		"@at noon", "@at 2031-01-31", "@Daily",
 	} {
+		taken = taken && when != ""
+		if err := checkWhen(when); taken && err != nil {
+			t.Error(err)
+		}
 		for _, zone := range []string{"", "Europe/Berlin", "Europe/Atlantis"} {
 			ours := checkWhen(when) == nil && checkZone(when, zone) == nil
 			err := queue.ErrSchedule

@@ -79,7 +79,7 @@ admission/manage: admission admission/watch internal/redact policy policy/store 
 admission/outbound: admission admission/access admission/permits internal/clienttls internal/hints internal/oneshot policy queue/job workers/httptarget brotli
 	compress
 admission/permits: admission internal/hints internal/oneshot queue queue/job nats.go
-admission/schedules: admission internal/nearest internal/strict internal/zones policy queue queue/job nats.go
+admission/schedules: admission algorithms internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
 
