@@ -302,6 +302,9 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	if h.until < pace.Never {
 		wait = max(wait, h.until.Since(now))
 	}
+	if b.held > 0 && b.held == len(b.later)+int(b.deepLater) {
+		wait = max(wait, p.v.laterAt(b).Since(now))
+	}
 	return wait
 }
 

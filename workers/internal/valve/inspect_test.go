@@ -324,6 +324,16 @@ func TestRoom(t *testing.T) {
 			b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled,
 				RetryAfter: 5 * second})
 		}, 5 * second},
+		{"not due", leaky("api", "10/s"), func(b *valveBench) {
+			for _, after := range []time.Duration{time.Hour, 2 * time.Hour} {
+				b.arrive("a", func(a *job.Arrived) { a.NotBefore = b.wall().Add(after) })
+			}
+		}, time.Hour},
+		{"not due while one runs", leaky("api", "10/s"), func(b *valveBench) {
+			b.arrive("a")
+			b.start()
+			b.arrive("a", func(a *job.Arrived) { a.NotBefore = b.wall().Add(time.Hour) })
+		}, 100 * ms},
 	} {
 		b := newValveBench(t, c.policy)
 		if c.change != nil {
