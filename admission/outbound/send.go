@@ -3,6 +3,7 @@ package outbound
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -96,6 +97,8 @@ func (c *call) acquire(out *http.Request) (permit *permits.Permit, err error) {
 var silent = &refusal{http.StatusGatewayTimeout, codeUpstream,
 	"the upstream did not answer within the route's timeout", 0, ""}
 
+var errLeft = errors.New("the caller left before the upstream answered")
+
 const notThrottled = time.Duration(-1)
 
 // send sends the request, and settles its start at the end of the answer. It returns the pause that
@@ -133,7 +136,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		result := permits.Result{Status: permits.Unreached, Err: err}
 		switch c.trace(0, err); {
 		case wrote.Load() && out.Context().Err() != nil: // the caller may have been impatient
-			result.Status = permits.Failed
+			result.Status, result.Err = permits.Failed, errLeft
 		case wrote.Load():
 			result.Status = permits.Unavailable
 		case out.Context().Err() != nil:
