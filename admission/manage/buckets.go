@@ -287,11 +287,11 @@ func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, 
 	}
 	began := time.Now()
 	removed, more, err := s.purge(ctx, entry.Policy, key)
+	s.noteTried(ctx, err, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed,
+		"more", more, "took", time.Since(began))
 	if err != nil {
 		return Purged{}, err
 	}
-	s.Note(ctx, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed, "more",
-		more, "took", time.Since(began))
 	return Purged{key.Raw(), removed, more}, nil
 }
 

@@ -32,11 +32,11 @@ type Deleted struct {
 // ErrConflict, unless purge: then waiting ones are dropped, and the policy goes when the running
 // ones have ended. A file restores its policy when its text changes.
 func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
-	w Write) (Deleted, error) {
+	w Write) (d Deleted, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
 	var entry policy.Entry
-	err := s.policies.Delete(ctx, name, purge, func(current policy.Entry) error {
+	err = s.policies.Delete(ctx, name, purge, func(current policy.Entry) error {
 		entry = current
 		return w.check(current.Revision)
 	})
@@ -51,23 +51,25 @@ func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	case err != nil:
 		return Deleted{}, change(err)
 	}
-	d := Deleted{Policy: name}
+	d.Policy = name
+	defer func() {
+		s.noteTried(ctx, err, "policy deleted through the API", "policy", name, "gone", d.Deleted,
+			"removed", d.Removed, "jobs", d.Jobs, "changed", policy.Fields(entry.Policy))
+	}()
 	if purge && entry.Policy.HasQueue() {
 		if d.Removed, err = s.purgeAll(ctx, entry.Policy); err != nil {
-			return Deleted{}, translate(err)
+			return d, translate(err)
 		}
 	}
 	if d.Deleted, err = s.forget(ctx, name); err != nil {
-		return Deleted{}, translate(err)
+		return d, translate(err)
 	}
 	if d.Deleted {
 		s.awaitFollowed(ctx, name, 0)
 	} else if d.Jobs, err = s.broker.Depth(ctx, name); err != nil &&
 		!errors.Is(err, queue.ErrNoStream) {
-		return Deleted{}, translate(err)
+		return d, translate(err)
 	}
-	s.Note(ctx, "policy deleted through the API", "policy", name, "gone", d.Deleted, "removed",
-		d.Removed, "jobs", d.Jobs, "changed", policy.Fields(entry.Policy))
 	return d, nil
 }
 

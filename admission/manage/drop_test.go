@@ -3,6 +3,8 @@ package manage
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,5 +101,45 @@ func TestDropWithoutAnOwner(t *testing.T) {
 	defer stop()
 	if _, err := s.Purge(ctx, "stripe", "a.b"); !errors.Is(err, admission.ErrNoDrainer) {
 		t.Errorf("without the owner's word: %v", err)
+	}
+}
+
+// The change may have been made before its answer was lost.
+func TestChangesWithoutAnAnswerAreAudited(t *testing.T) {
+	s := open(t, Options{Timeout: time.Second})
+	put(t, s, stripe(10))
+	key := job.Key("a")
+	receipt, err := s.producer.Publish(t.Context(),
+		queue.Submission{Policy: "stripe", Key: key, Body: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number := range 2 {
+		if _, err := s.broker.Conn().Subscribe(s.broker.Names().Valve("stripe", number),
+			func(*nats.Msg) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"bucket purged", "job cancelled", "job changed"}
+	_, purge := s.Purge(t.Context(), "stripe", key)
+	_, cancel := s.Cancel(t.Context(), "stripe", receipt.Seq)
+	_, edit := s.Edit(t.Context(), "stripe", receipt.Seq, job.Edit{Front: true})
+	for i, err := range []error{purge, cancel, edit} {
+		if !errors.Is(err, admission.ErrNoDrainer) {
+			t.Errorf("%s: %v", want[i], err)
+		}
+	}
+	page, err := s.Audit(t.Context(), "stripe", 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range page.Changes {
+		if strings.Contains(strings.Join(c.Details, " "), "error") {
+			got = append([]string{c.What}, got...)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("audited %q, want %q", got, want)
 	}
 }

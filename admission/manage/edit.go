@@ -20,16 +20,7 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 	}
 	a, err := s.ask(ctx, name, j.Partition,
 		job.Question{Op: job.OpEdit, Jobs: []uint64{seq}, Edit: &want})
-	switch {
-	case errors.Is(err, errNobody):
-		return Job{}, fmt.Errorf("%w: partition %d has no owner to change job %s",
-			admission.ErrNoDrainer, j.Partition, j.Job)
-	case err != nil:
-		return Job{}, err
-	case a.Full:
-		return Job{}, fmt.Errorf("%w: partition %d already has the maximum number of changed "+
-			"jobs", admission.ErrConflict, j.Partition)
-	case a.Edited:
+	note := func(err error) {
 		changes := []any{"policy", name, "job", j.Job, "key", j.Key, "run", want.Run,
 			"front", want.Front}
 		if want.Priority != nil {
@@ -38,7 +29,20 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 		if want.Deadline != nil {
 			changes = append(changes, "deadline", *want.Deadline)
 		}
-		s.Note(ctx, "job changed", changes...)
+		s.noteTried(ctx, err, "job changed", changes...)
+	}
+	switch {
+	case errors.Is(err, errNobody):
+		return Job{}, fmt.Errorf("%w: partition %d has no owner to change job %s",
+			admission.ErrNoDrainer, j.Partition, j.Job)
+	case err != nil:
+		note(err)
+		return Job{}, err
+	case a.Full:
+		return Job{}, fmt.Errorf("%w: partition %d already has the maximum number of changed "+
+			"jobs", admission.ErrConflict, j.Partition)
+	case a.Edited:
+		note(nil)
 		if j.Changed = true; a.Job != nil { // otherwise it has ended since
 			j.set(a.Job)
 		}

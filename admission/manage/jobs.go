@@ -241,10 +241,9 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 	if err != nil {
 		return Job{}, err
 	}
-	if j, err = s.cancel(ctx, name, j); err == nil {
-		s.Note(ctx, "job cancelled", "policy", name, "job", j.Job, "key", j.Key)
-	}
-	return j, err
+	cancelled, err := s.cancel(ctx, name, j)
+	s.noteTried(ctx, err, "job cancelled", "policy", name, "job", j.Job, "key", j.Key)
+	return cancelled, err
 }
 
 func (s *Service) cancel(ctx context.Context, name string, j Job) (Job, error) {

@@ -164,7 +164,9 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 			fmt.Errorf("%w: dead letter %d cannot be replayed: its key or headers are "+
 				"malformed", admission.ErrConflict, id)
 	default:
-		return admission.Outcome{}, noLetter(retired(err, name), name, id)
+		err = noLetter(retired(err, name), name, id)
+		s.noteTried(ctx, err, "dead letter replayed", "policy", name, "letter", id)
+		return admission.Outcome{}, err
 	}
 }
 
@@ -218,11 +220,9 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	if _, err := s.lettered(ctx, name); err != nil {
 		return err
 	}
-	if err := s.broker.Letters(name).Discard(ctx, id); err != nil {
-		return noLetter(err, name, id)
-	}
-	s.Note(ctx, "dead letter discarded", "policy", name, "letter", id)
-	return nil
+	err := noLetter(s.broker.Letters(name).Discard(ctx, id), name, id)
+	s.noteTried(ctx, err, "dead letter discarded", "policy", name, "letter", id)
+	return err
 }
 
 type Discarded struct {
@@ -239,6 +239,8 @@ func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadL
 		return Discarded{}, err
 	}
 	n, err := s.broker.Letters(name).DiscardSome(ctx, some)
+	s.noteTried(ctx, translate(err), "dead letters discarded", "policy", name, "discarded", n,
+		"through", some.Through, "reason", some.Reason)
 	if err != nil && n == 0 {
 		return Discarded{}, translate(err)
 	}
@@ -248,7 +250,5 @@ func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadL
 			return Discarded{}, translate(err)
 		}
 	}
-	s.Note(ctx, "dead letters discarded", "policy", name, "discarded", n, "through", some.Through,
-		"reason", some.Reason, "error", err)
 	return done, nil
 }

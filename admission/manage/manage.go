@@ -184,6 +184,17 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 	}
 }
 
+// noteTried notes a change unless err refuses it. Without an answer it may have been made.
+func (s *Service) noteTried(ctx context.Context, err error, what string, args ...any) {
+	if err != nil {
+		args = append(args, "error", err)
+	}
+	if err == nil || errors.Is(err, admission.ErrNoDrainer) ||
+		errors.Is(err, admission.ErrUnavailable) {
+		s.Note(ctx, what, args...)
+	}
+}
+
 type Changes struct {
 	Changes []queue.Change `json:"changes"`
 	Next    *uint64        `json:"next,omitempty"`
