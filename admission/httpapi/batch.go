@@ -157,7 +157,7 @@ func elements(list []byte) iter.Seq2[[]byte, error] {
 // encoding/json.
 func plainJob(text []byte) (j batchJob, plain bool) {
 	rest, plain := bytes.CutPrefix(text, []byte("{"))
-	for plain {
+	for named := false; plain; {
 		var name, value []byte
 		if name, rest, plain = plainString(rest); !plain {
 			break
@@ -173,10 +173,10 @@ func plainJob(text []byte) (j batchJob, plain bool) {
 		if value, rest, plain = plainString(rest); !plain {
 			break
 		}
-		switch string(name) {
-		case "policy":
-			j.Policy = string(value)
-		case "key":
+		switch {
+		case string(name) == "policy" && !named:
+			j.Policy, named = string(value), true
+		case string(name) == "key" && j.Key == nil:
 			key := string(value)
 			j.Key = &key
 		default:
@@ -211,13 +211,8 @@ func readJob(text []byte) (j batchJob, err error) {
 	if j, plain := plainJob(text); plain {
 		return j, nil
 	}
-	in := json.NewDecoder(bytes.NewReader(text))
-	in.DisallowUnknownFields()
-	if err := in.Decode(&j); err != nil {
-		return j, bad("job", "cannot be read: %s", unreadable(err))
-	}
-	if in.InputOffset() < int64(len(text)) {
-		return j, bad("job", "is followed by unexpected data")
+	if err := decode(text, &j); err != nil {
+		return j, bad("job", "cannot be read: %v", err)
 	}
 	return j, nil
 }

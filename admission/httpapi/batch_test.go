@@ -61,13 +61,18 @@ func TestABatchIsLinesOrAList(t *testing.T) {
 }
 
 func TestALineThatCannotBeReadIsRefusedAlone(t *testing.T) {
-	good := `{"policy":"mail","key":"a"}`
+	good := `{"key":"a","headers":{"a":"key"},"body":[{"a":1,"a":"\"\\"}],"policy":"mail"}`
 	for _, c := range []struct{ line, field string }{
 		{`{"policy":"mail","key":"a"`, "job"},
 		{`nonsense`, "job"},
 		{`{"policy":"mail","key":"a","polcy":1}`, "job"},
 		{`{"policy":"mail","key":7}`, "job"},
 		{good + good, "job"},
+		{`{"policy":"other","policy":"mail","key":"a","body":1}`, "job"},
+		{`{"policy":"","policy":"mail","key":"a","body":1}`, "job"},
+		{`{"policy":"mail","key":"a","Key":"b"}`, "job"},
+		{`{"policy":"mail","key":"a","headers":{"X":"a","\u0078":"b"}}`, "job"},
+		{`{"policy":"mail","key":"a","body":{"a":{}},"body":[{"a":1}]}`, "job"},
 		{`{"policy":"mail"}`, "key"},
 		{`{"policy":"mail","key":"` + strings.Repeat("x", 300) + `"}`, "key"},
 		{`{"policy":"mail","key":"a","body":1,"text":"b"}`, "body"},
@@ -161,9 +166,7 @@ func readsAsJSON(t *testing.T, text []byte) {
 		return
 	}
 	var want batchJob
-	in := json.NewDecoder(bytes.NewReader(text))
-	in.DisallowUnknownFields()
-	if err := in.Decode(&want); err != nil || in.More() {
+	if err := decode(text, &want); err != nil {
 		t.Fatalf("%q was read as plain: %v", text, err)
 	}
 	if !reflect.DeepEqual(got, want) {

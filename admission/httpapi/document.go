@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -158,10 +157,8 @@ func unwrap(document []byte, name string, into any) (bool, error) {
 	if json.Unmarshal(document, &members) != nil || members[name] == nil {
 		return false, nil
 	}
-	in := json.NewDecoder(bytes.NewReader(document))
-	in.DisallowUnknownFields()
-	if err := in.Decode(into); err != nil {
-		return true, bad(name, "the fields beside it cannot be read: %s", unreadable(err))
+	if err := decode(document, into); err != nil {
+		return true, bad(name, "the fields beside it cannot be read: %v", err)
 	}
 	return true, nil
 }

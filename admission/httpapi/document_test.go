@@ -145,6 +145,7 @@ func TestAPatchChangesOnlyWhatItNames(t *testing.T) {
 		{400, `{"name":"other"}`, `"field":"name"`},
 		{409, `{"partitions":8}`, `"field":"partitions"`},
 		{409, `{"policy":{"workers":7},"paused":true}`, `/v1/pause`},
+		{400, `{"policy":{"workers":7},"policy":{"workers":8}}`, `is given twice`},
 	} {
 		i.want(c.status, []string{c.say}, "PATCH", "/v1/policies/stripe", c.patch)
 	}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -142,14 +144,69 @@ func (h *handler) document(r *http.Request, at place, into any) error {
 	case len(body) == 0:
 		return nil
 	}
-	in := json.NewDecoder(bytes.NewReader(body))
-	in.DisallowUnknownFields()
-	if err := in.Decode(into); err != nil {
-		return bad("body", "%s", unreadable(err))
-	} else if in.More() {
-		return bad("body", "contains more than one document")
+	if err := decode(body, into); err != nil {
+		return bad("body", "%v", err)
 	}
 	return nil
+}
+
+// decode refuses unknown and repeated names.
+func decode(text []byte, into any) error {
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	if err := in.Decode(into); err != nil {
+		return errors.New(unreadable(err))
+	}
+	if len(spaced(text[in.InputOffset():])) > 0 {
+		return errors.New("is followed by unexpected data")
+	}
+	if name := twice(text); name != "" {
+		return fmt.Errorf("%.64q is given twice", name)
+	}
+	return nil
+}
+
+// twice returns a name that an object of valid JSON, or one in it, has twice in whatever case.
+// Jobs' bodies may have such names, and others read the policies and overrides.
+func twice(text []byte) string {
+	names := make([][]byte, 0, 16) // of the open objects
+	first := make([]int, 0, 16)    // name of each open object or list
+	apart := false
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '{', '[':
+			first = append(first, len(names))
+		case '}', ']':
+			names, first = names[:first[len(first)-1]], first[:len(first)-1]
+		case '"':
+			begin := i
+			for i++; text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+			if !bytes.HasPrefix(spaced(text[i+1:]), []byte(":")) || apart && len(first) > 1 {
+				continue // a value, or apart
+			}
+			name := text[begin+1 : i]
+			if bytes.IndexByte(name, '\\') >= 0 {
+				var plain string
+				_ = json.Unmarshal(text[begin:i+1], &plain)
+				name = []byte(plain)
+			}
+			for _, other := range names[first[len(first)-1]:] {
+				if bytes.EqualFold(name, other) {
+					return string(name)
+				}
+			}
+			names = append(names, name)
+			if len(first) == 1 {
+				apart = slices.Contains([]string{"body", "policy", "override"},
+					strings.ToLower(string(name)))
+			}
+		}
+	}
+	return ""
 }
 
 // unreadable describes an error of encoding/json without Go's types.
