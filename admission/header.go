@@ -198,9 +198,19 @@ func (j jobHeader) withinLimits(p policy.Policy) error {
 	return nil
 }
 
+// ReadCallHeader rejects the other headers of jobs, which would have no effect.
 func ReadCallHeader(header map[string][]string) (cost int64, costs map[string]int64, priority int,
 	err error) {
 	j, err := readHeader(header)
+	if j.waits {
+		err = unknownHeader(WaitHeader)
+	}
+	for name := range j.stored {
+		if strings.HasPrefix(name, job.HeaderPrefix) && name != job.HeaderPriority &&
+			!strings.HasPrefix(name, job.HeaderCost) {
+			err = unknownHeader(name)
+		}
+	}
 	return j.cost, j.costs, j.priority, err
 }
 

@@ -185,8 +185,13 @@ func (s *server) permits() {
 	s.ask("POST", "/v1/permits/fast/calls", `{"cost":1,"costs":{"tokens":1200},"priority":-1}`, 200)
 	for _, body := range []string{`{`, `[]`, `{"tokens":1}`, `{"cost":0}`, `{"cost":1e99}`,
 		`{"cost":-1}`, `{"cost":NaN}`, `{"costs":{"tokens":1.5}}`, `{"costs":{"tokens":-1}}`,
-		`{"costs":{"tokens":1e300}}`, `{"costs":{"":1}}`, `{"priority":10}`, `{} {}`} {
+		`{"costs":{"tokens":1e300}}`, `{"costs":{"":1}}`, `{"priority":10}`, `{} {}`, `{}]`,
+		`{"cost":1,"cost":2}`, `{"costs":{"a":1,"A":2}}`} {
 		s.ask("POST", "/v1/permits/fast/calls", body, 400)
+	}
+	for _, header := range []string{"Penstock-Deadline: 1h", "Penstock-Not-Before: 1h",
+		"Penstock-Unique: a", "Penstock-Forward-A: b", "Penstock-Wait: 1s"} {
+		s.ask("POST", "/v1/permits/fast/calls", "", 400, header)
 	}
 	s.ask("POST", "/v1/permits/signup/a", "", 409)
 	s.ask("POST", "/v1/permits/none/a", "", 404)
