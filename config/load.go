@@ -90,8 +90,8 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	if c.Drain.Lease == 0 {
 		c.Drain.Lease = installation.Lease(c.NATS.Replicas)
 	}
-	checker{f}.config(c)
 	c.Policies = policyfile.Read(f, c.possible)
+	checker{f}.config(c)
 	c.Schedules = schedules.Read(f, c.Policies)
 	if err := f.Err(); err != nil {
 		return Config{}, err

@@ -31,7 +31,7 @@ func (found checker) config(c Config) {
 	found.ofHTTP(c.HTTP)
 	found.ofEnvoy(c.Envoy, c.HTTP)
 	for i, o := range c.Outbound {
-		found.ofOutbound(fmt.Sprintf("outbound[%d]", i), o, c.HTTP)
+		found.ofOutbound(fmt.Sprintf("outbound[%d]", i), o, c)
 	}
 	found.ofNATS(c.NATS)
 	found.oneOf("state.store", c.State.Store, "memory", "redis")
@@ -115,11 +115,13 @@ func (p checker) ofEnvoy(e Envoy, h HTTP) {
 		string(policy.Local))
 }
 
-func (p checker) ofOutbound(place string, o Outbound, h HTTP) {
+func (p checker) ofOutbound(place string, o Outbound, c Config) {
 	p.address(place+".listen", o.Listen)
 	if o.Listen == "" {
 		p.Add(place+".listen", "is missing")
-	} else if field, err := o.Guard(h).Check(); err != nil && badAddress(o.Listen) == "" {
+	} else if field, err := o.Guard(c.HTTP).Check(); err != nil &&
+		badAddress(o.Listen) == "" {
+
 		p.Add(place+"."+field, "%v", err)
 	}
 	if len(o.Routes) == 0 {
@@ -137,6 +139,12 @@ func (p checker) ofOutbound(place string, o Outbound, h HTTP) {
 		r.Check(func(field, format string, args ...any) {
 			p.Add(fmt.Sprintf("%s.routes[%d].%s", place, i, field), format, args...)
 		})
+		if slices.ContainsFunc(c.Policies, func(known policy.Policy) bool {
+			return known.Name == r.Policy && !known.Paced()
+		}) {
+			p.Add(fmt.Sprintf("%s.routes[%d].policy", place, i),
+				"%q cannot pace calls: want a leaking bucket with a queue", r.Policy)
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func refused(err error) *refusal {
 	case errors.Is(err, admission.ErrUnavailable), errors.Is(err, admission.ErrNoDrainer),
 		errors.Is(err, access.ErrProvider):
 		return &refusal{http.StatusServiceUnavailable, admission.Reason(err),
-			"Penstock cannot schedule the request at the moment", time.Second, "true"}
+			"the request cannot be scheduled at the moment", time.Second, "true"}
 	}
 	return &refusal{http.StatusBadGateway, codeUpstream,
 		fmt.Sprintf("the upstream did not answer: %v", err), 0, ""}
