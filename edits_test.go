@@ -52,6 +52,7 @@ func TestAWaitingJobIsChanged(t *testing.T) {
 	}
 	ask("POST", "slow/a", "Penstock-Not-Before", "1h")
 	until("GET", "slow:6", `"state":"delayed"`)
+	until("PATCH", "slow:6?run=yes", "run: must be 1, or left out")
 	until("PATCH", "slow:6?run=1&front=1", `"state":"waiting","position":0`, `"changed":true`)
 	until("PATCH", "slow:5?priority=9&deadline=2h", `"position":1`, `"priority":9`, `"deadline":"2`)
 	until("PATCH", "slow:5?deadline=none", `"priority":9`)

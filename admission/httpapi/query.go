@@ -91,7 +91,9 @@ func (at *place) parameters(r *http.Request, listed string) (err error) {
 	for name := range at.numbers {
 		if of := ranges[name]; at.query.Has(name) {
 			n, err := strconv.ParseUint(at.query.Get(name), 10, 64)
-			if err != nil || n < of.least || n > of.most {
+			if of.least == of.most && n != of.most {
+				return bad(name, "must be %d, or left out", of.most)
+			} else if err != nil || n < of.least || n > of.most {
 				return bad(name, "must be a whole number from %d to %d", of.least, of.most)
 			}
 			at.numbers[name] = n

@@ -251,8 +251,11 @@ var jobHeaders = []struct {
 	{HeaderTimeout, func(_ *Arrived, value string) error { return checkDuration(value, 1) }},
 	{HeaderRetention, func(_ *Arrived, value string) error { return checkDuration(value, 0) }},
 	{HeaderUnique, func(_ *Arrived, value string) error {
-		name, _ := cutUnique(value)
-		return CheckTag(name)
+		if name, _ := cutUnique(value); CheckTag(name) != nil {
+			return fmt.Errorf("%.80q: want 1 to %d printable ASCII characters, without spaces, "+
+				"commas and semicolons, and perhaps \"; replace\"", value, MaxTag)
+		}
+		return nil
 	}},
 	{HeaderMethod, func(_ *Arrived, value string) error {
 		if !isToken(value) || len(value) > 32 || policy.NeverMethod(strings.ToUpper(value)) {

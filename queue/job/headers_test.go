@@ -80,6 +80,12 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%d tags are understood", len(Tags(two)))
 		}
 	})
+	t.Run("an unknown option is quoted", func(t *testing.T) {
+		a := parse(nats.Header{"Penstock-Unique": {"a; replac"}})
+		if a.Malformed == nil || !strings.Contains(a.Malformed.Error(), `"a; replac"`) {
+			t.Errorf("got %v", a.Malformed)
+		}
+	})
 	t.Run("twice", func(t *testing.T) {
 		if a := parse(nats.Header{"Penstock-Cost": {"1", "2"}}); a.Malformed == nil {
 			t.Error("two values are understood")
