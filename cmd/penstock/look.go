@@ -353,7 +353,7 @@ func (a *app) drainerTable(all struct{ Drainers []workers.DrainerState }) error 
 		}
 		for _, name := range slices.Sorted(maps.Keys(d.Policies)) {
 			p := d.Policies[name]
-			owns, busy := "nothing", "elsewhere"
+			owns, busy := "nothing", "remote workers"
 			if len(p.Owned) > 0 {
 				owns = partitions(p.Owned)
 			}

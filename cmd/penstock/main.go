@@ -31,7 +31,8 @@ func main() {
 	if p, ok := errors.AsType[*problem](err); ok && a.json && len(p.body) > 0 {
 		fmt.Fprintf(a.out, "%s\n", p.body)
 	}
-	if _, quiet := errors.AsType[said](err); err != nil && !quiet {
+	_, quiet := errors.AsType[said](err)
+	if err != nil && !quiet && status(err) != exitInterrupted {
 		fmt.Fprintln(a.err, "penstock:", plain(err.Error()))
 	}
 	os.Exit(status(err))
@@ -104,6 +105,15 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 		a.why(), a.dead(), a.schedules(), a.drainers(), a.audit(), a.tail(), a.top(), a.simulate(),
 		a.advise(), a.man(), a.version())
 	a.readUsage(root)
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Args = func(_ *cobra.Command, args []string) error {
+		of, rest, err := root.Find(args)
+		if err == nil && len(rest) > 0 {
+			err = unknown(of, rest[0])
+		}
+		return err
+	}
 	return root, running
 }
 
@@ -213,7 +223,8 @@ func between(least, most int) cobra.PositionalArgs {
 func exactly(n int) cobra.PositionalArgs { return between(n, n) }
 
 var wants = map[string]string{
-	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, 0 or more",
+	"int": "a whole number", "int64": "a whole number",
+	"uint": "a whole number, 0 or more", "uint64": "a whole number, 0 or more",
 	"bool": "true or false", "duration": "a time with a unit, such as 30s",
 }
 

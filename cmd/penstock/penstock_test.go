@@ -179,9 +179,9 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 		t.Errorf("the buckets are %v", j)
 	}
 
-	i.says(0, words("rate slow 5/h --key big"), "big of slow changed: outflow none → 5/h")
+	i.says(0, words("rate slow 5/h --key big"), "big of slow changed: outflow the policy's → 5/h")
 	i.until("1 ahead of it at 5/h", "why", "slow:4")
-	i.says(0, words("rate slow default --key big"), "outflow 5/h → none")
+	i.says(0, words("rate slow default --key big"), "outflow 5/h → the policy's")
 	i.says(0, words("rate other 2/h --dry-run"), "other would be changed: outflow 1/h → 2/h")
 	i.says(0, words("rate other 2/h --peak 3/h"), "other changed: outflow 1/h → 2/h, peak")
 	i.says(0, words("submit other x"), "other:1")
@@ -356,7 +356,7 @@ func TestWhyExplainsAJob(t *testing.T) {
 	if r["job"] != "bad:1" || r["policy"] != "bad" || r["state"] != "dead" || r["why"] == nil {
 		t.Errorf("why --json is %v", r)
 	}
-	i.says(0, words("drainers"), "alive", "0 of 64", "elsewhere", "partition 0")
+	i.says(0, words("drainers"), "alive", "0 of 64", "remote workers", "partition 0")
 }
 
 func TestWhyReportsAMissingDrainer(t *testing.T) {

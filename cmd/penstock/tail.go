@@ -20,7 +20,7 @@ import (
 
 func (a *app) tail() *cobra.Command {
 	var types []string
-	var most int
+	var most uint
 	cmd := &cobra.Command{
 		Use:   "tail [POLICY]",
 		Short: "Print job events as they happen",
@@ -56,7 +56,7 @@ a lost connection and prints the missed events the server has kept.`,
 	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of these `types`")
 	_ = cmd.RegisterFlagCompletionFunc("type",
 		cobra.FixedCompletions(watch.Types, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().IntVarP(&most, "limit", "n", 0, "stop after this many events")
+	cmd.Flags().UintVarP(&most, "limit", "n", 0, "stop after this many events")
 	return cmd
 }
 

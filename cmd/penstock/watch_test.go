@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -74,6 +75,11 @@ func TestTailPrintsEvents(t *testing.T) {
 	}
 	if !seen["accepted"] || !seen["started"] || !seen["failed"] {
 		t.Errorf("it printed %v", seen)
+	}
+	all.Signal(os.Interrupt)
+	if err := all.End(); all.Cmd.ProcessState.ExitCode() != exitInterrupted ||
+		strings.Contains(all.Log.String(), "penstock:") {
+		t.Errorf("interrupted: %v, %s", err, all.Log)
 	}
 	i.says(2, words("tail --type dying"), "dying", "want one of accepted, started")
 	i.says(4, words("tail bed"), "did you mean bad?")

@@ -27,6 +27,8 @@ func (a *app) why() *cobra.Command {
 		Args:    exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case strings.Contains(args[0], ":") && !isJob(args[0]):
+				return usageError{fmt.Errorf("%q is not a job id such as mail:42", args[0])}
 			case !isJob(args[0]):
 				return a.whyBuckets(cmd.Context())
 			case a.keyed:

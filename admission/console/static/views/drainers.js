@@ -45,7 +45,7 @@ export function view({ drainers, policies }) {
         { head: "Policy", cell: (r) => link(to.policy(r.policy), r.policy) },
         { head: "Drainer", cell: (r) => `${r.d.host}:${r.d.pid}` },
         { head: "Partitions", wide: true, cell: (r) => ranges(r.owned) },
-        { head: "Workers busy", number: true, cell: (r) => r.workers ? busy([r]) : "elsewhere" },
+        { head: "Workers busy", number: true, cell: (r) => r.workers ? busy([r]) : "remote workers" },
       ], rows, "", (r) => r.d.id + r.policy)) : null,
   ];
 }
