@@ -67,7 +67,7 @@ func isASCII(s string) bool {
 func FuzzParsePath(f *testing.F) {
 	for _, seed := range []string{"/", "/a//b?c=/..", "/%2e%2E/x", "/a%2f../x", "//host", "///a",
 		"/\\host", "/..%5cx", "/a/..;/b", "/%00", "/%252e%252e/",
-		"/a#b", "/?x", "/:80"} {
+		"/a#b", "/?x", "/:80", "/%2F\xdd", "/a%2Fä", "/a%2F{b}|^`<>\""} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
@@ -79,7 +79,8 @@ func FuzzParsePath(f *testing.F) {
 			!strings.HasPrefix(path.Path, "/") {
 			t.Fatalf("%q is read as %#v", value, path)
 		}
-		if again, err := job.ParsePath(path.EscapedPath()); err != nil || again.Path != path.Path {
+		if again, err := job.ParsePath(path.EscapedPath()); err != nil ||
+			again.Path != path.Path || again.EscapedPath() != path.EscapedPath() {
 			t.Fatalf("%q is written as %q, which is %v, %v", value, path.EscapedPath(), again, err)
 		}
 		for seen, more := path.EscapedPath(), 3; more > 0; more-- {

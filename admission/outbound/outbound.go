@@ -192,7 +192,7 @@ type call struct {
 
 func (c *call) prepare() error {
 	r := c.in
-	path := r.URL.EscapedPath()
+	path := job.EscapedPath(r.URL)
 	switch {
 	case r.Method == http.MethodConnect:
 		return &refusal{http.StatusMethodNotAllowed, "connect", "CONNECT is refused: requests " +

@@ -66,6 +66,15 @@ func TestRequestsAreRoutedByHostPrefixAndPath(t *testing.T) {
 			t.Errorf("%s%s: %d %q", c.host, c.path, response.StatusCode, got)
 		}
 	}
+	conn, reader := w.dial() // clients in Go escape paths themselves
+	fmt.Fprint(conn, "GET /openai/x%2Fé{y} HTTP/1.1\r\nHost: other.test\r\n\r\n")
+	response, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := text(t, response), "api /x%2F%C3%A9%7By%7D?"; got != want {
+		t.Errorf("a path that is not escaped arrives as %q, want %q", got, want)
+	}
 }
 
 func TestHeadersAndBytesPassUnchanged(t *testing.T) {

@@ -114,6 +114,7 @@ func ParsePath(value string) (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q: not a path", value)
 	}
+	path.RawPath = EscapedPath(path)
 	if path.Host != "" || path.User != nil || path.Path == "" {
 		return nil, fmt.Errorf("%q: must not contain a host", value)
 	}
@@ -132,6 +133,23 @@ func ParsePath(value string) (*url.URL, error) {
 		decoded = twice
 	}
 	return nil, fmt.Errorf("%q: has too many levels of escaping", value)
+}
+
+// EscapedPath is like [url.URL.EscapedPath], which loses escaped slashes if a part of the path
+// should have been escaped, and was not.
+func EscapedPath(u *url.URL) string {
+	if u.RawPath == "" {
+		return u.EscapedPath()
+	}
+	var b strings.Builder
+	for i := range len(u.RawPath) {
+		if c := u.RawPath[i]; c <= ' ' || c > '~' || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // DotSegment returns a segment of a path that is "." or "..", also for servers that read a
