@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -166,18 +165,17 @@ func decode(text []byte, into any) error {
 	return nil
 }
 
-// twice returns a name that an object of valid JSON, or one in it, has twice in whatever case.
+// twice returns a name that an object of valid JSON, or one in it, has twice in any case.
 // Jobs' bodies may have such names, and others read the policies and overrides.
 func twice(text []byte) string {
-	names := make([][]byte, 0, 16) // of the open objects
-	first := make([]int, 0, 16)    // name of each open object or list
+	open := make([]map[string]bool, 0, 4) // names of objects and lists
 	apart := false
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '{', '[':
-			first = append(first, len(names))
+			open = append(open, nil)
 		case '}', ']':
-			names, first = names[:first[len(first)-1]], first[:len(first)-1]
+			open = open[:len(open)-1]
 		case '"':
 			begin := i
 			for i++; text[i] != '"'; i++ {
@@ -185,24 +183,23 @@ func twice(text []byte) string {
 					i++
 				}
 			}
-			if !bytes.HasPrefix(spaced(text[i+1:]), []byte(":")) || apart && len(first) > 1 {
+			if !bytes.HasPrefix(spaced(text[i+1:]), []byte(":")) || apart && len(open) > 1 {
 				continue // a value, or apart
 			}
-			name := text[begin+1 : i]
-			if bytes.IndexByte(name, '\\') >= 0 {
-				var plain string
-				_ = json.Unmarshal(text[begin:i+1], &plain)
-				name = []byte(plain)
+			name := string(text[begin+1 : i])
+			if strings.Contains(name, `\`) {
+				_ = json.Unmarshal(text[begin:i+1], &name)
 			}
-			for _, other := range names[first[len(first)-1]:] {
-				if bytes.EqualFold(name, other) {
-					return string(name)
-				}
+			name = strings.ToLower(name)
+			names := &open[len(open)-1]
+			if (*names)[name] {
+				return name
+			} else if *names == nil {
+				*names = map[string]bool{}
 			}
-			names = append(names, name)
-			if len(first) == 1 {
-				apart = slices.Contains([]string{"body", "policy", "override"},
-					strings.ToLower(string(name)))
+			(*names)[name] = true
+			if len(open) == 1 {
+				apart = name == "body" || name == "policy" || name == "override"
 			}
 		}
 	}
