@@ -95,6 +95,11 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 		if settled.RetryAfterMS < 0 {
 			return answer.Answer{}, bad("retry_after_ms", "must not be negative")
 		}
+		for cost, n := range settled.Used {
+			if n < 0 {
+				return answer.Answer{}, bad("used", "%.64q must not be negative", cost)
+			}
+		}
 		header := http.Header{}
 		for name, value := range settled.Headers {
 			header.Set(name, value)

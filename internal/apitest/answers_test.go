@@ -200,7 +200,7 @@ func (s *server) permits() {
 		`{"status":429,"retry_after_ms":1,"used":{"tokens":830}}`, 204)
 	for _, body := range []string{"", `{`, `{"status":"lost"}`, `{"status":99}`, `{"status":200.5}`,
 		`{"status":"done","bogus":1}`, `{"status":"done","used":{"tokens":"x"}}`,
-		`{"status":"done","retry_after_ms":-1}`} {
+		`{"status":"done","retry_after_ms":-1}`, `{"status":"done","used":{"tokens":-1}}`} {
 		s.ask("PUT", "/v1/permits/fast/calls?permit=x", body, 400)
 	}
 	s.ask("DELETE", "/v1/permits/fast/calls?permit=x", "", 204)
