@@ -16,6 +16,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -281,11 +282,18 @@ func (c *call) read() error {
 	return nil
 }
 
+// others are read elsewhere, or come from a drainer whose target is the proxy.
+var others = []string{"Penstock-Authorization", admission.WaitHeader, job.HeaderJob,
+	job.HeaderPolicy, job.HeaderKey, job.HeaderAttempt, job.HeaderTag, "Penstock-Signature"}
+
 func (c *call) ask(key job.Key) error {
-	var own job.Arrived
-	own.ReadHeader(c.in.Header)
-	if own.Malformed != nil {
-		return &admission.RequestError{Field: "headers", Reason: own.Malformed.Error()}
+	header := maps.Clone(c.in.Header)
+	maps.DeleteFunc(header, func(name string, _ []string) bool {
+		return !strings.HasPrefix(name, job.HeaderPrefix) || slices.Contains(others, name)
+	})
+	cost, costs, priority, err := admission.ReadCallHeader(header)
+	if err != nil {
+		return err
 	}
 	c.wait = c.route.MaxWait
 	theirs, err := strconv.ParseFloat(c.in.Header.Get("X-Stainless-Timeout"), 64)
@@ -306,20 +314,20 @@ func (c *call) ask(key job.Key) error {
 		c.id = maphash.String(seed, c.route.Policy+" "+key.Raw()+" "+id)
 	}
 	if err == nil && n > 0 || c.again.take(c.id) {
-		own.Priority = min(own.Priority+1, job.MaxPriority)
+		priority = min(priority+1, job.MaxPriority)
 	}
 	if name := c.route.Tokens; name != "" {
 		if c.whole && c.route.IncludeUsage {
 			c.body = includeUsage(c.body)
 		}
-		if _, given := own.Costs[name]; !given {
-			costs := map[string]int64{name: estimate(c.body)}
-			maps.Copy(costs, own.Costs)
-			own.Costs = costs
+		if _, given := costs[name]; !given {
+			all := map[string]int64{name: estimate(c.body)}
+			maps.Copy(all, costs)
+			costs = all
 		}
 	}
-	c.request = permits.Request{Policy: c.route.Policy, Key: key.Raw(), Cost: own.Cost,
-		Costs: own.Costs, Priority: own.Priority}
+	c.request = permits.Request{Policy: c.route.Policy, Key: key.Raw(), Cost: cost,
+		Costs: costs, Priority: priority}
 	return nil
 }
 

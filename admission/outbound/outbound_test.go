@@ -159,6 +159,21 @@ func TestClientsAreAuthenticatedBesideAuthorization(t *testing.T) {
 	}
 }
 
+// A drainer sends some of them to its target.
+func TestUnknownHeadersAreRefused(t *testing.T) {
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{})
+	for header, want := range map[string]int{"Penstock-Cots-Tokens: 3": 400,
+		"Penstock-Deadline: 1h": 400, "Penstock-Cost: 0": 400, "Penstock-Cost: 2": 200,
+		"Penstock-Job: a:1": 200, "X-Penstock: 1": 200} {
+		response := w.ask("GET", "/", "", header)
+		got := text(t, response)
+		name, _, _ := strings.Cut(header, ":")
+		if response.StatusCode != want || want == 400 && !strings.Contains(got, name+": ") {
+			t.Errorf("%s: %d %s", header, response.StatusCode, got)
+		}
+	}
+}
+
 func TestKeysAreMadeOfTheRequest(t *testing.T) {
 	for key, want := range map[string]string{"const": "const",
 		"{header.X-Org}": "acme", "{path.2}": "b c", "x-{path.1}-{header.x-org}": "x-a-acme",
