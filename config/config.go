@@ -5,6 +5,8 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/outbound"
@@ -230,6 +232,7 @@ type Networks []netip.Prefix
 
 func (n *Networks) UnmarshalTexts(texts []string) error {
 	*n = nil
+	var wrong []string
 	for _, text := range texts {
 		network, err := netip.ParsePrefix(text)
 		if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
@@ -240,9 +243,14 @@ func (n *Networks) UnmarshalTexts(texts []string) error {
 			network = netip.PrefixFrom(address.Unmap(), network.Bits()-96)
 		}
 		if err != nil || !network.IsValid() {
-			return fmt.Errorf("%q: want a network such as 10.0.0.0/8, or an address", text)
+			wrong = append(wrong, strconv.Quote(text))
+			continue
 		}
 		*n = append(*n, network.Masked())
+	}
+	if wrong != nil {
+		return fmt.Errorf("%s: want a network such as 10.0.0.0/8, or an address",
+			strings.Join(wrong, ", "))
 	}
 	return nil
 }

@@ -464,6 +464,10 @@ func TestIPv4NetworksInIPv6Form(t *testing.T) {
 	if err != nil || !slices.Equal(c.Targets.Allow, want) {
 		t.Errorf("got %v, %v; want %v", c.Targets.Allow, err, want)
 	}
+	_, err = config.LoadFile(commandLine(t, "--http-trusted-proxies", "x,10.0.0.1,10.0.0.0/33"))
+	if err == nil || !strings.Contains(err.Error(), `"x", "10.0.0.0/33": want a network`) {
+		t.Errorf("of two mistakes it reports %v", err)
+	}
 	for _, bad := range []string{"fe80::1%eth0", "::ffff:10.0.0.0/64"} {
 		if c, err := config.LoadFile(commandLine(t, "--http-trusted-proxies", bad)); err == nil {
 			t.Errorf("%s was read as %v", bad, c.HTTP.TrustedProxies)
