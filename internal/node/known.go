@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -197,6 +198,9 @@ func (c *cache) keep(set policy.Entries) {
 	}
 }
 
+// cached matches the beginning of a cache. Damaged ones may be replaced, other files may not.
+var cached = regexp.MustCompile(`^(\{\s*"v":|\s*$)`)
+
 // A crash leaves the former file intact.
 func (c *cache) write(set policy.Entries) error {
 	kept := keptPolicies{V: keptVersion}
@@ -215,6 +219,9 @@ func (c *cache) write(set policy.Entries) error {
 	}
 	if bytes.Equal(text, c.kept) {
 		return nil
+	}
+	if former, err := os.ReadFile(c.file); c.kept == nil && err == nil && !cached.Match(former) {
+		return errors.New("it is not a cache of policies: remove it, or change state.cache")
 	}
 	next, err := os.CreateTemp(filepath.Dir(c.file), filepath.Base(c.file)+".*")
 	if err != nil {

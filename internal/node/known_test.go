@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,6 +44,24 @@ func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 			t.Errorf("waited %s for what never came", took)
 		}
 	})
+}
+
+func TestACacheReplacesNoOtherFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	c := cache{file: file, log: slog.New(slog.DiscardHandler)}
+	for _, text := range []string{"http: {listen: ':8080'}\n", `{"policies":[]}`, "",
+		`{"v":1,"pol`} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.kept = nil
+		c.keep(policy.Entries{})
+		now, err := os.ReadFile(file)
+		theirs := text != "" && !strings.Contains(text, `"v"`)
+		if err != nil || (string(now) == text) != theirs {
+			t.Errorf("%q became %q, %v", text, now, err)
+		}
+	}
 }
 
 func TestOrphanedPoliciesAreNotes(t *testing.T) {
