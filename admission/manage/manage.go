@@ -162,8 +162,13 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 			c.Job = value.(string)
 		case "changed":
 			c.Changed = value.(policy.Changes)
+		case "revision": // for the log alone
 		default:
-			if value != nil {
+			switch value {
+			case nil, false:
+			case true:
+				c.Details = append(c.Details, name)
+			default:
 				c.Details = append(c.Details, fmt.Sprint(name, " ", value))
 			}
 		}

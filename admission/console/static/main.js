@@ -252,6 +252,7 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("visibilitychange", () => document.hidden || soon(0));
 addEventListener("hashchange", () => {
+  document.querySelector("dialog")?.close(); // it belongs to the former page
   route();
   document.getElementById("content").focus({ preventScroll: true });
   scrollTo(0, 0);
