@@ -60,8 +60,8 @@ type Broker struct {
 	refusal  atomic.Pointer[error]
 }
 
-// Refuse makes every Publish fail at once with [ErrStorage], until called with nil: JetStream does
-// not answer when it cannot write.
+// Refuse makes every Publish and change of a policy fail at once with [ErrStorage], until called
+// with nil: JetStream does not answer when it cannot write.
 func (b *Broker) Refuse(reason error) {
 	if reason == nil {
 		b.refusal.Store(nil)
@@ -102,9 +102,10 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 		Admitters:  table("ADMITTERS", "leases of admitters", kv.Options{}),
 		Partitions: table("PARTITIONS", "owners and checkpoints of partitions", kv.Options{}),
 		Attempts:   table("ATTEMPTS", "failed attempts of jobs", kv.Options{Most: maxAttempts}),
-		Policies:   table("POLICIES", "policies, and limits of single keys", kv.Options{}),
-		locks:      table("LOCKS", "locks of processes that change streams", kv.Options{}),
-		ended:      table("ENDED", "jobs that ended without success", kv.Options{Most: maxEnded}),
+		Policies: table("POLICIES", "policies, and limits of single keys",
+			kv.Options{Refusal: &b.refusal}),
+		locks: table("LOCKS", "locks of processes that change streams", kv.Options{}),
+		ended: table("ENDED", "jobs that ended without success", kv.Options{Most: maxEnded}),
 		done: table("DONE", "jobs with an Idempotency-Key that are done",
 			kv.Options{Most: maxEnded, Memory: true}),
 	}

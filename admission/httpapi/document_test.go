@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -149,6 +150,10 @@ func TestAPatchChangesOnlyWhatItNames(t *testing.T) {
 	} {
 		i.want(c.status, []string{c.say}, "PATCH", "/v1/policies/stripe", c.patch)
 	}
+	i.broker.Refuse(errors.New("the disk is full"))
+	i.want(507, []string{`"reason":"storage"`}, "PATCH", "/v1/policies/stripe", `{"workers":6}`)
+	i.want(200, nil, "GET", "/v1/policies/stripe", "")
+	i.broker.Refuse(nil)
 	i.want(415, []string{`merge-patch+json`}, "PATCH", "/v1/policies/stripe", `[]`, "Content-Type",
 		"application/json-patch+json")
 

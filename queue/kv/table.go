@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -61,6 +62,8 @@ type Options struct {
 	Description string
 	Most        int64 // of records; the oldest are evicted; 0: no bound
 	Memory      bool  // not on disk
+	// Refusal holds the error of all writes, if there is one. May be nil.
+	Refusal *atomic.Pointer[error]
 }
 
 // New returns the table of a bucket; [Table.Ensure] creates it.
@@ -207,6 +210,11 @@ func (t *Table) publish(ctx context.Context, key string, value []byte, expected 
 	header nats.Header) (uint64, error) {
 	if !ValidKey(key) {
 		return 0, fmt.Errorf("%q is not a record's key", key)
+	}
+	if t.options.Refusal != nil {
+		if reason := t.options.Refusal.Load(); reason != nil {
+			return 0, *reason
+		}
 	}
 	if header == nil {
 		header = nats.Header{}
