@@ -72,7 +72,7 @@ func letterArgs(cmd *cobra.Command, args []string) error {
 	case many:
 		return nil
 	case len(args) == 1:
-		return fmt.Errorf("%s: want the id of a dead letter%s", cmd.CommandPath(),
+		return fmt.Errorf("want the id of a dead letter%s",
 			map[bool]string{true: ", or --all"}[cmd.Flags().Lookup("all") != nil])
 	}
 	if _, err := strconv.ParseUint(args[1], 10, 63); err != nil {

@@ -409,7 +409,7 @@ func TestDeadLettersAreReadReplayedAndDropped(t *testing.T) {
 	i.says(0, words("dead replay bad --all"), "1 replayed")
 	i.until("\n5  ", "dead", "ls", "bad")
 	i.says(0, words("dead drop bad --all"), "1 dead letter dropped")
-	i.says(2, words("dead drop bad"), "want the id of a dead letter, or --all")
+	i.says(2, words("dead drop bad"), "penstock: want the id of a dead letter, or --all")
 	i.says(2, words("dead drop bad 1 --all"), "want either")
 	i.says(2, words("dead show bad one"), "want the number")
 	i.says(2, words("dead lss bad"), "did you mean ls?")
@@ -517,10 +517,11 @@ func TestPoliciesAreAppliedWithTheirSharedLimits(t *testing.T) {
 	file := `shared_limits: [{name: account, algorithm: sliding_log, limit: 5, window: 1s}]
 policies:
   - {name: mail, algorithm: leaking_bucket, capacity: 9, limits: [{shared: account}]}
-  - {name: push, algorithm: leaking_bucket, capacity: 9, limits: [{shared: account}]}
+  - {name: push, algorithm: leaking_bucket, outflow: 3/s, capacity: 9, limits: [{shared: account}]}
 `
 	i.run(0, "policies", "apply", written(t, "shared.yaml", file))
 	i.says(0, words("policies show push --json"), `"shared":"account"`, `"limit":5`)
+	i.says(0, words("policies ls"), "3/s, 1 limit")
 	i.until("limit account", "drainers")
 	i.says(2, []string{"policies", "apply", written(t, "bad.yaml",
 		strings.Replace(file, "shared: account", "shared: acount", 1))}, "did you mean account?")

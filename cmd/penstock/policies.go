@@ -76,17 +76,20 @@ func (a *app) policyTable(all allPolicies) error {
 }
 
 func rate(p policy.Policy) string {
-	switch {
-	case len(p.Limits) > 0:
-		return count(len(p.Limits), "limit", "limits")
-	case !p.OutflowTotal.IsZero() && !p.Outflow.IsZero():
-		return fmt.Sprintf("%v, all %v", p.Outflow, p.OutflowTotal)
-	case !p.OutflowTotal.IsZero():
-		return "all " + p.OutflowTotal.String()
-	case p.Window != 0:
-		return fmt.Sprintf("%d in %v", p.Limit, p.Window)
+	var parts []string
+	if own := cmp.Or(p.Outflow, p.Refill); !own.IsZero() {
+		parts = append(parts, own.String())
 	}
-	return cmp.Or(p.Outflow, p.Refill).String()
+	if !p.OutflowTotal.IsZero() {
+		parts = append(parts, "all "+p.OutflowTotal.String())
+	}
+	if p.Window != 0 {
+		parts = append(parts, fmt.Sprintf("%d in %v", p.Limit, p.Window))
+	}
+	if len(p.Limits) > 0 {
+		parts = append(parts, count(len(p.Limits), "limit", "limits"))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func policyState(p manage.Policy) string {
