@@ -125,7 +125,10 @@ func installTypeScript() (func(program string) (*exec.Cmd, error), error) {
 	if err != nil {
 		return nil, err
 	}
+	var compiling sync.Mutex // tests share programs
 	return func(program string) (*exec.Cmd, error) {
+		compiling.Lock()
+		defer compiling.Unlock()
 		text, err := os.ReadFile(program)
 		if err != nil {
 			return nil, err
@@ -372,6 +375,7 @@ type relay struct {
 	to    string
 	mu    sync.Mutex
 	conns []net.Conn
+	away  int // number of connections that end at once
 }
 
 func newRelay(t *testing.T, to string) *relay {
@@ -388,8 +392,15 @@ func newRelay(t *testing.T, to string) *relay {
 			if err != nil {
 				return
 			}
+			r.mu.Lock()
+			r.away--
+			away := r.away >= 0
+			r.mu.Unlock()
 			to, err := net.Dial("tcp", r.to)
-			if err != nil {
+			if away && err == nil {
+				to.Close()
+			}
+			if away || err != nil {
 				from.Close()
 				continue
 			}
@@ -403,9 +414,13 @@ func newRelay(t *testing.T, to string) *relay {
 	return r
 }
 
-func (r *relay) cut() {
+func (r *relay) cut() { r.refuse(0) }
+
+// refuse also ends the next connections.
+func (r *relay) refuse(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.away = n
 	for _, c := range r.conns {
 		c.Close()
 	}

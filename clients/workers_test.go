@@ -377,3 +377,21 @@ func TestWorkersEndWithoutNATS(t *testing.T) {
 		w.stop()
 	})
 }
+
+// An outage is a line at its beginning and one at its end.
+func TestWorkersReportAnOutageOnce(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		i := start(t, jobs())
+		r := newRelay(t, i.p.NATSURL())
+		w := i.work(l, "nats://"+r.Addr().String(), "jobs")
+		i.publish("a", "first")
+		w.runs(1)
+		i.empty()
+		r.refuse(4)
+		w.says("is connected")
+		w.stop()
+		if n := w.Log.Count("\n"); n != 2 {
+			t.Errorf("it said %d lines:\n%s", n, w.Log)
+		}
+	})
+}

@@ -39,6 +39,7 @@ class Connection:
         self.socket: socket.socket | None = None
         self.closed = threading.Event()
         self.heard = True  # since the last look at it
+        self.said: set[str] = set()  # of this outage
         self.most = 1 << 20  # bytes of a message
         self.waiting: dict[str, tuple[threading.Event, list[Message]]] = {}  # requests, by token
         self.inbox = "_INBOX." + secrets.token_hex(12)
@@ -124,8 +125,10 @@ class Connection:
             try:
                 self._connection(server)
             except (OSError, ValueError) as error:
-                if not self.closed.is_set():
+                what = str(error) if "-ERR" in str(error) else ""  # a refusal is told also after other errors
+                if not self.closed.is_set() and what not in self.said:
                     log.warning("NATS at %s: %s", server.netloc.rpartition("@")[2], error)
+                    self.said.add(what)
             self.socket = None
             self.closed.wait(RETRY)
 
@@ -154,6 +157,9 @@ class Connection:
                     for sid in self.subscriptions:
                         s.sendall(self._sub(sid))
                     self.socket, self.heard = s, True
+                if self.said:
+                    log.warning("NATS at %s is connected", server.netloc.rpartition("@")[2])
+                    self.said.clear()
                 if self.closed.is_set():
                     return
                 self._read(lines)

@@ -80,6 +80,7 @@ export class Worker {
     for (let tried = 0; !this.#nats; tried++) {
       try {
         this.#nats = await connect(options);
+        if (tried > 0) log(`NATS at ${this.#nats.getServer()} is connected`);
       } catch (error) {
         if (this.#stopping) return;
         if (tried === 0) log(`NATS at ${options.servers ?? "127.0.0.1"}: ${oneLine(error)}`);
@@ -94,6 +95,7 @@ export class Worker {
       callback: (error, m) => (error ? log(`policy ${this.policy}: ${error.message}`) : this.#offered(m)),
     });
     void this.#look();
+    void this.#outages(nats);
   }
 
   /**
@@ -107,6 +109,14 @@ export class Worker {
     while (this.#ended.size > 0) await Promise.all(this.#ended);
     clearTimeout(timer);
     await this.#nats?.drain();
+  }
+
+  async #outages(nats: NatsConnection): Promise<void> {
+    for await (const { type } of nats.status()) {
+      if (this.#stopping) return;
+      if (type === "disconnect") this.#options.log("NATS: the connection is lost");
+      if (type === "reconnect") this.#options.log(`NATS at ${nats.getServer()} is connected`);
+    }
   }
 
   /** Reports once when offers cannot come, and once when they can again. */
