@@ -190,7 +190,8 @@ func (p *Penstock) buildDrainer() error {
 	p.drainer, err = workers.New(nc, workers.Options{Prefix: o.Prefix, Replicas: o.Replicas,
 		Lease: o.Lease, Memory: o.Memory, Slots: o.Slots, Policies: o.DrainPolicies, Codec: o.Codec,
 		Target: targets.New(nc, cmp.Or(o.Prefix, queue.DefaultPrefix), o.AllowTargets),
-		OwnAll: true, Grace: o.Grace, Sink: o.Sink, Attempt: o.Attempt, Logger: o.Logger})
+		OwnAll: true, Grace: o.Grace, Sink: o.Sink, Attempt: o.Attempt, Lister: p.broker,
+		Logger: o.Logger})
 	if err != nil {
 		return fmt.Errorf("make the drainer: %w", err)
 	}

@@ -32,6 +32,8 @@ type Options struct {
 	Prefix string
 	// Replicas of streams and KV buckets: 1 (default), 3 or 5.
 	Replicas int
+	// Lister is a broker of this process that calls [Broker.Ration] periodically, if there is one.
+	Lister *Broker
 	// Logger is [slog.Default] if nil.
 	Logger *slog.Logger
 }
@@ -44,6 +46,7 @@ type Broker struct {
 	names    Names
 	replicas int
 	log      *slog.Logger
+	lister   *Broker
 
 	tables  Tables
 	shared  switchboard
@@ -92,7 +95,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{nc: nc, js: js, names: names, replicas: o.Replicas, log: o.Logger,
-		shared: switchboard{nc: nc}, minutes: minutes{now: time.Now}}
+		lister: o.Lister, shared: switchboard{nc: nc}, minutes: minutes{now: time.Now}}
 	table := func(name, holds string, o kv.Options) *kv.Table {
 		o.Description = "Penstock: " + holds
 		return kv.New(js, names.bucket(name), o, b.log)

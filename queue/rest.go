@@ -121,7 +121,7 @@ func (l *Backlog) Rest() error {
 		return nil
 	}
 	r.rests, r.atOnce = true, false
-	l.b.resting.Store(l, nil)
+	l.b.resting.Store(l, time.Now())
 	if r.rung {
 		go l.o.Wake()
 	}
@@ -148,21 +148,28 @@ func (l *Backlog) Rests() bool {
 }
 
 // Rouse lists all streams periodically, twice after a reconnect, and wakes resting backlogs whose
-// streams hold jobs, are gone or were replaced.
+// streams hold jobs, are gone or were replaced. With [Options.Lister] its lists serve.
 func (b *Broker) Rouse(ctx context.Context) { b.rouses(ctx, rouseEvery) }
 
 func (b *Broker) rouses(ctx context.Context, regularly time.Duration) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	due, reconnects := time.Now().Add(regularly), b.nc.Stats().Reconnects
+	var last *survey
 	for {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
+		if b.lister != nil {
+			if found := b.lister.surveyed.Load(); found != last {
+				last = found
+				b.rouseBy(found)
+			}
+		}
 		began, now := time.Now(), b.nc.Stats().Reconnects
-		if now == reconnects && began.Before(due) {
+		if now == reconnects && (b.lister != nil || began.Before(due)) {
 			continue
 		}
 		err := b.rouse(ctx)
@@ -176,27 +183,28 @@ func (b *Broker) rouses(ctx context.Context, regularly time.Duration) {
 }
 
 func (b *Broker) rouse(ctx context.Context) error {
-	var asleep []*Backlog
-	b.resting.Range(func(l, _ any) bool {
-		asleep = append(asleep, l.(*Backlog))
-		return true
-	})
-	if len(asleep) == 0 {
+	asleep := false
+	b.resting.Range(func(_, _ any) bool { asleep = true; return false })
+	if !asleep {
 		return nil
 	}
-	found := map[string]*jetstream.StreamInfo{}
-	err := b.js.EachStream(ctx, "", func(info *jetstream.StreamInfo) {
-		found[info.Config.Name] = info
-	})
-	if err != nil {
-		return err
+	found := newSurvey()
+	_, _, _, err := b.boundedStreams(ctx, found, nil)
+	if err == nil {
+		b.rouseBy(found)
 	}
-	for _, l := range asleep {
-		info := found[l.stream]
-		if info == nil || info.State.Msgs > 0 || len(info.Config.Subjects) == 0 ||
-			!info.Created.Equal(l.created) {
+	return err
+}
+
+func (b *Broker) rouseBy(found *survey) {
+	b.resting.Range(func(resting, since any) bool {
+		l := resting.(*Backlog)
+		config, _ := found.streams.Load(l.o.Policy)
+		open, _ := config.(jetstream.StreamConfig)
+		if since.(time.Time).Before(found.began) && (found.waiting[l.o.Policy] ||
+			len(open.Subjects) == 0 || !found.made[l.stream].Equal(l.created)) {
 			l.ring()
 		}
-	}
-	return nil
+		return true
+	})
 }

@@ -103,6 +103,32 @@ func TestABacklogThatHeardNothingOfItsJobsIsRoused(t *testing.T) {
 	l.until(t, "the job does not come", func() bool { return len(l.arrived) == 1 })
 }
 
+// A list that began before the rest does not tell what has come since.
+func TestTheListsOfAnotherBrokerRouse(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	b.lister = newBroker(t)
+	b.lister.nc, b.lister.js = b.nc, b.js
+	before := newSurvey()
+	apply(t, b, paced("stripe", 10, 1))
+	l, woken := openIdle(t, b)
+	b.rouseBy(before)
+	select {
+	case <-woken:
+		t.Error("it is woken for nothing")
+	default:
+	}
+	l.rest.mu.Lock()
+	l.rest.hush()
+	l.rest.mu.Unlock()
+	publish(t, b, "stripe", "a", 1)
+	go b.rouses(natstest.Context(t), time.Hour)
+	if _, err := b.lister.Ration(natstest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	wakes(t, woken)
+}
+
 // A publish during an outage is found soon after the reconnect, not at the next regular check.
 func TestAReconnectRousesBacklogsWithJobs(t *testing.T) {
 	t.Parallel()
@@ -111,7 +137,7 @@ func TestAReconnectRousesBacklogsWithJobs(t *testing.T) {
 	l, woken := openIdle(t, b)
 	l.rest.hush()
 	l.rest.rests = true
-	b.resting.Store(l.Backlog, nil)
+	b.resting.Store(l.Backlog, time.Time{})
 	publish(t, b, "stripe", "a", 1)
 	go b.rouses(natstest.Context(t), time.Hour)
 	for roused := false; !roused; {

@@ -135,12 +135,19 @@ type bounded struct {
 
 // survey is the result of the last Ration, for streams created before the next.
 type survey struct {
+	began         time.Time
 	jobs, letters share
 	streams       *sync.Map // configuration by policy, as last seen
 	waiting       map[string]bool
 	said          map[string]map[string]string // metadata by policy, also of streams to come
 	copies        map[string]Copies
 	made          map[string]time.Time
+}
+
+func newSurvey() *survey {
+	return &survey{began: time.Now(), jobs: share{0, 1}, letters: share{lettersAnyhow, 1},
+		streams: new(sync.Map), waiting: map[string]bool{}, said: map[string]map[string]string{},
+		copies: map[string]Copies{}, made: map[string]time.Time{}}
 }
 
 func (s *survey) copied(group string, stream *jetstream.StreamInfo) {
@@ -188,9 +195,7 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 		return Storage{}, err
 	}
 	size := account.Limits.MaxStore
-	found := &survey{jobs: share{0, 1}, letters: share{lettersAnyhow, 1}, streams: new(sync.Map),
-		waiting: map[string]bool{}, said: map[string]map[string]string{},
-		copies: map[string]Copies{}, made: map[string]time.Time{}}
+	found := newSurvey()
 	jobs, letters, foreign, err := b.boundedStreams(ctx, found, coming)
 	if err != nil {
 		return Storage{}, err
@@ -206,7 +211,6 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	for _, x := range jobs {
 		if x.stream != nil && x.stream.State.Msgs > 0 {
 			b.Count(x.policy, CountDepth, int64(x.stream.State.Msgs))
-			found.waiting[x.policy] = true
 		}
 		x.bound = found.jobs.bound(x.own)
 		s.Jobs[x.policy] = Fill{x.used, x.bound}
@@ -383,6 +387,9 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 			jobs = append(jobs, x)
 			if x.stream != nil {
 				found.streams.Store(name, config)
+				if x.stream.State.Msgs > 0 {
+					found.waiting[name] = true
+				}
 			}
 		case !strings.HasPrefix(config.Name, "KV_"+b.names.upper+"_"):
 			if foreign += max(config.MaxBytes, x.used); !ours {

@@ -99,7 +99,8 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	broker, err := queue.NewBroker(nc,
-		queue.Options{Prefix: o.Prefix, Replicas: o.Replicas, Logger: o.Logger})
+		queue.Options{Prefix: o.Prefix, Replicas: o.Replicas, Lister: o.Lister,
+			Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -238,8 +239,8 @@ func (d *Drainer) Run(ctx context.Context) error {
 		d.seldom.Flush(false)
 		d.remote.workerless.look(now)
 		d.lender.look(now)
-		d.look(d.newerRecords())
 	})
+	d.every(newerEvery, func(pace.Instant) { d.look(d.newerRecords()) })
 	return d.drain()
 }
 

@@ -15,6 +15,9 @@ import (
 // noticeEvery is the interval of checks of conditions that cause no event.
 const noticeEvery = time.Second
 
+// newerEvery is the interval of checks for records of a newer format, among all records.
+const newerEvery = 5 * time.Second
+
 var (
 	handlerUnknown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 		Begin: "handler waiting: its policy does not exist",

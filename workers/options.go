@@ -56,6 +56,9 @@ type Options struct {
 	// returned context and job, and the returned function gets the attempt's error. Job.Header is
 	// the stored header: clone it before changes.
 	Attempt func(context.Context, Job) (context.Context, Job, func(error))
+	// Lister is a broker of this process that calls [queue.Broker.Ration] periodically, if there
+	// is one: the drainer need not list all streams, too.
+	Lister *queue.Broker
 	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 }

@@ -2460,6 +2460,12 @@ func (Synced)`,
 		by:  "./queue TestStreamsOfNewPoliciesAreCreatedInTurn",
 	},
 	{
+		name: "a-list-of-before-the-rest-rouses", file: "queue/rest.go",
+		old: "since.(time.Time).Before(found.began) && (",
+		new: "(since != nil) && (",
+		by:  "./queue TestTheListsOfAnotherBrokerRouse",
+	},
+	{
 		name: "own-bounds-take-all", file: "queue/storage.go",
 		old: "scale: min(1, float64(part-least*int64(len(sharing)))/max(1, owned))",
 		new: "scale: min(1, float64(part)/max(1, owned))",

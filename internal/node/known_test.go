@@ -75,7 +75,7 @@ func TestOrphanedPoliciesAreNotes(t *testing.T) {
 // A slow check does not delay the next one for long, which finds a deleted stream.
 func TestOneSlowLookDoesNotPutOffTheNextForLong(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: rationAgain,
-		100 * time.Millisecond: 50 * time.Second, time.Hour: rationLatest} {
+		40 * time.Millisecond: 20 * time.Second, time.Hour: rationLatest} {
 		if got := restAfter(took, 100); got != want {
 			t.Errorf("after %v the next look comes in %v, want %v", took, got, want)
 		}

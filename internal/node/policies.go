@@ -175,6 +175,7 @@ func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	if known == nil {
 		return inventoryFirst, nil
 	}
+	began := time.Now()
 	found, err := f.Store.Inventory(ctx, known)
 	if err != nil {
 		f.Log.Debug("stored policies not listed", "error", err)
@@ -190,7 +191,7 @@ func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	}
 	f.notices.Only(&unreadable, has(found.Unreadable))
 	f.notices.Only(&orphaned, has(found.Orphaned))
-	return inventoryAgain, nil
+	return max(inventoryAgain, restAfter(time.Since(began), len(known))), nil
 }
 
 func (f *policyWriter) sweep(ctx context.Context) (time.Duration, error) {

@@ -22,7 +22,7 @@ const (
 	rationAgain = 5 * time.Second
 	// Measuring takes at most 1/rationShare of the time; the pause is at most rationLatest.
 	rationShare  = 500
-	rationLatest = time.Minute
+	rationLatest = 30 * time.Second
 	// roundOfEach times the number of policies is the least interval of rounds over all of them.
 	roundOfEach = 20 * time.Millisecond
 

@@ -40,6 +40,7 @@ const (
 
 type streamBroker interface {
 	Ration(ctx context.Context, coming ...policy.Policy) (queue.Storage, error)
+	Fits(p policy.Policy) bool
 	Apply(ctx context.Context, p policy.Policy) error
 	Retire(ctx context.Context, name string) (gone bool, err error)
 	Forget(ctx context.Context, name string) (gone bool, err error)
@@ -54,9 +55,6 @@ type recorded struct {
 }
 
 func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
-	if r.Fits(p) {
-		return nil
-	}
 	entry, err := r.Policy(ctx, p.Name)
 	if errors.Is(err, queue.ErrNotFound) || err == nil && entry.Retired {
 		return nil
@@ -98,6 +96,7 @@ type streamWork struct {
 	revision uint64
 	due      time.Time
 	failures int
+	tried    bool // on its stream
 	gone     bool // with its stream
 	err      error
 	busy     bool // do owns the other fields
@@ -158,13 +157,18 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 			s.log.Debug("the store is not divided among new policies yet", "error", err)
 		}
 	}
+	again := roundAgain(applyAgain, len(set))
 	for _, name := range due {
+		work := s.work[name]
+		if work.tried && work.err == nil && s.broker.Fits(set[name].Policy) {
+			work.due = now.Add(again)
+			continue
+		}
 		places <- struct{}{}
 		doing.Go(func() {
 			defer func() { <-places }()
-			work := s.work[name]
 			s.tryFor(applyPatience, name, work, func() {
-				s.do(ctx, name, set[name], work, now, roundAgain(applyAgain, len(set)))
+				s.do(ctx, name, set[name], work, now, again)
 			})
 		})
 	}
@@ -172,7 +176,7 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 	if whole && set != nil && ctx.Err() == nil && !s.applied.Closed() {
 		close(s.applied)
 	}
-	next := time.Now().Add(roundAgain(applyAgain, len(set)))
+	next := time.Now().Add(again)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, work := range s.work {
@@ -248,7 +252,7 @@ func (s *streams) do(ctx context.Context, name string, entry *policy.Entry, work
 	if entry.Retired {
 		again = retireAgain
 		work.gone, err = s.end(limited, name, entry)
-	} else {
+	} else if work.tried = true; !s.broker.Fits(entry.Policy) {
 		err = s.broker.Apply(limited, entry.Policy)
 	}
 	if ctx.Err() != nil {

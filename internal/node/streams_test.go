@@ -44,6 +44,8 @@ func (f *fakeStreams) Ration(_ context.Context, coming ...policy.Policy) (queue.
 	return queue.Storage{}, nil
 }
 
+func (f *fakeStreams) Fits(policy.Policy) bool { return false }
+
 func (f *fakeStreams) Apply(ctx context.Context, p policy.Policy) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -101,12 +101,16 @@ func (s *Store) sweep(ctx context.Context, before time.Time) error {
 	if err != nil {
 		return err
 	}
+	there := map[string]bool{}
+	for _, name := range streams {
+		there[name] = true
+	}
 	left, err := table.Records(ctx, slices.DeleteFunc(keys, func(key string) bool {
 		name, rest, _ := strings.Cut(key, ".")
 		number, _, _ := strings.Cut(rest, ".")
 		_, err := strconv.Atoi(number)
 		// others are of a shared limit, or damaged
-		return err != nil || !policy.IsName(name) || slices.Contains(streams, name)
+		return err != nil || !policy.IsName(name) || there[name]
 	}))
 	if err != nil {
 		return err

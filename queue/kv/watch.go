@@ -71,6 +71,7 @@ func (w *watch) follow(ctx context.Context, patience time.Duration) (inSync bool
 		return false, err
 	}
 	defer p.Stop()
+	p.Single = true
 
 	seen := map[string]bool{}
 	last, came, moved := uint64(0), uint64(0), time.Now()

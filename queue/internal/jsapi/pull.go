@@ -61,6 +61,8 @@ type Puller struct {
 	Received uint64 // consumer sequence; preset to continue a former puller
 	promised uint64 // by the last heartbeat
 
+	// Single keeps one pull open instead of two, which takes half of the heartbeats.
+	Single   bool
 	WakeIdle bool // Fetch returns an empty batch if no message is pending
 	// After Patience without a message, by default 2.5 s, the consumer counts as gone. Most faults
 	// show sooner.
@@ -102,8 +104,12 @@ func (p *Puller) Stop() {
 // Fetch appends messages to batch, up to [PullHandOver] in total, and waits for the first. After an
 // error deliveries may be missing; done ends the wait with ErrStopped.
 func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, error) {
+	enough := PullOpen - PullBatch
+	if p.Single {
+		enough = 0
+	}
 	for {
-		for p.open <= PullOpen-PullBatch {
+		for p.open <= enough {
 			if err := p.nc.PublishRequest(p.next, p.inbox, p.request); err != nil {
 				return nil, fmt.Errorf("pull: %w", err)
 			}
@@ -129,7 +135,7 @@ func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, erro
 		if len(batch) > 0 {
 			return batch, nil
 		}
-		if p.open <= PullOpen-PullBatch {
+		if p.open <= enough {
 			continue // ask for more before waiting
 		}
 

@@ -91,7 +91,7 @@ type Options struct {
 }
 
 // tick is the interval of checks of leases and ownership, allEvery of visits to all shares.
-const tick, allEvery = 100 * time.Millisecond, time.Second
+const tick, allEvery = 100 * time.Millisecond, 10 * time.Second
 
 func New(o Options) *Core {
 	c := &Core{

@@ -120,7 +120,7 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 		a.c.out.Starts[0].Decide(atOnce(a.c.out.Starts[0]), nil)
 		a.lose(TablePartitions, told)
 		if !told {
-			part.broken = true
+			a.c.Handle(Broken{Part: part.Partition, Epoch: part.Epoch}, a.now)
 		}
 		a.run(time.Second, nil)
 		var r record.Owner
