@@ -107,19 +107,32 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 
 // createBounded creates a policy's stream with the bound of the last [Broker.Ration]. Without one,
 // or without room, it divides the store now. Streams that no Ration counted are created one at a
-// time: JetStream checks a stream's bytes before it counts them, and streams that together exceed
-// the store cannot even be given lower bounds.
+// time, on a single server by all processes: it checks a stream's bytes before it counts them, and
+// streams that together exceed the store cannot even be given lower bounds.
 func (b *Broker) createBounded(ctx context.Context, policy string,
 	config jetstream.StreamConfig) error {
-	if found := b.surveyed.Load(); found == nil || found.said[policy] == nil ||
-		config.Metadata[metaPartitions] == "" {
-		before := b.saw(policy, config)
-		b.creating.Lock()
-		defer b.creating.Unlock()
-		if !before && b.saw(policy, config) {
-			return nil // created meanwhile, such as by a writer of the policy and the pass over all
-		}
+	if found := b.surveyed.Load(); found != nil && found.said[policy] != nil &&
+		config.Metadata[metaPartitions] != "" {
+		return b.create(ctx, policy, config)
 	}
+	before := b.saw(policy, config)
+	b.creating.Lock()
+	defer b.creating.Unlock()
+	if !before && b.saw(policy, config) {
+		return nil // created meanwhile, such as by a writer of the policy and the pass over all
+	}
+	if b.replicas > 1 {
+		return b.create(ctx, policy, config)
+	}
+	return b.locked(ctx, creationLock, func(ctx context.Context) error {
+		return b.create(ctx, policy, config)
+	})
+}
+
+// creationLock is no name of a policy.
+const creationLock = "CREATION"
+
+func (b *Broker) create(ctx context.Context, policy string, config jetstream.StreamConfig) error {
 	for again := 3; ; again-- {
 		found := b.surveyed.Load()
 		if found == nil || again < 3 {
