@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -185,8 +186,12 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 		if c.created {
 			changed = policy.Fields(entry.Policy)
 		}
-		s.Note(ctx, "policy written through the API", "policy", name, "revision", entry.Revision,
-			"new", c.created, "changed", changed)
+		var noting sync.WaitGroup
+		defer noting.Wait()
+		noting.Go(func() {
+			s.Note(ctx, "policy written through the API", "policy", name, "revision",
+				entry.Revision, "new", c.created, "changed", changed)
+		})
 	}
 	if !w.DryRun { // also a repeat: the first request may have been interrupted
 		s.enforce(ctx, entry, c.lowered)
