@@ -63,8 +63,8 @@ type Broker struct {
 	refusal  atomic.Pointer[error]
 }
 
-// Refuse makes every Publish and change of a policy fail at once with [ErrStorage], until called
-// with nil: JetStream does not answer when it cannot write.
+// Refuse makes every Publish and change of a policy or schedule fail at once with [ErrStorage],
+// until called with nil: JetStream does not answer when it cannot write.
 func (b *Broker) Refuse(reason error) {
 	if reason == nil {
 		b.refusal.Store(nil)

@@ -10,6 +10,27 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
+// JetStream would not answer.
+func TestNothingIsWrittenWhileTheDiskIsFull(t *testing.T) {
+	b := newBroker(t)
+	s := Schedule{Policy: "mail", Key: "a", Name: "n", When: "@hourly"}
+	if err := b.PutSchedule(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	b.Refuse(errors.New("the disk is full"))
+	_, policy := b.Tables().Policies.Put(t.Context(), "mail", []byte("{}"), 0)
+	for what, err := range map[string]error{"a schedule": b.PutSchedule(t.Context(), s),
+		"a policy": policy} {
+		if !errors.Is(err, ErrStorage) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	b.Refuse(nil)
+	if err := b.PutSchedule(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPublishRefusal(t *testing.T) {
 	refused := func(code int, text string) string {
 		return fmt.Sprintf(

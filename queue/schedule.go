@@ -130,6 +130,9 @@ func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 }
 
 func (b *Broker) storeSchedule(ctx context.Context, s Schedule, o ...jetstream.PublishOpt) error {
+	if reason := b.refusal.Load(); reason != nil {
+		return *reason
+	}
 	on, off := b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s)
 	m := nats.NewMsg(on)
 	maps.Copy(m.Header, s.Header)
