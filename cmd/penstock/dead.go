@@ -66,7 +66,7 @@ func letterArgs(cmd *cobra.Command, args []string) error {
 	_, many := selection(cmd)
 	switch {
 	case len(args) == 0 || len(args) > 2:
-		return fmt.Errorf("%s: want a policy and the id of a dead letter", cmd.CommandPath())
+		return errors.New("want a policy and the id of a dead letter")
 	case many && len(args) == 2:
 		return errors.New("want either the id of a dead letter or a selection")
 	case many:
