@@ -29,7 +29,8 @@ func ParseCallback(text string) (*url.URL, error) {
 	}
 	switch {
 	case err != nil, len(text) > maxCallback, strings.ContainsFunc(text, isControlOr(" ")):
-		return nil, fmt.Errorf("%.80q: want a URL of at most %d bytes", text, maxCallback)
+		return nil, fmt.Errorf("%.80q: want a URL of at most %d bytes, without spaces", text,
+			maxCallback)
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
 		return nil, fmt.Errorf("%.80q: want http://HOST or https://HOST", text)
 	case bad != nil, port == 0:

@@ -240,6 +240,9 @@ func (k *Kit) TryPublish(policy, key string, body []byte) error {
 // Wait waits until n jobs of a policy have ended since the test began, and returns these events.
 func (k *Kit) Wait(policy string, n int) []queue.Event {
 	k.t.Helper()
+	if _, known := k.policies[policy]; !known {
+		k.t.Fatalf("workerstest: there is no policy %q", policy)
+	}
 	timer := time.NewTimer(Patience)
 	defer timer.Stop()
 	for {

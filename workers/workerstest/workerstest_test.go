@@ -3,6 +3,9 @@ package workerstest_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,11 +33,30 @@ func TestJobsStartAtTheirRate(t *testing.T) {
 type judge struct {
 	testing.TB
 	errors int
+	fatal  string
 }
 
 func (j *judge) Errorf(format string, args ...any) {
 	j.errors++
 	j.Logf(format, args...)
+}
+
+func (j *judge) Fatalf(format string, args ...any) {
+	j.fatal = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func TestWaitNamesAnUnknownPolicy(t *testing.T) {
+	judge := &judge{TB: t}
+	kit := workerstest.New(judge, workerstest.Policy("mail", "100/s"))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		kit.Wait("male", 1)
+	}()
+	if <-done; !strings.Contains(judge.fatal, `no policy "male"`) {
+		t.Errorf("%q", judge.fatal)
+	}
 }
 
 func TestAssertRateOfATotal(t *testing.T) {
