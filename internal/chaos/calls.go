@@ -47,8 +47,10 @@ const (
 func outlets(rules []rule, port int, target string) string {
 	text := fmt.Sprintf("outbound:\n  - listen: %s\n    routes:\n", address(port))
 	for _, r := range rules {
-		text += fmt.Sprintf("      - {prefix: /%[1]s, upstream: %[2]q, policy: %[1]s, "+
-			"key: '{path.1}', max_wait: %[3]v}\n", r.name, target+"/call/"+r.name, callWait)
+		if r.calls > 0 {
+			text += fmt.Sprintf("      - {prefix: /%[1]s, upstream: %[2]q, policy: %[1]s, "+
+				"key: '{path.1}', max_wait: %[3]v}\n", r.name, target+"/call/"+r.name, callWait)
+		}
 	}
 	return text
 }
