@@ -3803,4 +3803,28 @@ func (Synced)`,
 		new: "",
 		by:  "./workers/whatif TestSmallCasesComeOutAsByHand",
 	},
+	{
+		name: "a-full-bucket-forgets-when-jobs-are-due", file: "workers/internal/valve/forecast.go",
+		old: "if b.held > 0 && b.held == len(b.later)+int(b.deepLater) {",
+		new: "if false {",
+		by:  "./workers/internal/valve TestRoom",
+	},
+	{
+		name: "who-does-not-read-keeps-its-place", file: "internal/lifecycle/slow.go",
+		old: "if c.stall > 0 {",
+		new: "if c.stall < 0 {",
+		by:  "./admission/outbound TestACallerThatDoesNotReadIsCutOff",
+	},
+	{
+		name: "escaped-slashes-are-lost", file: "admission/outbound/outbound.go",
+		old: "path := job.EscapedPath(r.URL)",
+		new: "path := r.URL.EscapedPath()",
+		by:  "./admission/outbound TestRequestsAreRoutedByHostPrefixAndPath",
+	},
+	{
+		name: "the-last-of-equal-names-wins", file: "admission/httpapi/permits.go",
+		old: "if (*names)[name] {",
+		new: "if false {",
+		by:  "./admission/httpapi TestALineThatCannotBeReadIsRefusedAlone",
+	},
 }
