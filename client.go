@@ -73,6 +73,11 @@ func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
+	for name, values := range header {
+		if err := admission.CheckValues(name, values); err != nil {
+			return Ticket{}, err
+		}
+	}
 	if j.Wait > 0 {
 		if header = maps.Clone(header); header == nil {
 			header = http.Header{}

@@ -99,8 +99,8 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 	if _, twice := j.stored[name]; twice || len(values) != 1 && !several {
 		return &RequestError{name, "must be given once"}
 	}
-	if slices.ContainsFunc(values, hasControl) {
-		return &RequestError{name, "contains control characters, which headers cannot carry"}
+	if err := CheckValues(name, values); err != nil {
+		return err
 	}
 	if j.stored == nil {
 		j.stored = make(nats.Header, 4)
@@ -225,11 +225,15 @@ func checkIdempotencyKey(key string) error {
 	return nil
 }
 
-// HTTP forbids control characters (RFC 9110, 5.5), NATS does not.
-func hasControl(value string) bool {
-	return strings.ContainsFunc(value, func(r rune) bool {
-		return r < ' ' && r != '\t' || r == 0x7f
-	})
+// CheckValues refuses control characters: HTTP forbids them (RFC 9110, 5.5), NATS does not.
+func CheckValues(name string, values []string) error {
+	control := func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+	for _, value := range values {
+		if strings.ContainsFunc(value, control) {
+			return &RequestError{name, "contains control characters, which headers cannot carry"}
+		}
+	}
+	return nil
 }
 
 type CheckHeader struct {

@@ -92,7 +92,10 @@ func OverNATS(nc *nats.Conn, names queue.Names) Asker {
 		m := nats.NewMsg(names.Request(r.Endpoint, r.Policy, token))
 		m.Header, m.Data = nats.Header(r.Header), r.Body
 		a, err := nc.RequestMsgWithContext(ctx, m)
-		if err != nil {
+		switch {
+		case errors.Is(err, nats.ErrMaxPayload):
+			return nil, admission.UnfitMessage()
+		case err != nil:
 			return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 		}
 		status, err := strconv.Atoi(a.Header.Get(job.HeaderStatus))

@@ -62,6 +62,7 @@ var errorStatus = []struct {
 	{admission.ErrPrecondition, http.StatusPreconditionFailed, true},
 	{admission.ErrOtherPayload, http.StatusUnprocessableEntity, true},
 	{admission.ErrTooLarge, http.StatusRequestEntityTooLarge, true},
+	{admission.ErrTooLarge, http.StatusRequestHeaderFieldsTooLarge, true}, // by net/http
 	{admission.ErrTooSlow, http.StatusRequestTimeout, true},
 	{admission.ErrNoDrainer, http.StatusServiceUnavailable, true},
 	{queue.ErrStorage, http.StatusInsufficientStorage, false},
