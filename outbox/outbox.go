@@ -8,6 +8,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -66,9 +67,8 @@ func row(j penstock.Job) ([]any, error) {
 	if body == nil {
 		body = []byte{}
 	}
-	if j.Body, j.Wait = nil, 0; j.IdempotencyKey == "" {
-		j.IdempotencyKey = rand.Text()
-	}
+	j.Body, j.Wait = nil, 0
+	j.IdempotencyKey = cmp.Or(j.IdempotencyKey, j.Header.Get(job.HeaderIdempotencyKey), rand.Text())
 	_, err := job.EncodeKey(j.Key)
 	switch {
 	case j.Policy == "":

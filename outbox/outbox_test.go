@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -13,11 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/pgtest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/outbox"
@@ -133,8 +136,12 @@ func numbers(n int) (all []string) {
 
 func TestJobsOfCommittedTransactionsRunOnceInOrder(t *testing.T) {
 	w := newWorld(t)
+	w.exec("ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'")
+	w.db.Reset()
+	var said waittest.Log
 	for range 3 {
-		w.background((&outbox.Relay{DB: w.db, Jobs: w.p}).Run)
+		w.background((&outbox.Relay{DB: w.db, Jobs: w.p,
+			Logger: slog.New(slog.NewTextHandler(&said, nil))}).Run)
 	}
 	db, err := sql.Open("pgx", w.at)
 	if err != nil {
@@ -178,6 +185,9 @@ func TestJobsOfCommittedTransactionsRunOnceInOrder(t *testing.T) {
 	}
 	w.hasRun("large", slices.Repeat([]string{"xxxxxxxxxx"}, 5)...)
 	waittest.Until(t, "the outbox is empty", func() bool { return w.rows("true") == 0 })
+	if said.String() != "" {
+		t.Errorf("relays say %s", said.String())
+	}
 	err = outbox.Insert(t.Context(), w.db, penstock.Job{Policy: "mail",
 		Body: make([]byte, admission.MaxBody+1)})
 	if !errors.Is(err, admission.ErrTooLarge) {
@@ -219,6 +229,40 @@ func TestARelayThatDiesAfterASubmissionMakesNoSecondJob(t *testing.T) {
 	}
 }
 
+// late inserts a job when a relay has looked for keys.
+type late struct {
+	*world
+	once sync.Once
+}
+
+func (l *late) TraceQueryStart(ctx context.Context, _ *pgx.Conn,
+	of pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, l, of.SQL)
+}
+
+func (l *late) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if text, _ := ctx.Value(l).(string); strings.Contains(text, "RECURSIVE") {
+		l.once.Do(func() { l.insert(penstock.Job{Policy: "mail", Body: []byte("0")}) })
+	}
+}
+
+func TestARowThatIsInsertedWhileTheRelayLooksDoesNotWaitForThePoll(t *testing.T) {
+	w := newWorld(t)
+	config, err := pgxpool.ParseConfig(w.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.Tracer = &late{world: w}
+	db, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	stop := w.background((&outbox.Relay{DB: db, Jobs: w.p, Poll: time.Hour}).Run)
+	w.hasRun("", "0")
+	stop()
+}
+
 func TestAFullQueueHoldsItsKeyUpAndNoOther(t *testing.T) {
 	w := newWorld(t)
 	for i := range 12 {
@@ -248,10 +292,19 @@ func TestRowsWaitWhilePenstockIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.insert(penstock.Job{Policy: "mail", Body: []byte("0")})
-	w.background((&outbox.Relay{DB: w.db, Jobs: client}).Run)
-	waittest.Until(t, "a submission failed", func() bool {
-		return w.rows("retry_at > inserted AND error IS NULL") == 1
+	for range 2 {
+		w.insert(penstock.Job{Policy: "mail", Key: "repeated", Body: []byte("0"),
+			Header: http.Header{"Idempotency-Key": {"one"}}})
+	}
+	var said waittest.Log
+	w.background((&outbox.Relay{DB: w.db, Jobs: client,
+		Logger: slog.New(slog.NewTextHandler(&said, nil))}).Run)
+	waittest.Until(t, "submissions failed", func() bool {
+		return w.rows("retry_at > inserted AND error IS NULL") == 2
 	})
+	if !strings.Contains(said.String(), "connection refused") {
+		t.Errorf("the log says %q", said.String())
+	}
 	if listener, err = net.Listen("tcp", addr); err != nil {
 		t.Fatal(err)
 	}
@@ -259,6 +312,8 @@ func TestRowsWaitWhilePenstockIsAway(t *testing.T) {
 	defer server.Close()
 	go server.Serve(listener)
 	w.hasRun("", "0")
+	waittest.Until(t, "the outbox is empty", func() bool { return w.rows("true") == 0 })
+	w.hasRun("repeated", "0")
 }
 
 func TestARowThatCannotBeSubmittedIsSetAside(t *testing.T) {
@@ -268,11 +323,26 @@ func TestARowThatCannotBeSubmittedIsSetAside(t *testing.T) {
 			Cost: []int64{0, 5000, 0}[i]})
 	}
 	w.insert(penstock.Job{Policy: "mial", Key: "misspelt", Body: []byte("0")})
-	w.background((&outbox.Relay{DB: w.db, Jobs: w.p}).Run)
+	w.insert(penstock.Job{Policy: "mail", Key: "header", Body: []byte("0"),
+		Header: http.Header{"X-Large": {strings.Repeat("x", 100<<10)}}})
+	w.insert(penstock.Job{Policy: "mail", Key: "header", Body: []byte("1"), Unique: "a\nb"})
+	w.insert(penstock.Job{Policy: "mail", Key: "header", Body: []byte("2")})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.background(lifecycle.HTTP(listener, w.p.Handler(), lifecycle.HTTPOptions{Grace: time.Second}))
+	client, err := penstock.NewHTTPClient("http://"+listener.Addr().String(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.background((&outbox.Relay{DB: w.db, Jobs: client}).Run)
 	w.hasRun("", "0", "2")
-	waittest.Until(t, "both are set aside", func() bool {
-		return w.rows("error LIKE 'unknown policy%'") == 1 &&
-			w.rows("error LIKE '%can never pass%'") == 1 && w.rows("true") == 2
+	w.hasRun("header", "2")
+	waittest.Until(t, "the others are set aside", func() bool {
+		return w.rows("error LIKE '%unknown policy%'") == 1 &&
+			w.rows("error LIKE '%can never pass%'") == 1 && w.rows("error IS NOT NULL") == 4 &&
+			w.rows("true") == 4
 	})
 	w.exec("UPDATE penstock_outbox SET error = NULL, policy = 'mail' WHERE policy = 'mial'")
 	w.hasRun("misspelt", "0")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/seldom"
 )
 
 // Relay submits the rows of the outbox and deletes them, in order per policy and key. Relays lock
@@ -31,6 +32,7 @@ type Relay struct {
 	Logger *slog.Logger  // default [slog.Default]
 
 	policy, key string // the last of a batch: the next one begins after it
+	waits       *seldom.Log
 }
 
 const (
@@ -43,6 +45,7 @@ const (
 // Run relays until the context ends, and returns nil. It takes one connection of the pool.
 func (r *Relay) Run(ctx context.Context) error {
 	log := cmp.Or(r.Logger, slog.Default())
+	r.waits = seldom.New(log)
 	for ctx.Err() == nil {
 		if err := r.listen(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("outbox not readable", "error", err)
@@ -71,14 +74,17 @@ func (r *Relay) listen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		timeout := cmp.Or(r.Poll, time.Second)
 		if n > 0 {
-			continue
+			timeout = 0
 		}
-		wait, cancel := context.WithTimeout(ctx, cmp.Or(r.Poll, time.Second))
-		err = conn.PgConn().WaitForNotification(wait)
-		timedOut := wait.Err() != nil
-		cancel()
-		if err != nil && (!timedOut || ctx.Err() != nil) {
+		for err == nil {
+			wait, cancel := context.WithTimeout(ctx, timeout)
+			_, err = conn.WaitForNotification(wait)
+			cancel()
+			timeout = 0 // for those that the connection has kept
+		}
+		if ctx.Err() != nil || conn.IsClosed() {
 			return err
 		}
 	}
@@ -96,7 +102,8 @@ const lockKeys = `WITH RECURSIVE heads AS (
 SELECT policy, key FROM heads WHERE retry_at <= now()
 	AND pg_try_advisory_xact_lock(hashtextextended(policy || '/' || key, 0)) LIMIT $3`
 
-// Rows are read after their keys are locked, because other relays could delete them.
+// Rows are read after their keys are locked, because other relays could delete them: so each
+// statement must see what has been committed.
 const readRows = `SELECT rows.* FROM unnest($1::text[], $2::text[]) AS keys (policy, key),
 	LATERAL (SELECT id, policy, key, job, body FROM (SELECT *,
 			sum(octet_length(body)) OVER (ORDER BY id) - octet_length(body) AS before
@@ -114,7 +121,7 @@ type waiting struct {
 }
 
 func (r *Relay) batch(ctx context.Context, conn *pgx.Conn) (n int, err error) {
-	tx, err := conn.Begin(ctx)
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return 0, err
 	}
@@ -200,6 +207,9 @@ func (r *Relay) submit(ctx context.Context, rows []waiting) (o outcome) {
 				"policy", w.Policy, "key", w.Key, "error", err)
 		} else if refused, ok := errors.AsType[*penstock.RefusedError](err); ok {
 			o.retry = refused.RetryAfter
+		} else if ctx.Err() == nil {
+			r.waits.Log("submissions", slog.LevelWarn, "outbox row not submitted: it is repeated",
+				"id", w.ID, "policy", w.Policy, "key", w.Key, "error", err)
 		}
 		break
 	}

@@ -28,7 +28,7 @@ algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/strict internal/zones
-outbox: . admission queue/job
+outbox: . admission internal/seldom queue/job
 policy/store: policy queue queue/job queue/kv
 queue: internal/installation policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
