@@ -51,7 +51,12 @@ type limit struct {
 	// of a unit at full use
 	interval time.Duration
 	budget   int64
+	mostOwed int64
 }
+
+// longestDebt bounds the time for which runs that used more than estimated delay the next job,
+// unless the whole limit takes longer: a broken target may report any usage.
+const longestDebt = time.Hour
 
 func New(p policy.Policy) *Limits { return limitsOf(p, false) }
 
@@ -74,6 +79,7 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 			l.mostOff = min(l.mostOff, made.length()/8)
 		}
 		made.budget = budgetOf(made.Most(), made.interval)
+		made.mostOwed = max(made.Most(), int64(longestDebt/max(1, made.interval)))
 		l.all = append(l.all, made)
 		l.budgets[of.Cost] = least(l.budgets[of.Cost], made.budget)
 		names = append(names, of.Name+"/"+string(of.Algorithm))
@@ -246,7 +252,7 @@ func (l *Limits) pay(s *Set, asked times) {
 		if of.aligned {
 			of.clamp(st, asked.of(of))
 		}
-		if st.owed > 0 {
+		if st.owed = min(st.owed, of.mostOwed); st.owed > 0 {
 			paid := of.takeUpTo(st, asked.of(of), l.charges(s, asked).of(of), st.owed)
 			st.owed -= paid
 			st.charged += paid
@@ -285,7 +291,7 @@ func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 }
 
 // Done ends a run. Of usage reported by name, the rest is refunded and an excess charged, even
-// beyond a limit.
+// beyond a limit, within longestDebt.
 func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64, noted Noted) {
 	s.latency -= min(s.latency, 1)
 	for i := range l.all {

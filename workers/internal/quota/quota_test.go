@@ -358,6 +358,35 @@ func TestDebtDelaysTheNextStart(t *testing.T) {
 	}
 }
 
+// A broken target may report any usage.
+func TestDebtEndsWithinAnHourOrTheWholeLimit(t *testing.T) {
+	rate := algorithms.Rate{Count: 1, Per: time.Second}
+	for most, rule := range map[time.Duration]policy.Rule{
+		time.Hour: {Algorithm: policy.TokenBucket, Capacity: 100, Refill: rate},
+		2 * time.Hour: {Algorithm: policy.SlidingLog, Limit: 100,
+			Window: policy.Duration(2 * time.Hour)},
+	} {
+		p := policy.Policy{Name: "p", Rule: policy.Rule{Algorithm: policy.LeakingBucket,
+			Capacity: 100}, Limits: policy.Limits{{Name: "tokens", Cost: "tokens",
+			Rule: rule}}}.WithDefaults()
+		l, c := quota.New(p), quota.Cost{Job: 1, Named: map[string]int64{"tokens": 60}}
+		used := map[string]int64{"tokens": policy.MaxLimit}
+		set, charge := l.Take(nil, at(0), c)
+		l.Done(set, charge, at(0), used, quota.Noted{})
+		set = l.Late(l.Decode(l.Encode(set, at(0)), l.Names(), at(0)), c, used)
+		now := time.Duration(0)
+		for again := true; again; {
+			wait, _ := l.Next(set, at(now), c)
+			now, again = now+wait, wait > 0 && now < 3*most
+		}
+		// the units of the hour, and those of the next job and of the latest window
+		if least := most - 2*time.Minute; now < least || now > 2*most+time.Minute {
+			t.Errorf("%s: the next job of 60 waits for %v, want about %v", rule.Algorithm, now,
+				most)
+		}
+	}
+}
+
 func TestStatesOfRemovedLimitsAreSkipped(t *testing.T) {
 	limit := func(name string, algorithm policy.Algorithm) policy.Limit {
 		return policy.Limit{Name: name, Rule: policy.Rule{Algorithm: algorithm, Limit: 3,
