@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"runtime/debug"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -168,14 +170,20 @@ func (s *settled) encode(c job.Codec) (err error) {
 	return err
 }
 
-func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64,
-	job Job) record.Outcome {
+func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle Handler,
+	seq uint64, job Job) record.Outcome {
 	if job.settled == nil {
 		job.settled = &settled{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	o := outcomeOf(seq, caught(ctx, handle, job))
+	err := caught(ctx, handle, job)
+	if p, ok := errors.AsType[*panicked](err); ok {
+		lines.Log("panic "+job.Policy, slog.LevelError, "a handler panicked", "policy", job.Policy,
+			"job", job.ID, "key", job.Key.Raw(), "attempt", job.Attempt, "panic", p.value, "stack",
+			p.stack)
+	}
+	o := outcomeOf(seq, err)
 	if over := context.DeadlineExceeded; errors.Is(ctx.Err(), over) {
 		o.Error = valve.Clip(strings.ReplaceAll(o.Error, over.Error(),
 			fmt.Sprintf("no answer within %v, the timeout", policy.Duration(timeout))),
@@ -187,10 +195,17 @@ func call(ctx context.Context, timeout time.Duration, handle Handler, seq uint64
 	return o
 }
 
+type panicked struct {
+	value any
+	stack string
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
+
 func caught(ctx context.Context, handle Handler, job Job) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+			err = &panicked{r, string(debug.Stack())}
 		}
 	}()
 	return handle(ctx, job)

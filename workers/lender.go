@@ -306,7 +306,7 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 			}
 		}
 	})
-	o := call(ctx, timeout, handle, 0, job)
+	o := call(ctx, l.seldom, timeout, handle, 0, job)
 	close(returned)
 	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
 		o.Kind = record.OutcomeUncounted

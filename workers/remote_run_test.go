@@ -145,7 +145,9 @@ func TestRemoteOutcomes(t *testing.T) {
 	b := newBench(t, p)
 	var mu sync.Mutex
 	attempts := map[string][]int{}
-	b.lend(Options{}, map[string]Handler{"api": func(_ context.Context, job Job) error {
+	log := logged{t: t}
+	b.lend(Options{Logger: log.logger()}, map[string]Handler{"api": func(_ context.Context,
+		job Job) error {
 		mu.Lock()
 		attempts[string(job.Key)] = append(attempts[string(job.Key)], job.Attempt)
 		n := len(attempts[string(job.Key)])
@@ -178,6 +180,10 @@ func TestRemoteOutcomes(t *testing.T) {
 		if !slices.Equal(attempts[key], want) {
 			t.Errorf("%s: attempts %v, want %v", key, attempts[key], want)
 		}
+	}
+	if lines := log.lines("a handler panicked", "key=panics", "panic=oh",
+		"remote_run_test.go"); lines != 1 {
+		t.Errorf("%d lines about the attempt that panicked", lines)
 	}
 	for key, want := range map[string]string{"fails": "attempts", "permanent": "permanent"} {
 		if got := b.deadLetter("api", key); got != want {
