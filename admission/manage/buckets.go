@@ -287,7 +287,7 @@ func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, 
 	}
 	began := time.Now()
 	removed, more, err := s.purge(ctx, entry.Policy, key)
-	s.noteTried(ctx, err, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed,
+	s.NoteTried(ctx, err, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed,
 		"more", more, "took", time.Since(began))
 	if err != nil {
 		return Purged{}, err

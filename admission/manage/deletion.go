@@ -40,6 +40,11 @@ func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 		entry = current
 		return w.check(current.Revision)
 	})
+	d.Policy = name
+	note := func() {
+		s.NoteTried(ctx, err, "policy deleted through the API", "policy", name, "gone", d.Deleted,
+			"removed", d.Removed, "jobs", d.Jobs, "changed", policy.Fields(entry.Policy))
+	}
 	var used *queue.PolicyInUseError
 	switch {
 	case errors.As(err, &used):
@@ -49,13 +54,12 @@ func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	case errors.Is(err, queue.ErrNotFound):
 		return Deleted{}, admission.UnknownPolicy(name)
 	case err != nil:
-		return Deleted{}, change(err)
+		if err = change(err); entry.Revision > 0 {
+			note()
+		}
+		return Deleted{}, err
 	}
-	d.Policy = name
-	defer func() {
-		s.noteTried(ctx, err, "policy deleted through the API", "policy", name, "gone", d.Deleted,
-			"removed", d.Removed, "jobs", d.Jobs, "changed", policy.Fields(entry.Policy))
-	}()
+	defer note()
 	if purge && entry.Policy.HasQueue() {
 		if d.Removed, err = s.purgeAll(ctx, entry.Policy); err != nil {
 			return d, translate(err)

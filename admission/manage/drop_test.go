@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -129,14 +130,69 @@ func TestChangesWithoutAnAnswerAreAudited(t *testing.T) {
 			t.Errorf("%s: %v", want[i], err)
 		}
 	}
+	auditedWithAnError(t, s, want)
+}
+
+func TestWritesWithoutAnAnswerAreAudited(t *testing.T) {
+	s := open(t, Options{Timeout: time.Second, BulkTimeout: time.Second})
+	put(t, s, stripe(10))
+	js, err := jetstream.New(s.broker.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := js.Stream(t.Context(), "KV_PENSTOCK_POLICIES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := records.CachedInfo().Config
+	config.NoAck = true
+	if _, err := js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	key, ctx := job.Key("a"), t.Context()
+	var want []string
+	for _, c := range []struct {
+		what   string
+		change func() error
+	}{
+		{"policy written through the API", func() error {
+			_, _, err := s.PutPolicy(ctx, stripe(20), Write{})
+			return err
+		}},
+		{"policy paused or resumed", func() error {
+			_, err := s.PausePolicy(ctx, "stripe", true)
+			return err
+		}},
+		{"override written through the API", func() error {
+			_, err := s.PauseKey(ctx, "stripe", key, true)
+			return err
+		}},
+		{"override deleted through the API", func() error {
+			return s.DeleteOverride(ctx, "stripe", key, Write{})
+		}},
+		{"policy deleted through the API", func() error {
+			_, err := s.DeletePolicy(ctx, "stripe", true, Write{})
+			return err
+		}},
+	} {
+		want = append(want, c.what)
+		if err := c.change(); !errors.Is(err, admission.ErrUnavailable) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+	auditedWithAnError(t, s, want)
+}
+
+func auditedWithAnError(t *testing.T, s *Service, want []string) {
+	t.Helper()
 	page, err := s.Audit(t.Context(), "stripe", 0, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, c := range page.Changes {
-		details := strings.Join(c.Details, ", ")
-		if strings.Contains(details, "false") || strings.Contains(details, "revision") {
+		details := "; " + strings.Join(c.Details, "; ")
+		if strings.Contains(details, "false") || strings.Contains(details, "; revision") {
 			t.Errorf("%s: words of a log: %s", c.What, details)
 		}
 		if strings.Contains(details, "error") {

@@ -29,7 +29,7 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 		if want.Deadline != nil {
 			changes = append(changes, "deadline", *want.Deadline)
 		}
-		s.noteTried(ctx, err, "job changed", changes...)
+		s.NoteTried(ctx, err, "job changed", changes...)
 	}
 	switch {
 	case errors.Is(err, errNobody):

@@ -242,7 +242,7 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 		return Job{}, err
 	}
 	cancelled, err := s.cancel(ctx, name, j)
-	s.noteTried(ctx, err, "job cancelled", "policy", name, "job", j.Job, "key", j.Key)
+	s.NoteTried(ctx, err, "job cancelled", "policy", name, "job", j.Job, "key", j.Key)
 	return cancelled, err
 }
 

@@ -165,7 +165,7 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 				"malformed", admission.ErrConflict, id)
 	default:
 		err = noLetter(retired(err, name), name, id)
-		s.noteTried(ctx, err, "dead letter replayed", "policy", name, "letter", id)
+		s.NoteTried(ctx, err, "dead letter replayed", "policy", name, "letter", id)
 		return admission.Outcome{}, err
 	}
 }
@@ -221,7 +221,7 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 		return err
 	}
 	err := noLetter(s.broker.Letters(name).Discard(ctx, id), name, id)
-	s.noteTried(ctx, err, "dead letter discarded", "policy", name, "letter", id)
+	s.NoteTried(ctx, err, "dead letter discarded", "policy", name, "letter", id)
 	return err
 }
 
@@ -239,7 +239,7 @@ func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadL
 		return Discarded{}, err
 	}
 	n, err := s.broker.Letters(name).DiscardSome(ctx, some)
-	s.noteTried(ctx, translate(err), "dead letters discarded", "policy", name, "discarded", n,
+	s.NoteTried(ctx, translate(err), "dead letters discarded", "policy", name, "discarded", n,
 		"through", some.Through, "reason", some.Reason)
 	if err != nil && n == 0 {
 		return Discarded{}, translate(err)

@@ -189,8 +189,8 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 	}
 }
 
-// noteTried notes a change unless err refuses it. Without an answer it may have been made.
-func (s *Service) noteTried(ctx context.Context, err error, what string, args ...any) {
+// NoteTried notes a change unless err refuses it. Without an answer it may have been made.
+func (s *Service) NoteTried(ctx context.Context, err error, what string, args ...any) {
 	if err != nil {
 		args = append(args, "error", err)
 	}

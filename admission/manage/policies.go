@@ -172,6 +172,10 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 	entry, err := write(ctx, name, func(current *policy.Entry) (policy.Policy, error) {
 		return c.of(ctx, current)
 	})
+	note := func(err error) {
+		s.NoteTried(ctx, err, "policy written through the API", "policy", name, "revision",
+			entry.Revision, "new", c.created, "changed", c.noted)
+	}
 	if err != nil {
 		if c.lowered {
 			s.restore(ctx, name)
@@ -179,19 +183,15 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 		if c.unfit != nil {
 			return Policy{}, false, translate(c.unfit)
 		}
-		return Policy{}, false, change(err)
+		if err = change(err); len(c.noted) > 0 && !w.DryRun {
+			note(err)
+		}
+		return Policy{}, false, err
 	}
 	if !w.DryRun && entry.Revision != c.revision {
-		changed := c.changed
-		if c.created {
-			changed = policy.Fields(entry.Policy)
-		}
 		var noting sync.WaitGroup
 		defer noting.Wait()
-		noting.Go(func() {
-			s.Note(ctx, "policy written through the API", "policy", name, "revision",
-				entry.Revision, "new", c.created, "changed", changed)
-		})
+		noting.Go(func() { note(nil) })
 	}
 	if !w.DryRun { // also a repeat: the first request may have been interrupted
 		s.enforce(ctx, entry, c.lowered)
@@ -212,8 +212,9 @@ type policyChange struct {
 	created  bool
 	revision uint64 // before the change
 	changed  policy.Changes
-	unfit    error // the caller's mistake, and no conflict
-	lowered  bool  // the stream has the new capacity
+	noted    policy.Changes // changed, or all fields of a new policy
+	unfit    error          // the caller's mistake, and no conflict
+	lowered  bool           // the stream has the new capacity
 }
 
 func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Policy, error) {
@@ -232,9 +233,11 @@ func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Po
 			admission.ErrConflict, before.Paused)
 	}
 	if c.created {
+		c.noted = policy.Fields(p)
 		return p, nil
 	}
 	c.changed = policy.Diff(before.Policy, p)
+	c.noted = c.changed
 	c.lowered, err = c.s.lower(ctx, before, p, c.w.DryRun)
 	return p, err
 }
@@ -326,11 +329,12 @@ func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Po
 		return Policy{}, err
 	}
 	revision, err := s.policies.SetPaused(ctx, name, paused)
-	if err != nil {
-		return Policy{}, translate(err)
-	}
-	s.Note(ctx, "policy paused or resumed", "policy", name, "changed",
+	err = translate(err)
+	s.NoteTried(ctx, err, "policy paused or resumed", "policy", name, "changed",
 		policy.Changes{fmt.Sprintf("paused %t → %t", before.Paused, paused)})
+	if err != nil {
+		return Policy{}, err
+	}
 	s.awaitFollowed(ctx, name, revision)
 	return s.Policy(ctx, name)
 }
@@ -450,12 +454,13 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 	if errors.Is(err, errDry) {
 		return o, nil
 	}
+	err = translate(err)
+	s.NoteTried(ctx, err, "override written through the API", "policy", name, "key", key.Raw(),
+		"revision", written.Revision, "changed", o.Changed)
 	if err != nil {
-		return Override{}, translate(err)
+		return Override{}, err
 	}
 	o.Revision = written.Revision
-	s.Note(ctx, "override written through the API", "policy", name, "key", key.Raw(), "revision",
-		o.Revision, "changed", o.Changed)
 	return o, nil
 }
 
@@ -474,10 +479,8 @@ func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, 
 	if errors.Is(err, job.ErrVersion) && w.If == nil {
 		err = s.policies.DeleteOverride(ctx, name, key)
 	}
-	if err != nil {
-		return translate(err)
-	}
-	s.Note(ctx, "override deleted through the API", "policy", name, "key", key.Raw(),
+	err = translate(err)
+	s.NoteTried(ctx, err, "override deleted through the API", "policy", name, "key", key.Raw(),
 		"changed", policy.Diff(before, policy.Override{}))
-	return nil
+	return err
 }

@@ -38,8 +38,8 @@ const (
 
 type Options struct {
 	Sink queue.Sink
-	// Note reports a change of a schedule; see [manage.Service.Note]. Nil: changes are not noted.
-	Note func(ctx context.Context, what string, args ...any)
+	// Note reports a change of a schedule; see [manage.Service.NoteTried]. Nil: none is reported.
+	Note func(ctx context.Context, err error, what string, args ...any)
 	// for ticks without a job
 	Logger *slog.Logger
 }
@@ -55,13 +55,16 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	o.Sink = queue.Sinks{o.Sink}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Note == nil {
-		o.Note = func(context.Context, string, ...any) {}
+		o.Note = func(context.Context, error, string, ...any) {}
 	}
 	return &Service{broker, jobs, o}
 }
 
-// note reports a change; a zero schedule means no schedule.
-func (s *Service) note(ctx context.Context, what string, of, before, after queue.Schedule) {
+// note reports a change, and returns its translated error; a zero schedule means no schedule.
+func (s *Service) note(ctx context.Context, err error, what string,
+	of, before, after queue.Schedule) error {
+
+	err = translate(err)
 	var changed policy.Changes
 	for _, f := range []struct {
 		name     string
@@ -74,8 +77,9 @@ func (s *Service) note(ctx context.Context, what string, of, before, after queue
 			changed = append(changed, fmt.Sprintf("%s %v → %v", f.name, f.was, f.now))
 		}
 	}
-	s.options.Note(ctx, what, "policy", of.Policy, "key", of.Key.Raw(), "schedule", of.Name,
+	s.options.Note(ctx, err, what, "policy", of.Policy, "key", of.Key.Raw(), "schedule", of.Name,
 		"changed", changed)
+	return err
 }
 
 type Schedule struct {
@@ -117,10 +121,10 @@ func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 		return Schedule{}, translate(err)
 	}
 	made.By, made.Paused = r.By, before.Paused
-	if err := s.broker.PutSchedule(ctx, made); err != nil {
-		return Schedule{}, translate(err)
+	err = s.note(ctx, s.broker.PutSchedule(ctx, made), "schedule written", made, before, made)
+	if err != nil {
+		return Schedule{}, err
 	}
-	s.note(ctx, "schedule written", made, before, made)
 	return shown(made), nil
 }
 
@@ -193,22 +197,19 @@ func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key,
 	if err == nil && found.Paused != paused {
 		before := found
 		found.Paused = paused
-		if err = s.broker.PutSchedule(ctx, found); err == nil {
-			s.note(ctx, "schedule paused or resumed", found, before, found)
-		}
+		err = s.broker.PutSchedule(ctx, found)
+		return shown(found), s.note(ctx, err, "schedule paused or resumed", found, before, found)
 	}
 	return shown(found), translate(err)
 }
 
 func (s *Service) Remove(ctx context.Context, policyName string, key job.Key, name string) error {
 	before, err := s.broker.Schedule(ctx, policyName, key, name)
-	if err == nil {
-		err = s.broker.RemoveSchedule(ctx, policyName, key, name)
+	if err != nil {
+		return translate(err)
 	}
-	if err == nil {
-		s.note(ctx, "schedule removed", before, before, queue.Schedule{})
-	}
-	return translate(err)
+	return s.note(ctx, s.broker.RemoveSchedule(ctx, policyName, key, name), "schedule removed",
+		before, before, queue.Schedule{})
 }
 
 func translate(err error) error {
