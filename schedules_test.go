@@ -231,11 +231,15 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 			"a-z"},
 		{"report/k", []string{"Penstock-Schedule", "@daily", "Idempotency-Key", "a"}, 400,
 			"each tick"},
+		{"report/k", []string{"Penstock-Schedule", "@daily", "Penstock-Wait", "5s"}, 400,
+			"nobody waits"},
 		{"report/k", []string{"Penstock-Schedule", "@daily", "Penstock-Cost", "2"}, 400, "Cost"},
 		{"nothing/k", []string{"Penstock-Schedule", "@daily"}, 404, "nothing"},
 		{"api/k", []string{"Penstock-Schedule", "@daily"}, 409, "queue"},
 		{"report/k", []string{"Penstock-Schedule", "30 6 * * 1-5", "Penstock-Schedule-Zone",
 			"Europe/Berlin"}, 201, `"when":"0 30 6 * * 1-5"`},
+		{"report/k", []string{"Penstock-Schedule", "@every 1d"}, 201, `"when":"@every 1d"`},
+		{"report/k", []string{"Penstock-Schedule", "@every 90s"}, 201, `"when":"@every 90s"`},
 	} {
 		status, body := ask(t, p, "POST", "/v1/schedules/"+one.path, "x", one.header...)
 		if status != one.status || !strings.Contains(body, one.says) {

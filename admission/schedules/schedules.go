@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -70,7 +71,7 @@ func (s *Service) note(ctx context.Context, err error, what string,
 		name     string
 		was, now any
 	}{
-		{"when", before.When, after.When}, {"zone", before.Zone, after.Zone},
+		{"when", asWritten(before.When), asWritten(after.When)}, {"zone", before.Zone, after.Zone},
 		{"paused", before.Paused, after.Paused}, {"bytes", len(before.Body), len(after.Body)},
 	} {
 		if f.was != f.now {
@@ -94,8 +95,8 @@ type Schedule struct {
 }
 
 func shown(s queue.Schedule) Schedule {
-	return Schedule{Policy: s.Policy, Key: s.Key.Raw(), Name: s.Name, When: s.When, Zone: s.Zone,
-		Paused: s.Paused, Bytes: len(s.Body), Set: s.Set}
+	return Schedule{Policy: s.Policy, Key: s.Key.Raw(), Name: s.Name, When: asWritten(s.When),
+		Zone: s.Zone, Paused: s.Paused, Bytes: len(s.Body), Set: s.Set}
 }
 
 type Request struct {
@@ -154,6 +155,11 @@ func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]stri
 	if _, given := stored[job.HeaderIdempotencyKey]; given {
 		return made, bad(job.HeaderIdempotencyKey,
 			"applies only to single jobs: each tick of a schedule has its own")
+	}
+	for name := range r.Header {
+		if strings.EqualFold(name, admission.WaitHeader) {
+			return made, bad(name, "applies only to single jobs: nobody waits for a schedule's")
+		}
 	}
 	return queue.Schedule{Policy: r.Policy, Key: r.Key, Name: r.Name, When: pattern(r.When),
 		Zone: r.Zone, Header: stored, Body: r.Body}, nil

@@ -40,6 +40,16 @@ func pattern(when string) string {
 	return when
 }
 
+// asWritten is a pattern as users write it: with days.
+func asWritten(pattern string) string {
+	if text, ok := strings.CutPrefix(pattern, every); ok {
+		if d, err := time.ParseDuration(text); err == nil && text == d.String() {
+			return every + algorithms.FormatDuration(d)
+		}
+	}
+	return pattern
+}
+
 // Dates that never occur, such as February 30, are accepted.
 func checkWhen(when string) error {
 	var err error
