@@ -65,12 +65,23 @@ func TestABrokenLimitNamesItsStarts(t *testing.T) {
 	}
 }
 
+func TestWindowsOfOneLengthAreShownOnce(t *testing.T) {
+	s := newScene(nil)
+	for i := range 5 {
+		s.start("d", "k", time.Duration(i)*100*time.Millisecond)
+	}
+	if b, _ := s.Bucket("api", "k", began.Add(time.Second)); len(b.Worst) != 1 ||
+		b.Worst[0].Units != 5 || time.Duration(b.Worst[0].Length) != time.Second {
+		t.Errorf("worst %+v", b.Worst)
+	}
+}
+
 func TestLostEventsMakeFiguresIncomplete(t *testing.T) {
 	s := newScene(nil)
 	s.start("d", "k", 0)
 	s.start("d", "k", time.Second)
 	at := began.Add(2 * time.Second)
-	if b, known := s.Bucket("api", "k", at); !known || b.Incomplete || len(b.Worst) != 2 {
+	if b, known := s.Bucket("api", "k", at); !known || b.Incomplete || len(b.Worst) != 1 {
 		t.Fatalf("nothing is lost: %+v", b)
 	}
 	s.number["d"]++

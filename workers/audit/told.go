@@ -94,8 +94,16 @@ func (b *bucket) standing(now time.Time) Standing {
 		Incomplete: missing(b.lostAt, b.specs, now) ||
 			b.of != nil && missing(b.of.lostAt, b.specs, now)}
 	for i := range b.worst {
-		if w := b.worst[i].largest(now, fuller); w.Most > 0 {
+		w := b.worst[i].largest(now, fuller)
+		same := slices.IndexFunc(s.Worst, func(other Window) bool {
+			return other.Limit == w.Limit && other.Length == w.Length
+		})
+		switch {
+		case w.Most == 0:
+		case same < 0:
 			s.Worst = append(s.Worst, w)
+		case fuller(w, s.Worst[same]):
+			s.Worst[same] = w
 		}
 	}
 	return s
