@@ -48,7 +48,7 @@ import (
 
 const openTimeout = 30 * time.Second // a new cluster needs seconds to elect its leaders
 
-// ErrClosed is returned by [Penstock.Run] after [Penstock.Close].
+// ErrClosed is returned by [Penstock.Run] and [Penstock.Submit] after [Penstock.Close].
 var ErrClosed = errors.New("penstock: closed")
 
 // Penstock is this process's view of an installation. It is safe for concurrent use.
@@ -72,7 +72,7 @@ type Penstock struct {
 	handled map[string]bool
 	stop    context.CancelFunc // of Run; nil before
 	ended   chan struct{}      // closed when Run has returned
-	closed  bool
+	closed  atomic.Bool
 	closing sync.Once
 }
 
@@ -209,7 +209,7 @@ func (p *Penstock) Audit() []audit.Figure {
 func (p *Penstock) connect(name string) (*nats.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed.Load() {
 		return nil, ErrClosed
 	}
 	nc, err := p.nats.Connect(name)

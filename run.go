@@ -57,7 +57,7 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.closed:
+	case p.closed.Load():
 		return nil, nil, ErrClosed
 	case p.stop != nil:
 		return nil, nil, errors.New("penstock: Run was called before")
@@ -75,7 +75,7 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 func (p *Penstock) Close() {
 	p.closing.Do(func() {
 		p.mu.Lock()
-		p.closed = true
+		p.closed.Store(true)
 		p.mu.Unlock()
 		if p.stop != nil {
 			p.stop()

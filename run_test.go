@@ -109,7 +109,7 @@ func TestCloseEndsRun(t *testing.T) {
 		t.Errorf("health: %v", err)
 	}
 	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "mail"}); !errors.Is(err,
-		admission.ErrUnavailable) {
+		admission.ErrUnavailable) || !errors.Is(err, penstock.ErrClosed) {
 		t.Errorf("a job after Close: %v", err)
 	}
 }

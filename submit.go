@@ -85,6 +85,9 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
+	if p.closed.Load() {
+		return Ticket{}, fmt.Errorf("%w: %w", ErrUnavailable, ErrClosed)
+	}
 	ticket, err := p.door.Service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
 		Header: header, IP: admission.ClientIP(j.IP), Body: body, Wait: j.Wait,
 		From: admission.Client{Operator: true}})

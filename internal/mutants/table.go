@@ -2304,8 +2304,8 @@ func (Synced)`,
 	},
 	{
 		name: "close-forgets-run", file: "run.go",
-		old: "		p.closed = true",
-		new: "		p.closed = false",
+		old: "		p.closed.Store(true)",
+		new: "		p.closed.Store(false)",
 		by:  ". TestRunIsCalledOnce",
 	},
 	{

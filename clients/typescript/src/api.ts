@@ -175,7 +175,10 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Renew a permit, or report how its call ended. */
+        /**
+         * Renew a permit, or report how its call ended.
+         * @description A permit that has expired, or is unknown, cannot be renewed: 404 to `progress` says that the call no longer holds a place. Its end still counts, and may be reported again.
+         */
         put: operations["settlePermit"];
         /**
          * Wait for permission to make a call yourself.
