@@ -13,15 +13,18 @@ import (
 )
 
 const wanted = "want a cron pattern such as 30 6 * * 1-5 (optionally with seconds in front), " +
-	"@every 90s, @hourly, @daily, @weekly, @monthly, @yearly, or @at 2030-01-31T12:00:00Z"
+	"@every 90s (1s to 36500d), @hourly, @daily, @weekly, @monthly, @yearly, or " +
+	"@at 2030-01-31T12:00:00Z (until 2262)"
 
 const (
-	every = "@every "
-	at    = "@at "
+	every   = "@every "
+	at      = "@at "
+	longest = 36500 * 24 * time.Hour
 )
 
 var (
 	errZone  = errors.New("applies only to cron patterns")
+	errRange = errors.New("out of range")
 	calendar = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly",
 		"@annually"}
 )
@@ -50,17 +53,22 @@ func asWritten(pattern string) string {
 	return pattern
 }
 
-// Dates that never occur, such as February 30, are accepted.
+// Dates that never occur, such as February 30, are accepted. Others must be int64 nanoseconds, as
+// the server counts them: it would make jobs of later ones at once, and repeatedly.
 func checkWhen(when string) error {
 	var err error
 	switch {
 	case strings.HasPrefix(when, at):
-		_, err = time.Parse(time.RFC3339, strings.TrimPrefix(when, at))
+		var t time.Time
+		t, err = time.Parse(time.RFC3339, strings.TrimPrefix(when, at))
+		if err == nil && !time.Unix(0, t.UnixNano()).Equal(t) {
+			err = errRange
+		}
 	case strings.HasPrefix(when, every):
 		var d time.Duration
 		d, err = algorithms.ParseDuration(strings.TrimPrefix(when, every))
-		if err == nil && d < time.Second {
-			err = errors.New("less than 1s")
+		if err == nil && (d < time.Second || d > longest) {
+			err = errRange
 		}
 	case slices.Contains(calendar, when):
 	default:

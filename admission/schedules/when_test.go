@@ -9,14 +9,23 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// The server's parser decides.
+func TestTimesThatTheServerCannotCountAreRefused(t *testing.T) {
+	for _, when := range []string{"@at 2262-04-12T00:00:00Z", "@at 9999-12-31T23:59:59Z",
+		"@at 1600-01-01T00:00:00Z", "@every 36501d"} {
+		if checkWhen(when) == nil {
+			t.Errorf("%s is taken", when)
+		}
+	}
+}
+
+// The server's parser decides about all others.
 func TestPatternsAreReadAsTheServerReadsThem(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)
 	taken := true // those before the empty one
 	for _, when := range []string{"30 6 * * 1-5", "0 30 6 * * 1-5", "*/5 * * * * *",
 		"0 0 0 1 jan-MAR ?", "0 0 0 1,15 * mon,wed", "0 5/15 * * * *", "@every 1s", "@every 1h30m",
-		"@every 1d", "@every 1w12h",
+		"@every 1d", "@every 1w12h", "@every 36500d", "@at 2262-04-11T00:00:00Z",
 		"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually",
 		"@at 2031-01-31T12:00:00Z", "@at 2031-01-31T12:00:00+02:00",
 
