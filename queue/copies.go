@@ -11,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// One server's copy of a replicated stream can lack jobs of the other copies: nats-server 2.15.2
+// One server's copy of a replicated stream can lack jobs of the other copies: nats-server 2.15.3
 // records deletions during catch-up only in an index. When the server is killed later, it may
 // rebuild its copy with those jobs; a bucket above max_msgs_per_subject then loses its oldest, even
 // with sync_interval: always. No server detects that:
