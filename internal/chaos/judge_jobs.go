@@ -50,8 +50,8 @@ func (f *facts) order(v *verdict) {
 const hangUp = time.Second
 
 // repeats (law 3): a job runs again only if its owner was killed, or declared dead because it was
-// frozen, isolated or could not renew its lease; or if it was stalled during the attempt, or could
-// not report the outcome after a handover.
+// frozen, isolated or could not renew its lease; or if it was frozen when the attempt timed out, or
+// could not report the outcome after a handover.
 func (f *facts) repeats(v *verdict) {
 	for job, runs := range f.runs {
 		for i, r := range runs {
@@ -95,8 +95,8 @@ func (f *facts) firstStart(job string) time.Duration {
 	return 0
 }
 
-// explained reports whether an owner of the job was killed, stalled for an attempt's time, declared
-// dead, or unable to report.
+// explained reports whether an owner of the job was killed, frozen when an attempt timed out,
+// declared dead, or unable to report.
 func (f *facts) explained(job string, from, until time.Duration) bool {
 	starts := f.starts[job]
 	if len(starts) == 0 {
@@ -117,8 +117,9 @@ func (f *facts) explained(job string, from, until time.Duration) bool {
 					return strings.HasPrefix(s.by, name+".")
 				})
 			}
+			timeout := s.at + attemptTimeout
 			if s.lent && x.struck(between) ||
-				x.frozen(process) && x.until-x.from >= attemptTimeout {
+				x.frozen(process) && x.from <= timeout && timeout <= min(x.until, until) {
 				return true
 			}
 		}

@@ -252,6 +252,11 @@ func TestFaultsExcuseTheirConsequences(t *testing.T) {
 			again(h, "drainer-0.1")
 			h.faults = []fault{{"drainer frozen", "drainer-0", 2 * s, 9 * s, false}}
 		},
+		"it was frozen when the attempt timed out, for less than an attempt's time": func(
+			h *history) {
+			again(h, "drainer-0.1")
+			h.faults = []fault{{"drainer frozen", "drainer-0", 3 * s, 7500 * ms, false}}
+		},
 		"what it came to could not be told to the next owner": func(h *history) {
 			again(h, "drainer-1.1")
 			h.faults = []fault{{"routes cut", "nats-0", 15 * s, 22 * s, true}}

@@ -88,7 +88,7 @@ func (w *world) keepCopies(ctx context.Context) {
 }
 
 func (w *world) copies(client *http.Client, monitor string) ([]byte, error) {
-	response, err := client.Get("http://" + monitor + "/jsz?accounts=true&streams=true")
+	response, err := client.Get("http://" + monitor + "/jsz?accounts=true&consumers=true")
 	if err != nil {
 		return nil, err
 	}

@@ -94,6 +94,10 @@ func chaos(disks bool) (status int) {
 	fmt.Print("\n", told)
 	if len(v.violations) > 0 {
 		_ = os.WriteFile(filepath.Join(w.logs, "report.txt"), []byte(told), 0o600)
+		for _, server := range w.servers { // their disks go with this process
+			store := os.DirFS(filepath.Join(dir, server.name))
+			_ = os.CopyFS(filepath.Join(w.logs, "store", server.name), store)
+		}
 		fmt.Printf("FAILED with seed %d; logs: %s\n", *seed, w.logs)
 		return 1
 	}
