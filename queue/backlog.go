@@ -3,8 +3,10 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,7 +173,8 @@ func (l *Backlog) begin(astray []job.Arrived) error {
 
 // Update is one event of a backlog. One field is set, or both Swept and Idle.
 type Update struct {
-	// Arrived holds up to 512 jobs in stream order. Pulling pauses until the next call.
+	// Arrived holds up to 512 jobs in stream order. Pulling pauses until the next call. The
+	// stream's first job may come again.
 	Arrived []job.Arrived
 	// Stray holds malformed jobs stored outside all partitions.
 	Stray []job.Arrived
@@ -310,6 +313,7 @@ func (l *Backlog) fail(err error) {
 func (l *Backlog) look(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
+	var first, passed uint64 // of the stream at the last look; handed over again
 	for {
 		select {
 		case <-l.stop:
@@ -332,11 +336,34 @@ func (l *Backlog) look(ctx context.Context) {
 			continue
 		}
 		l.dress(ctx, info.State)
+		if first == info.State.FirstSeq && first != passed && l.handPassed(ctx, first) {
+			passed = first
+		}
+		first = info.State.FirstSeq
 		if l.idles(info) {
 			l.report(Update{Idle: true})
 			return
 		}
 	}
+}
+
+// handPassed hands over the stream's first job if it stays there although the consumer is past it.
+// On three nodes, a job stored while its leader stopped stayed in the stream, no consumer delivered
+// it, and in the end it was deleted. The owner recognizes a job that came before.
+func (l *Backlog) handPassed(ctx context.Context, first uint64) bool {
+	l.sweep.mu.Lock()
+	past := l.sweep.over.Load() && l.sweep.handed > first
+	l.sweep.mu.Unlock()
+	if !past {
+		return false
+	}
+	m, err := l.b.messageBySeq(ctx, l.stream, first)
+	if err != nil || !strings.HasPrefix(m.Subject, strings.TrimSuffix(l.filter, ">")) {
+		return errors.Is(err, ErrNotFound) || err == nil
+	}
+	arrived := []job.Arrived{l.b.arrived(m, l.bare.Load() || isBare(m))}
+	l.ticked.learn(arrived[0])
+	return l.report(Update{Arrived: arrived})
 }
 
 // Close stops pulling and waits up to 5 seconds for confirmations, or after a break only until

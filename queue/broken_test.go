@@ -151,3 +151,34 @@ func TestMemoryConsumerIsGoneAfterARestart(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A job that the consumer passes without a delivery comes anyway, and can be finished.
+func TestAJobThatTheConsumerPassesComes(t *testing.T) {
+	t.Parallel()
+	for _, partitions := range []int{1, 2} {
+		b := newBroker(t)
+		apply(t, b, paced("stripe", 10, partitions))
+		door := "penstock.jobs.stripe."
+		mine := job.Partition(door+"a", partitions)
+		l := open(t, b, BacklogOptions{Policy: "stripe", Partition: mine, Partitions: partitions})
+		sweepOf(t, l)
+		request(t, b.nc, fmt.Sprintf("$JS.API.CONSUMER.RESET.PENSTOCK_stripe.valve-%d-0", mine),
+			`{"seq":2}`, nil)
+		publish(t, b, "stripe", "a", 2)
+		if first := receive(t, l, 1)[0]; first.Seq != 2 {
+			t.Fatalf("job %d came first: the consumer did not pass the first", first.Seq)
+		}
+		if then := receive(t, l, 1)[0]; then.Seq != 1 || string(then.Body) == "" {
+			t.Fatalf("then came %+v", then)
+		}
+		l.Done(1)
+		l.Done(2)
+		if got := confirm(t, l, 2); !got[1] || !got[2] {
+			t.Errorf("confirmed are %v", got)
+		}
+		info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_stripe", "")
+		if err != nil || info.State.Msgs != 0 {
+			t.Errorf("%d jobs are left, %v", info.State.Msgs, err)
+		}
+	}
+}
