@@ -207,7 +207,7 @@ func ReadCallHeader(header map[string][]string) (cost int64, costs map[string]in
 	}
 	for name := range j.stored {
 		if strings.HasPrefix(name, job.HeaderPrefix) && name != job.HeaderPriority &&
-			!strings.HasPrefix(name, job.HeaderCost) {
+			!strings.HasPrefix(name, job.HeaderCost) || name == job.HeaderIdempotencyKey {
 			err = unknownHeader(name)
 		}
 	}

@@ -190,7 +190,7 @@ func (s *server) permits() {
 		s.ask("POST", "/v1/permits/fast/calls", body, 400)
 	}
 	for _, header := range []string{"Penstock-Deadline: 1h", "Penstock-Not-Before: 1h",
-		"Penstock-Unique: a", "Penstock-Forward-A: b", "Penstock-Wait: 1s"} {
+		"Penstock-Unique: a", "Penstock-Forward-A: b", "Penstock-Wait: 1s", "Idempotency-Key: a"} {
 		s.ask("POST", "/v1/permits/fast/calls", "", 400, header)
 	}
 	s.ask("POST", "/v1/permits/signup/a", "", 409)
