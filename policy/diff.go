@@ -13,26 +13,33 @@ type Changes []string
 
 func (c Changes) String() string { return strings.Join(c, ", ") }
 
-// Diff lists the differing fields of policies with defaults; "none" is a missing field.
+// Diff lists the differing fields of policies with defaults, or of overrides. "none" is a missing
+// field, and "the policy's" one of an override.
 func Diff[T Policy | Override](before, after T) Changes {
 	was, is := flatten(before), flatten(after)
 	var changes Changes
-	value := func(fields []strict.Leaf, place string) string {
+	value := func(fields []strict.Leaf, place string) (text string, found bool) {
 		for _, f := range fields {
 			if f.Place == place {
-				return f.Text
+				return f.Text, true
 			}
 		}
-		return "none"
+		if place == "paused" {
+			return "false", false
+		}
+		if _, own := any(before).(Override); own {
+			return "the policy's", false
+		}
+		return "none", false
 	}
 	for _, f := range is {
-		if old := value(was, f.Place); old != f.Text {
+		if old, _ := value(was, f.Place); old != f.Text {
 			changes = append(changes, fmt.Sprintf("%s %s → %s", f.Place, old, f.Text))
 		}
 	}
 	for _, f := range was {
-		if value(is, f.Place) == "none" {
-			changes = append(changes, fmt.Sprintf("%s %s → none", f.Place, f.Text))
+		if now, found := value(is, f.Place); !found {
+			changes = append(changes, fmt.Sprintf("%s %s → %s", f.Place, f.Text, now))
 		}
 	}
 	return changes

@@ -55,7 +55,7 @@ func TestDifferencesNameEveryFieldThatChanged(t *testing.T) {
 	}
 	two := int64(2)
 	got := policy.Diff(policy.Override{Paused: true}, policy.Override{Burst: &two}).String()
-	if want := "burst none → 2, paused true → none"; got != want {
+	if want := "burst the policy's → 2, paused true → false"; got != want {
 		t.Errorf("overrides: %q, want %q", got, want)
 	}
 }

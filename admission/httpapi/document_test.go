@@ -161,7 +161,7 @@ func TestAPatchChangesOnlyWhatItNames(t *testing.T) {
 	i.want(200, []string{`"override":{"outflow":"5/s"}`}, "PATCH", keys, `{"outflow":"5/s"}`)
 	i.want(200,
 		[]string{`"override":{"outflow":"5/s","concurrency":2}`,
-			`"changed":["concurrency none → 2"]`}, "PATCH", keys,
+			`"changed":["concurrency the policy's → 2"]`}, "PATCH", keys,
 		`{"override":{"concurrency":2}}`)
 	i.want(200, []string{`"override":{"concurrency":2}`}, "PATCH", keys, `{"outflow":null}`)
 	i.want(400, []string{`"field":"burst"`}, "PATCH", keys, `{"burst":1000}`)
@@ -399,8 +399,8 @@ func TestChangesAreLoggedOldAndNewAndFromWhere(t *testing.T) {
 	i.want(200, nil, "DELETE", "/v1/policies/stripe/keys/acme", "")
 	i.want(200, nil, "DELETE", "/v1/policies/stripe", "")
 	for _, want := range []string{`changed="outflow 96/s → 50/s, workers 64 → 32" from=127.0.0.1`,
-		`key=acme`, `changed="concurrency none → 2" from=127.0.0.1`,
-		`changed="concurrency 2 → none" from=127.0.0.1`,
+		`key=acme`, `changed="concurrency the policy's → 2" from=127.0.0.1`,
+		`changed="concurrency 2 → the policy's" from=127.0.0.1`,
 		`msg="policy deleted through the API" policy=stripe`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log is without %s:\n%s", want, log.String())

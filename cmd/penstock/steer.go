@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -77,11 +76,6 @@ Examples of RATE are 50/s, 10/m and 3/10s; "default" resets a key to its policy'
 					if len(changed.Changed) == 0 {
 						verb = "unchanged"
 					}
-					if a.keyed {
-						for i, c := range changed.Changed {
-							changed.Changed[i] = ofPolicy.Replace(c)
-						}
-					}
 					err := a.changed(a.about(), verb, changed.Changed, dry)
 					if err == nil && changed.Note != "" {
 						err = a.printf("%s\n", changed.Note)
@@ -95,9 +89,6 @@ Examples of RATE are 50/s, 10/m and 3/10s; "default" resets a key to its policy'
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate without writing")
 	return cmd
 }
-
-// ofPolicy names the values that a key's own replace.
-var ofPolicy = strings.NewReplacer(" none →", " the policy's →", "→ none", "→ the policy's")
 
 func (a *app) pause(paused bool) *cobra.Command {
 	name, short, done := "pause", "Pause a policy or key", "is paused"

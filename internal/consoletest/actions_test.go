@@ -56,7 +56,7 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	b.selectAll()
 	b.types("5/s")
 	b.press("Save")
-	b.sees("outflow none → 5/s", "5/s, its own")
+	b.sees("outflow the policy's → 5/s", "5/s, its own")
 	w.becomes("its pace is its own", "mail/acme", func(b bucket) bool {
 		return b.Override.Outflow == "5/s" && b.Override.Paused
 	})
