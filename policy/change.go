@@ -15,8 +15,8 @@ func (p Policy) Keeping(before Policy) Policy {
 }
 
 // CheckChange returns why a live policy cannot become another, as an [*InvalidError]. Algorithm,
-// partitions and having a queue are fixed: other partitions would split keys, and jobs without a
-// queue never start.
+// partitions, having a queue and posting callbacks are fixed: other partitions would split keys,
+// and jobs without a queue, or callbacks without their target, never start.
 func CheckChange(before, after Policy) error {
 	before, after = before.WithDefaults(), after.WithDefaults()
 	var problems []Problem
@@ -31,13 +31,17 @@ func CheckChange(before, after Policy) error {
 	case before.HasQueue() && !after.HasQueue():
 		problems = append(problems,
 			Problem{"queue", "cannot be removed because jobs may wait in it: " +
-				"give the policy a new name"})
+				"keep it, or give the policy a new name"})
 	case before.HasQueue() && before.Partitions != after.Partitions:
 		fixed("partitions", before.Partitions, after.Partitions)
 		if before.OutflowTotal.IsZero() && after.Partitions == 1 && !after.OutflowTotal.IsZero() {
 			problems[len(problems)-
 				1].Reason += "; outflow_total requires a policy created with one partition"
 		}
+	}
+	if before.Target.Calls() && !after.Target.Calls() {
+		problems = append(problems, Problem{"target.http.url", "cannot change from " + CallbackURL +
+			" because callbacks may wait for it: give the policy a new name"})
 	}
 	return Invalid(problems)
 }

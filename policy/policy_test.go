@@ -327,4 +327,13 @@ func TestCheckChange(t *testing.T) {
 	if err := policy.CheckChange(meter, full()); err != nil {
 		t.Errorf("a queue cannot be added: %v", err)
 	}
+	calls := full()
+	calls.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: policy.CallbackURL}}
+	if err := policy.CheckChange(full(), calls); err != nil {
+		t.Errorf("callbacks cannot be added: %v", err)
+	}
+	if err := policy.CheckChange(calls, full()); err == nil ||
+		!strings.Contains(err.Error(), "callbacks may wait") {
+		t.Errorf("the target of callbacks can be removed: %v", err)
+	}
 }
