@@ -129,12 +129,14 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 	if err != nil {
 		return err
 	}
+	l.held = l.owed()
 	if err := l.evict(ctx); err != nil {
 		return err
 	}
 	if err := l.passOver(ctx, info.Cluster); err != nil {
 		return err
 	}
+	l.b.owed.Delete(l.place())
 	if l.rest.atOnce {
 		l.sweep.over.Store(true)
 		return nil

@@ -51,6 +51,7 @@ type Broker struct {
 	tables  Tables
 	shared  switchboard
 	resting sync.Map // backlogs
+	owed    sync.Map // by stream and partition
 
 	events    events
 	chronicle chronicle

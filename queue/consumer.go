@@ -85,6 +85,7 @@ func (l *Backlog) deleteConsumers(ctx context.Context) error {
 		}
 		if l.leader != "" {
 			l.held = max(l.held, l.outstanding(ctx, name))
+			l.b.owed.Store(l.place(), owed{l.held, time.Now()})
 		}
 		if err := l.b.js.DeleteConsumer(ctx, l.stream, name); err != nil {
 			return err

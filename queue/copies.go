@@ -43,6 +43,26 @@ func (l *Backlog) lack(server string, jobs uint64) {
 	l.lacks = append(l.lacks, Lack{server, jobs})
 }
 
+// owed is the number of jobs that deleted consumers of a partition waited for. It outlives an
+// opening that fails after the deletion, or the next one would accept a leader that lacks some.
+type owed struct {
+	jobs uint64
+	at   time.Time
+}
+
+// owedFor: later, another owner may have ended the jobs.
+const owedFor = time.Minute
+
+func (l *Backlog) owed() uint64 {
+	noted, _ := l.b.owed.Load(l.place())
+	if o, known := noted.(owed); known && time.Since(o.at) < owedFor {
+		return o.jobs
+	}
+	return 0
+}
+
+func (l *Backlog) place() string { return fmt.Sprintf("%s.%d", l.stream, l.o.Partition) }
+
 // outstanding returns the number of unacknowledged jobs of a consumer; 0: unknown.
 func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 	ctx, cancel := context.WithTimeout(ctx, leadPatience)

@@ -114,6 +114,31 @@ func TestTheStateOfAFormerConsumerIsRetried(t *testing.T) {
 	}
 }
 
+// An opening may fail after it has deleted the former consumer. The next one still knows how many
+// jobs that waited for, and forgets it once a leader has them.
+func TestAnOpeningThatFailsTellsTheNextWhatIsOwed(t *testing.T) {
+	c := newCluster(t, false)
+	b := c.broker
+	apply(t, b, paced("stripe", 20, 1))
+	publish(t, b, "stripe", "k", 9)
+	open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
+	info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_stripe", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails := b.backlogOf(BacklogOptions{Policy: "stripe", Partitions: 1, Epoch: 2}, info)
+	if err := fails.deleteConsumers(natstest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 3})
+	if l.held != 9 || l.has != 9 {
+		t.Errorf("the leader has %d jobs of %d, want 9 of 9", l.has, l.held)
+	}
+	if n := l.owed(); n != 0 {
+		t.Errorf("%d jobs are owed after the opening", n)
+	}
+}
+
 // A server that was down catches up with deletions, is killed and restarts; its copy then lacks
 // jobs of the other copies. All jobs are still delivered, whichever server leads. An old job waits
 // at the front of a full bucket, like one of low priority. Syncing each write does not prevent it.
