@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -43,16 +42,11 @@ type Backlog struct {
 	stream   string
 	created  time.Time
 	restored []time.Time // one time per restore from a backup
-	lean     bool        // messages are large: jobs always come without bodies
-	bare     atomic.Bool // jobs come without bodies now
-	current  atomic.Bool // jobs stored before the opening have come
+	bodies
+	copies
 	strays   strays
 	filter   string // of the consumer; empty: everything
 	last     uint64 // sequence of the stream
-	held     uint64 // jobs outstanding on the former consumer
-	has      uint64 // jobs of the new consumer, per the stream's leader
-	leader   string // of the stream; empty outside a cluster
-	lacks    []Lack
 	puller   *jsapi.Puller
 	received uint64 // consumer sequence of the last delivery
 	unheard  bool   // a received delivery was not handed over
@@ -103,7 +97,8 @@ func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlo
 	l := &Backlog{
 		b: b, o: o, stream: info.Config.Name, created: info.Created, last: info.State.LastSeq,
 		restored: jsapi.Instants(info.Config.Metadata, jsapi.MetaRestored),
-		lean:     isLean(info.State),
+		bodies:   bodies{lean: isLean(info.State)},
+		copies:   copies{leader: leaderOf(info.Cluster)},
 		sweep:    sweep{wake: make(chan struct{}, 1)},
 		updates:  make(chan Update), broken: make(chan error, 1),
 		isBroken: make(chan struct{}),
@@ -111,7 +106,6 @@ func (b *Broker) backlogOf(o BacklogOptions, info *jetstream.StreamInfo) *Backlo
 	}
 	l.bare.Store(l.lean || info.State.Bytes > uint64(cmp.Or(o.Holds, defaultHolds)))
 	l.chooseFilter(info.Config)
-	l.leader = leaderOf(info.Cluster)
 	return l
 }
 

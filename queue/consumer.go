@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -35,6 +36,12 @@ func (l *Backlog) chooseFilter(config jetstream.StreamConfig) {
 	if l.o.Partition == 0 && config.SubjectTransform != nil {
 		l.strays.filter = config.SubjectTransform.Source
 	}
+}
+
+type bodies struct {
+	lean    bool        // messages are large: jobs always come without bodies
+	bare    atomic.Bool // jobs come without bodies now
+	current atomic.Bool // jobs stored before the opening have come
 }
 
 func isLean(state jetstream.StreamState) bool {

@@ -25,6 +25,13 @@ import (
 
 var errBeginsLate = errors.New("the consumer begins after the first job of the stream")
 
+type copies struct {
+	leader string // of the stream; empty outside a cluster
+	held   uint64 // jobs outstanding on the former consumer
+	has    uint64 // jobs of the new consumer, per the stream's leader
+	lacks  []Lack
+}
+
 // Lack reports a server whose copy of a stream lacks another copy's jobs.
 type Lack struct {
 	Server string
