@@ -78,3 +78,16 @@ func TestAReloadRetiresMissingPolicies(t *testing.T) {
 		t.Error("the other one is retired")
 	}
 }
+
+func TestNoPolicyIsFoundByAnImpossibleName(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{door("signup")}})
+	for _, name := range []string{"", "*", "%00", "signup.key", "Signup"} {
+		for _, method := range []string{"GET", "PATCH", "DELETE"} {
+			body := map[string]string{"PATCH": `{"limit":3}`}[method]
+			status, answer := ask(t, p, method, "/v1/policies/"+name, body)
+			if status != 404 {
+				t.Errorf("%s of %q: %d %s", method, name, status, answer)
+			}
+		}
+	}
+}

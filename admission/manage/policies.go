@@ -137,6 +137,9 @@ func (m making) take(ctx context.Context) (leave func(), err error) {
 // RFC 7396
 func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	w Write) (Policy, error) {
+	if !policy.IsName(name) { // perhaps another record of the table
+		return Policy{}, admission.UnknownPolicy(name)
+	}
 	patched, _, err := s.writePolicy(ctx, name, w, func(current *policy.Entry) (policy.Policy,
 		error) {
 		if current == nil {
