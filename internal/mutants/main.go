@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -23,7 +24,7 @@ import (
 
 func main() {
 	only := flag.String("only", "", "play those alone whose name matches this regular expression")
-	share := flag.Int("share", 1, "play those of one package in so many, of others each day")
+	share := flag.Int("share", 1, "play one in so many, others each day")
 	verbose := flag.Bool("v", false, "tell also what is as it should be, when it is known")
 	dir := flag.String("dir", ".", "the module's directory")
 	flag.Parse()
@@ -56,17 +57,11 @@ func main() {
 	}
 }
 
-// shareOf returns an n-th of the rows, by the packages of their tests; n consecutive days cover
-// all.
-func shareOf(rows []mutant, n, day int) (share []mutant) {
-	pkgs := map[string]int{}
-	for _, m := range rows {
-		if _, known := pkgs[m.pkg()]; !known {
-			pkgs[m.pkg()] = len(pkgs)
-		}
-		if (pkgs[m.pkg()]+day)%max(n, 1) == 0 {
-			share = append(share, m)
-		}
-	}
-	return share
+// shareOf returns an n-th of the rows, of few packages, to compile few tests; n consecutive days
+// cover all.
+func shareOf(rows []mutant, n, day int) []mutant {
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b mutant) int { return cmp.Compare(a.pkg(), b.pkg()) })
+	n = max(n, 1)
+	return rows[len(rows)*(day%n)/n : len(rows)*(day%n+1)/n]
 }
