@@ -293,3 +293,32 @@ func TestAScheduleIsItsClients(t *testing.T) {
 		t.Errorf("stored again it is %s", body)
 	}
 }
+
+func TestNoNameReachesTheSchedulesOfOthers(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	all := []string{"submit", "read", "operate"}
+	text := "clients:\n" + access.Line("operator", all, []string{"*"}, nil, "operator") + "\n" +
+		access.Line("dev", all, []string{"*-dev"}, nil, "dev") + "\n" +
+		access.Line("acme", all, []string{"mail"}, []string{"acme"}, "acme") + "\n"
+	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1000, 10)},
+		AdmitOnly: true, HTTP: penstock.HTTP{Tokens: tokens}})
+	for _, one := range [][2]string{{"acme", "default"}, {"x.acme", "default"}, {"k", "n-dev"}} {
+		if status, body := ask(t, p, "POST", "/v1/schedules/mail/"+one[0], "x", "Authorization",
+			"Bearer operator", "Penstock-Schedule", "@daily", "Penstock-Schedule-Name",
+			one[1]); status != 201 {
+			t.Fatal(status, body)
+		}
+	}
+	for _, c := range [][3]string{{"dev", "GET", "mail.n-dev"}, {"dev", "GET", "*.n-dev"},
+		{"operator", "GET", "*"}, {"acme", "GET", "mail/acme?name=default.x"},
+		{"acme", "DELETE", "mail/acme?name=*"}, {"acme", "DELETE", "mail/acme?name=default.x"},
+		{"acme", "PATCH", "mail/acme?paused=1&name=default.x"}} {
+		status, body := ask(t, p, c[1], "/v1/schedules/"+c[2], "", "Authorization", "Bearer "+c[0])
+		if status != 404 {
+			t.Errorf("%q: %d %s", c, status, body)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -59,6 +60,10 @@ func (h *handler) schedule(do func(ctx context.Context, s *schedules.Service, at
 			return nil, errNoSchedules
 		}
 		name := cmp.Or(at.query.Get("name"), schedules.DefaultName)
+		// They become tokens of a subject: others could name more than the client's rights cover.
+		if !policy.IsName(at.policy) || !policy.IsName(name) {
+			return nil, fmt.Errorf("%w: no such schedule", admission.ErrNotFound)
+		}
 		return do(ctx, h.options.Schedules, at, name)
 	})
 }

@@ -331,6 +331,12 @@ var table = []mutant{
 		by:  ". TestAHalfWrittenSetIsNotRepeated",
 	},
 	{
+		name: "names-of-schedules-are-any-tokens", file: "admission/httpapi/schedules.go",
+		old: "!policy.IsName(at.policy) || !policy.IsName(name)",
+		new: "!policy.IsName(at.policy)",
+		by:  ". TestNoNameReachesTheSchedulesOfOthers",
+	},
+	{
 		name: "patterns-that-the-server-does-not-read", file: "admission/schedules/when.go",
 		old: "least <= most && most <= f.most",
 		new: "most <= f.most",
