@@ -17,10 +17,10 @@ func attemptOf(epoch, known uint64, attempts, crashes int) *valve.Save {
 
 func TestAnAttemptRecordIsFenced(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
-	j := &journal{attempts: b.broker.Tables().Attempts}
+	attempts := b.broker.Tables().Attempts
 	write := func(s *valve.Save) {
 		t.Helper()
-		if err := j.write(t.Context(), s); err != nil {
+		if err := save(t.Context(), attempts, s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,15 +62,15 @@ func TestAnAttemptRecordIsFenced(t *testing.T) {
 // It wrote after its successor had read, but before that wrote.
 func TestALateAttemptOfAFormerOwnerCounts(t *testing.T) {
 	b := newBench(t, leaky("api", "10/s"))
-	j := &journal{attempts: b.broker.Tables().Attempts}
-	if err := j.write(t.Context(), attemptOf(10, 0, 1, 0)); err != nil {
+	attempts := b.broker.Tables().Attempts
+	if err := save(t.Context(), attempts, attemptOf(10, 0, 1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	later := attemptOf(20, 0, 0, 1)
-	if err := j.write(t.Context(), later); err == nil {
+	if err := save(t.Context(), attempts, later); err == nil {
 		t.Fatal("it was written without a look at what stands")
 	}
-	if err := j.write(t.Context(), later); err != nil {
+	if err := save(t.Context(), attempts, later); err != nil {
 		t.Fatal(err)
 	}
 	if r := later.Record; r.Attempts != 1 || r.Crashes != 1 {

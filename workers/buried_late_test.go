@@ -50,7 +50,7 @@ func TestAProcessThatStoodStillBuriesNoJobOfAnother(t *testing.T) {
 		d.core.Handle(ended, now)
 		d.core.Decide(now)
 		d.gate.set(d.core.Fence(), d.gate.heard.Load())
-		d.core.Perform(d.performer)
+		d.core.Perform(performer{d.parts})
 		close(performed)
 		<-looked
 	})

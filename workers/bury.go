@@ -9,19 +9,10 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-type letters struct {
-	*calls
-	broker    *queue.Broker
-	catalog   *catalog
-	backlogs  *backlogs
-	gate      *gate
-	callbacks *callbacks
-}
-
 // Bury stores a dead letter, while the lease lasts: later another process may own the job and have
 // run it.
-func (l *letters) Bury(u valve.Burial) {
-	b := l.backlogs.all[u.Part]
+func (p performer) Bury(u valve.Burial) {
+	b := p.backlogs.all[u.Part]
 	if b == nil {
 		return
 	}
@@ -32,19 +23,19 @@ func (l *letters) Bury(u valve.Burial) {
 		Header: u.Header, Body: u.Body,
 		IdempotencyKey: job.IdempotencyKey(u.Header, u.Part.Policy, created, u.Seq),
 	}
-	letter.Bodyless = !l.catalog.policies[letter.Policy].Dead.KeepsBodies()
-	through := l.catalog.policies[letter.Policy].Callbacks
+	letter.Bodyless = !p.catalog.policies[letter.Policy].Dead.KeepsBodies()
+	through := p.catalog.policies[letter.Policy].Callbacks
 	end := job.Result{Job: job.ID(letter.Policy, u.Seq), End: job.EndDead, Reason: u.Reason,
 		Error: u.Detail, Attempts: u.Attempts}
 	// then the process that ran it queued the callback
 	called := u.Reason == job.ReasonPermanent
 	var discarded uint64
-	l.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
-		if fence, now := l.gate.check(); now >= fence {
+	p.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
+		if fence, now := p.gate.check(); now >= fence {
 			return errLeaseLost
 		}
 		if u.Lean && letter.Body == nil {
-			found, err := l.backlogs.read(b, u.Seq)
+			found, err := p.backlogs.read(b, u.Seq)
 			if err != nil {
 				return err
 			}
@@ -56,29 +47,29 @@ func (l *letters) Bury(u valve.Burial) {
 			}
 		}
 		if !called {
-			owed := l.callbacks.of(through, letter.Policy, u.Key, letter.Header, created, u.Seq)
+			owed := p.callbacks.of(through, letter.Policy, u.Key, letter.Header, created, u.Seq)
 			if err := owed.queue(b.ctx, end); err != nil {
 				return err
 			}
 			called = true
 		}
-		n, err := l.broker.Bury(b.ctx, letter)
+		n, err := p.broker.Bury(b.ctx, letter)
 		discarded += n
 		return err
 	}, func() core.Event {
-		l.seldom.Log("letter "+letter.Policy, slog.LevelWarn, "dead letter", "policy",
+		p.seldom.Log("letter "+letter.Policy, slog.LevelWarn, "dead letter", "policy",
 			letter.Policy, "job", end.Job, "key", u.Key.Raw(), "reason", u.Reason, "error",
 			u.Detail)
 		if discarded > 0 {
-			l.tell(queue.EventDiscarded, letter.Policy, int64(discarded))
-			l.seldom.Log("discarded "+letter.Policy, slog.LevelWarn,
+			p.tell(queue.EventDiscarded, letter.Policy, int64(discarded))
+			p.seldom.Log("discarded "+letter.Policy, slog.LevelWarn,
 				"discarding the oldest dead letters: the policy's limit is reached", "policy",
 				letter.Policy, "letters", discarded)
 		}
 		if u.Reason != job.ReasonPermanent { // then waiters have the reply
-			l.broker.PublishResult(letter.Header, end)
+			p.broker.PublishResult(letter.Header, end)
 		}
-		l.sink.Take(queue.Event{Type: queue.EventDead, Policy: letter.Policy, Job: end.Job,
+		p.sink.Take(queue.Event{Type: queue.EventDead, Policy: letter.Policy, Job: end.Job,
 			Key: u.Key, Tags: job.Tags(letter.Header), Header: letter.Header,
 			Attempt: letter.Attempts, Reason: letter.Reason, Error: u.Detail, Accepted: u.Stored})
 		return core.Buried{Ref: u.Ref}

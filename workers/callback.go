@@ -20,7 +20,6 @@ import (
 // acknowledgement. One queued again is a repeat, by its Idempotency-Key.
 type callbacks struct {
 	*calls
-	broker   *queue.Broker
 	producer *queue.Producer
 }
 

@@ -10,10 +10,9 @@
 //
 // A pure core, workers/internal/core, makes all decisions; this package is the loop around it.
 // loop.go is the base of all parts, and drainer.go the loop with its priorities. watch.go observes
-// policies and records. performer in drainer.go lists the parts that carry out the core's actions:
-// backlogs.go, pool.go (local workers), remote.go (remote workers), records.go, journal.go (records
-// of single jobs), bury.go and questions.go. lender.go runs jobs of other drainers' valves;
-// protocol.go is the protocol between the two (docs/workers-protocol.md). tell.go and notices.go
-// write logs and events for operators. Only drainer.go, stopping.go and watch.go depend on all
-// parts.
+// policies and records. parts.go lists the parts, and carries out the core's actions with them:
+// backlogs.go, pool.go (local workers), remote.go (remote workers), records.go, bury.go and
+// questions.go. lender.go runs jobs of other drainers' valves; protocol.go is the protocol between
+// the two (docs/workers-protocol.md). tell.go and notices.go write logs and events for operators.
+// Only drainer.go, stopping.go and watch.go depend on all parts.
 package workers

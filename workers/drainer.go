@@ -23,7 +23,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/alarm"
 	"github.com/penstock-mq/penstock/workers/internal/core"
-	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -31,21 +30,8 @@ import (
 // Drainer starts jobs of queues at their policies' rates. Drainers in any number of processes share
 // the work and one rate.
 type Drainer struct {
-	*calls
+	*parts
 	options Options
-	broker  *queue.Broker
-
-	catalog   *catalog
-	gate      *gate
-	pool      *pool
-	backlogs  *backlogs
-	remote    *remote
-	lender    *lender
-	questions *questions
-	performer performer
-	outages   *outages
-	proof     *proof
-	*unreadable
 
 	bell      *alarm.Alarm
 	rings     <-chan struct{}
@@ -58,25 +44,6 @@ type Drainer struct {
 	grace     <-chan time.Time // then interrupts running jobs
 	late      <-chan time.Time // then ends the wait for them
 	interrupt func()
-}
-
-type performer struct {
-	*backlogs
-	*pool
-	*remote
-	*records
-	*journal
-	*letters
-	*questions
-	*teller
-}
-
-func (p performer) Start(r valve.Run) {
-	if r.Worker != "" {
-		p.remote.start(r)
-	} else {
-		p.pool.start(r)
-	}
 }
 
 // New makes a drainer, which is idle until [Drainer.Run]. The connection should reconnect without
@@ -105,52 +72,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		return nil, err
 	}
 	jobs, interrupt := context.WithCancel(context.Background())
-	l := newLoop(o.Logger, queue.Sinks{o.Sink, broker, attempts{o.Logger}})
-	c := newCalls(l, nc, patience(o.Lease))
-	d := &Drainer{
-		calls: c, options: o, broker: broker, interrupt: interrupt,
-		catalog: &catalog{log: o.Logger, names: broker.Names(), target: o.Target,
-			attempt: o.Attempt, keep: func(policy string, keep time.Duration) {
-				broker.KeepHistory(policy, keep,
-					func() { l.tell(queue.EventHistoryLost, policy, 1) })
-			},
-			handlers: map[string]Handler{}, policies: map[string]policy.Policy{},
-			gone: map[string]time.Time{}, running: map[string]Handler{}},
-		gate:      &gate{clock: l.clock},
-		questions: &questions{calls: c, broker: broker},
-		outages:   &outages{loop: l, policies: map[string]*outage{}},
-		proof:     &proof{loop: l, patient: o.Lease},
-	}
-	d.unreadable = &unreadable{in: l, table: broker.Tables().Partitions}
-	d.backlogs = &backlogs{calls: c, broker: broker, catalog: d.catalog, questions: d.questions,
-		memory: o.Memory, all: map[handle.Partition]*backlog{},
-		owned: map[string]int{}, places: make(chan struct{}, openAtOnce), unreadable: d.unreadable}
-	owed := &callbacks{calls: c, broker: broker,
-		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
-	d.pool = &pool{calls: c, gate: d.gate, broker: broker, catalog: d.catalog, backlogs: d.backlogs,
-		callbacks: owed, jobs: jobs, results: make(chan core.Finished, 1024)}
-	d.remote = &remote{calls: c, pool: d.pool, catalog: d.catalog, linger: o.Lease / 2,
-		workerless: workerless{l, map[string]*missing{}}, offers: map[string]*offer{},
-		others: map[string]pace.Instant{}, runs: map[string]chan *nats.Msg{}}
-	d.lender = &lender{calls: c, broker: broker, catalog: d.catalog, own: d.remote,
-		jobs: jobs, crews: map[string]*workforce{}, apart: map[string]bool{},
-		reservations: map[string]*reservation{},
-		unconfirmed:  make(chan struct{}, mostUnconfirmed)}
-	d.performer = performer{d.backlogs, d.pool, d.remote,
-		&records{calls: c, tables: broker.Tables(), proof: d.proof,
-			unreadable: d.unreadable},
-		&journal{calls: c, attempts: broker.Tables().Attempts, ends: broker.Results(),
-			catalog: d.catalog, backlogs: d.backlogs},
-		&letters{calls: c, broker: broker, catalog: d.catalog, backlogs: d.backlogs, gate: d.gate,
-			callbacks: owed},
-		d.questions,
-		&teller{loop: l, outages: d.outages, broker: broker}}
-	return d, nil
-}
-
-// patience is the time limit of a call, with room for another one within the lease.
-func patience(lease time.Duration) time.Duration {
-	return min(max(lease/3, time.Second), 3*time.Second)
+	return &Drainer{options: o, interrupt: interrupt, parts: newParts(nc, broker, jobs, o)}, nil
 }
 
 // Handle registers the handler of a policy's jobs, or of all policies whose names match a pattern
@@ -180,7 +102,7 @@ func (d *Drainer) Notes() []string { return d.notes() }
 
 func (d *Drainer) newerRecords() (names []string) {
 	d.core.Newer(func(t core.Table, key string) {
-		names = append(names, recordName(d.performer.table(t), key))
+		names = append(names, recordName(d.table(t), key))
 	})
 	for _, b := range d.backlogs.all {
 		if b.newer != "" {
@@ -355,8 +277,8 @@ const yieldBefore = 2 * time.Millisecond
 // receive waits for an event, and takes others for receiveFor.
 func (d *Drainer) receive() (now pace.Instant, err error) {
 	select {
-	case e := <-d.events:
-		d.take(e, d.now())
+	case do := <-d.events:
+		do(d.now())
 	case r := <-d.pool.results:
 		now = d.now()
 		d.core.Handle(r, now)
@@ -395,8 +317,8 @@ func (d *Drainer) takeNext(now pace.Instant) bool {
 	default:
 	}
 	select {
-	case e := <-d.events:
-		d.take(e, now)
+	case do := <-d.events:
+		do(now)
 	default:
 		return false
 	}
@@ -414,11 +336,11 @@ func (d *Drainer) turn(now pace.Instant) {
 	}
 	d.core.Decide(now)
 	d.gate.set(d.core.Fence(), jumps)
-	d.core.Perform(d.performer)
+	d.core.Perform(performer{d.parts})
 
 	d.core.Checkpoint(now)
 	d.core.Ponder(d.now)
-	d.core.Perform(d.performer)
+	d.core.Perform(performer{d.parts})
 
 	d.proof.look(d.core, now)
 	if !d.ready && d.core.Ready(now) {

@@ -114,7 +114,7 @@ func freezer(t *testing.T, how string) {
 		resumed["api"] = &entry
 		d.setPolicies(resumed, nil, now)
 		d.core.Decide(now)
-		d.core.Perform(freezing{d.performer, bufio.NewReader(os.Stdin)})
+		d.core.Perform(freezing{performer{d.parts}, bufio.NewReader(os.Stdin)})
 	}
 	end := make(chan error)
 	go func() { end <- d.Run(t.Context()) }()

@@ -23,30 +23,17 @@ type loop struct {
 	sink    queue.Sink
 	core    *core.Core // nil until Run
 	clock   *timepiece.Timepiece
-	events  chan event
+	events  chan func(now pace.Instant)
 	life    context.Context
 	end     func()
 	stopped chan struct{} // when events are no longer taken
 	wait    sync.WaitGroup
 }
 
-type event struct {
-	core core.Event
-	do   func(now pace.Instant)
-}
-
-func (l *loop) take(e event, now pace.Instant) {
-	if e.core != nil {
-		l.core.Handle(e.core, now)
-	} else {
-		e.do(now)
-	}
-}
-
 func newLoop(log *slog.Logger, sink queue.Sink) *loop {
 	life, end := context.WithCancel(context.Background())
 	return &loop{life: life, end: end, log: log, seldom: seldom.New(log), notices: notice.New(log),
-		sink: sink, clock: timepiece.New(), events: make(chan event, 256),
+		sink: sink, clock: timepiece.New(), events: make(chan func(pace.Instant), 256),
 		stopped: make(chan struct{})}
 }
 
@@ -57,22 +44,22 @@ func (l *loop) tell(event, policy string, value int64) {
 func (l *loop) now() pace.Instant { return l.clock.Now() }
 
 // post runs a function in the loop. False: the loop has ended.
-func (l *loop) post(do func(now pace.Instant)) bool { return l.put(event{do: do}) }
-
-func (l *loop) send(e core.Event) { l.put(event{core: e}) }
-
-func (l *loop) put(e event) bool {
+func (l *loop) post(do func(now pace.Instant)) bool {
 	select {
 	case <-l.stopped:
 		return false
 	default:
 	}
 	select {
-	case l.events <- e:
+	case l.events <- do:
 		return true
 	case <-l.stopped:
 		return false
 	}
+}
+
+func (l *loop) send(e core.Event) {
+	l.post(func(now pace.Instant) { l.core.Handle(e, now) })
 }
 
 func (l *loop) spawn(f func()) { l.wait.Go(f) }

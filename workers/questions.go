@@ -63,10 +63,14 @@ func (q *questions) valve(ctx context.Context, policy string, partition int,
 // Report sends an outcome to a new owner until it is received or no longer needed.
 func (q *questions) Report(r record.Report) {
 	outcome := encodeOutcome(r.Outcome)
+	matters := func() bool {
+		known, _ := ask(q.loop, func() bool { return q.core.Matters(r) })
+		return known
+	}
 	q.spawn(func() {
 		if q.retry(q.life, "report an outcome", func() error {
 			_, err := q.broker.AskValve(q.life, r.Policy, r.Partition, outcome)
-			if err != nil && !q.matters(r) {
+			if err != nil && !matters() {
 				return nil
 			}
 			return err
@@ -74,11 +78,6 @@ func (q *questions) Report(r record.Report) {
 			q.send(core.Delivered{Report: r})
 		}
 	})
-}
-
-func (q *questions) matters(r record.Report) bool {
-	known, _ := ask(q.loop, func() bool { return q.core.Matters(r) })
-	return known
 }
 
 func encodeOutcome(o record.Outcome) job.Question {

@@ -179,8 +179,6 @@ func (r *remote) ended(o *offer) {
 
 func noResponders(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
 
-func (r *remote) Refuse(worker string) { r.say(worker, statusNo) }
-
 func (r *remote) start(run valve.Run) {
 	timeout := r.catalog.timeout(run.Part.Policy, run.Header)
 	go r.work(run, timeout, r.pool.born(run))

@@ -119,7 +119,7 @@ func TestAnAbandonedCallDoesNotCountAsFailing(t *testing.T) {
 		t.Fatalf("%d calls struggle, want 1", c.struggles.open)
 	}
 	giveUp()
-	again.do(c.now())
+	again(c.now())
 	if c.wait.Wait(); c.struggles.open != 0 {
 		t.Errorf("%d calls still struggle", c.struggles.open)
 	}

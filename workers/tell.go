@@ -18,59 +18,53 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-type teller struct {
-	*loop
-	outages *outages
-	broker  *queue.Broker
-}
+func (p performer) TellAccepted(j valve.Seen) { p.tellJob(queue.EventAccepted, j) }
 
-func (t *teller) TellAccepted(j valve.Seen) { t.tellJob(queue.EventAccepted, j) }
-
-func (t *teller) TellCancelled(j valve.Seen) {
-	t.tellJob(queue.EventCancelled, j)
+func (p performer) TellCancelled(j valve.Seen) {
+	p.tellJob(queue.EventCancelled, j)
 	if j.Reason != "" {
-		t.broker.PublishResult(j.Header, job.Result{Job: job.ID(j.Part.Policy, j.Seq),
+		p.broker.PublishResult(j.Header, job.Result{Job: job.ID(j.Part.Policy, j.Seq),
 			End: job.EndCancelled, Error: j.Reason})
 	}
 }
 
-func (t *teller) tellJob(event string, j valve.Seen) {
+func (p performer) tellJob(event string, j valve.Seen) {
 	name := j.Part.Policy
-	t.sink.Take(queue.Event{Type: event, Policy: name, Job: job.ID(name, j.Seq), Key: j.Key,
+	p.sink.Take(queue.Event{Type: event, Policy: name, Job: job.ID(name, j.Seq), Key: j.Key,
 		Tags: job.Tags(j.Header), Header: j.Header, Accepted: time.Unix(0, j.Stamp),
 		Error: j.Reason})
 }
 
-func (t *teller) TellBreaker(b valve.Turned) {
+func (p performer) TellBreaker(b valve.Turned) {
 	name := b.Part.Policy
 	e := queue.Event{Type: queue.EventBreakerClosed, Policy: name, Job: job.ID(name, b.Seq),
 		Key: b.Key, All: b.All}
 	if b.Open {
 		e.Type, e.Error = queue.EventBreakerOpened, b.Error
-		p := t.outages.of(name)
-		p.key, p.err = b.Key, b.Error
+		last := p.outages.of(name)
+		last.key, last.err = b.Key, b.Error
 	}
-	t.sink.Take(e)
+	p.sink.Take(e)
 }
 
-func (t *teller) TellAdapted(a valve.Adapted) {
+func (p performer) TellAdapted(a valve.Adapted) {
 	name := a.Part.Policy
-	t.sink.Take(queue.Event{Type: queue.EventAdapted, Policy: name, Job: job.ID(name, a.Seq),
+	p.sink.Take(queue.Event{Type: queue.EventAdapted, Policy: name, Job: job.ID(name, a.Seq),
 		Key: a.Key, Outflow: a.PerSecond})
 }
 
-func (t *teller) TellTakeover(p handle.Partition) {
-	t.log.Info("took over a partition: its owner is gone", "policy", p.Policy, "partition",
-		p.Number)
+func (p performer) TellTakeover(of handle.Partition) {
+	p.log.Info("took over a partition: its owner is gone", "policy", of.Policy, "partition",
+		of.Number)
 }
 
-func (t *teller) TellVanished(jobs int) {
-	t.seldom.Log("vanished", slog.LevelWarn, "jobs were removed from the stream by others",
+func (p performer) TellVanished(jobs int) {
+	p.seldom.Log("vanished", slog.LevelWarn, "jobs were removed from the stream by others",
 		"jobs", jobs)
 }
 
-func (t *teller) TellLost() {
-	t.log.Warn("this process was declared dead and starts over", "id", t.core.Lease.Id)
+func (p performer) TellLost() {
+	p.log.Warn("this process was declared dead and starts over", "id", p.core.Lease.Id)
 }
 
 // outages reports targets that go down and recover, with a log line per policy and outagesEvery.

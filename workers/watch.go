@@ -80,7 +80,7 @@ func (d *Drainer) watch() {
 }
 
 func (d *Drainer) watchRecords(t core.Table, filter string, synced func()) error {
-	return d.performer.table(t).Watch(d.life, filter, func(r kv.Record) {
+	return d.table(t).Watch(d.life, filter, func(r kv.Record) {
 		d.send(core.Watched{Table: t, Key: r.Key, Record: recordFrom(r)})
 	}, synced)
 }

@@ -20,7 +20,7 @@ import (
 // the second (except for fields), and the number that point upwards in the best order of the files.
 // A commit that raises a bound gives the reason.
 var mostPairs = map[string]struct{ pairs, upward int }{
-	"workers":                {94, 3},
+	"workers":                {98, 3},
 	"workers/internal/core":  {52, 13},
 	"workers/internal/valve": {220, 54},
 }
