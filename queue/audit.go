@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -39,7 +40,7 @@ type Change struct {
 }
 
 func (b *Broker) Audit(ctx context.Context, c Change) (err error) {
-	defer annotate(&err, "audit list")
+	defer errs.Annotate(&err, "audit list")
 	c.V = job.FormatVersion
 	changed := c.Changed
 	c.Changed = nil
@@ -70,7 +71,7 @@ func (b *Broker) Audit(ctx context.Context, c Change) (err error) {
 func (b *Broker) Changes(ctx context.Context, policy string, before uint64, limit int) (
 	found []Change, next uint64, err error) {
 
-	defer annotate(&err, "audit list")
+	defer errs.Annotate(&err, "audit list")
 	subject := ""
 	if policy != "" {
 		subject = b.names.audit(policy, "*")

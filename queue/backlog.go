@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -69,7 +70,7 @@ type Backlog struct {
 // again. Errors: [ErrConflict] if a newer epoch has a consumer, [ErrNoStream], and
 // [*ImmutableError] if the number of partitions differs.
 func (b *Broker) OpenBacklog(ctx context.Context, o BacklogOptions) (l *Backlog, err error) {
-	defer annotate(&err, "open backlog %s.%d at epoch %d", o.Policy, o.Partition, o.Epoch)
+	defer errs.Annotate(&err, "open backlog %s.%d at epoch %d", o.Policy, o.Partition, o.Epoch)
 	if o.Partitions < 1 || o.Partition < 0 || o.Partition >= o.Partitions {
 		return nil, fmt.Errorf("no partition %d of %d", o.Partition, o.Partitions)
 	}
@@ -366,7 +367,7 @@ func (l *Backlog) handPassed(ctx context.Context, first uint64) bool {
 // acknowledgements are sent. The error has the number of unconfirmed ones: the next owner gets
 // their jobs again, and deletes the consumer.
 func (l *Backlog) Close(ctx context.Context) (err error) {
-	defer annotate(&err, "close backlog %s.%d", l.o.Policy, l.o.Partition)
+	defer errs.Annotate(&err, "close backlog %s.%d", l.o.Policy, l.o.Partition)
 	ctx, cancel := context.WithTimeout(ctx, 5*l.b.js.Timeout/2)
 	defer cancel()
 	l.rest.mu.Lock()

@@ -7,31 +7,32 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Depth returns the number of waiting, backing off and running jobs of a policy, or [ErrNoStream].
 func (b *Broker) Depth(ctx context.Context, policy string) (jobs uint64, err error) {
-	defer annotate(&err, "depth of policy %s", policy)
+	defer errs.Annotate(&err, "depth of policy %s", policy)
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
 		return 0, err
 	}
 	return info.State.Msgs, nil
 }
-func (b *Broker) AllDepths(ctx context.Context) (map[string]uint64, error) {
-	depths := map[string]uint64{}
-	err := b.js.EachStream(ctx, "", func(info *jetstream.StreamInfo) {
+
+// AllDepths returns the number of jobs of each policy with a stream.
+func (b *Broker) AllDepths(ctx context.Context) (depths map[string]uint64, err error) {
+	defer errs.Annotate(&err, "depths of all policies")
+	depths = map[string]uint64{}
+	err = b.js.EachStream(ctx, "", func(info *jetstream.StreamInfo) {
 		name, ours := strings.CutPrefix(info.Config.Name, b.names.Stream(""))
 		if ours && info.Config.Metadata[metaPartitions] != "" {
 			depths[name] = info.State.Msgs
 		}
 	})
-	if err != nil {
-		return nil, fmt.Errorf("depths of all policies: %w", err)
-	}
-	return depths, nil
+	return depths, err
 }
 
 // Depths returns the number of jobs of each nonempty bucket. It reads one name per bucket: do not
@@ -51,7 +52,7 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64,
 
 func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	k job.Key) (jobs uint64, err error) {
-	defer annotate(&err, "depth of bucket %s.%s", policy, k)
+	defer errs.Annotate(&err, "depth of bucket %s.%s", policy, k)
 	subject, err := b.bucket(policy, partition, k)
 	if err != nil {
 		return 0, err

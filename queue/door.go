@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
@@ -131,7 +132,7 @@ func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
 // Retire closes the door of a policy's stream, whose jobs still run, and deletes it once empty.
 // Call it until it returns true: the stream is gone.
 func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {
-	defer annotate(&err, "retire policy %s", name)
+	defer errs.Annotate(&err, "retire policy %s", name)
 	b.sees(name, jetstream.StreamConfig{})
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
 	if err != nil {
@@ -206,7 +207,7 @@ func (b *Broker) lower(ctx context.Context, policy string, have,
 }
 
 func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) (err error) {
-	defer annotate(&err, "check the capacity of policy %s", p.Name)
+	defer errs.Annotate(&err, "check the capacity of policy %s", p.Name)
 	return b.checkCapacity(ctx, p.Name, p.QueueCapacity())
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -15,7 +16,7 @@ const dropsAtOnce = 500
 // an error only if it is 0.
 func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	k job.Key) (removed int, err error) {
-	defer annotate(&err, "drop bucket %s.%s", policy, k)
+	defer errs.Annotate(&err, "drop bucket %s.%s", policy, k)
 	subject, err := b.bucket(policy, partition, k)
 	if err != nil {
 		return 0, err
@@ -70,7 +71,7 @@ func (b *Broker) dropSome(ctx context.Context, policy, subject string) (removed 
 
 // DropJob removes one job, like DropBucket, or returns [ErrNotFound].
 func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) (err error) {
-	defer annotate(&err, "drop job %s", job.ID(policy, seq))
+	defer errs.Annotate(&err, "drop job %s", job.ID(policy, seq))
 	j, err := b.StoredJob(ctx, policy, seq)
 	if err == nil {
 		err = b.noteDropped(ctx, policy, j, job.EndCancelled)

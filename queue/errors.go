@@ -71,12 +71,6 @@ func (e *ImmutableError) Error() string {
 		e.Field, e.Have, e.Want)
 }
 
-func annotate(err *error, format string, args ...any) {
-	if *err != nil {
-		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
-	}
-}
-
 const firstErrCode = 10000
 
 // PublishRefusal returns why JetStream did not store a message, according to a reply; nil for any

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -157,7 +157,7 @@ type History struct {
 func (b *Broker) History(policy string) History { return History{b, policy} }
 
 func (h History) Read(ctx context.Context, seq uint64) (past HistoryEntry, err error) {
-	defer annotate(&err, "history of job %s", job.ID(h.policy, seq))
+	defer errs.Annotate(&err, "history of job %s", job.ID(h.policy, seq))
 	m, err := h.b.js.Message(ctx, h.b.names.historyStream(h.policy), map[string]any{
 		"last_by_subj": h.b.names.history(h.policy, strconv.FormatUint(seq, 10), ">")})
 	if errors.Is(err, ErrNoStream) {
@@ -179,7 +179,7 @@ func (h History) Read(ctx context.Context, seq uint64) (past HistoryEntry, err e
 func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) (
 	found []HistoryEntry, next uint64, err error) {
 
-	defer annotate(&err, "history of %s", h.policy)
+	defer errs.Annotate(&err, "history of %s", h.policy)
 	stream := h.b.names.historyStream(h.policy)
 	subject := ""
 	if k != "" {
@@ -247,9 +247,7 @@ func (h History) past(m jsapi.Message) (past HistoryEntry, ok bool) {
 }
 
 // Drop deletes the history of a removed policy: a later one of that name numbers its jobs from 1.
-func (h History) Drop(ctx context.Context) error {
-	if err := h.b.js.DeleteStream(ctx, h.b.names.historyStream(h.policy)); err != nil {
-		return fmt.Errorf("history of %s: %w", h.policy, err)
-	}
-	return nil
+func (h History) Drop(ctx context.Context) (err error) {
+	defer errs.Annotate(&err, "history of %s", h.policy)
+	return h.b.js.DeleteStream(ctx, h.b.names.historyStream(h.policy))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
@@ -59,7 +60,7 @@ const lettersEvery = 50 * time.Millisecond
 // List returns, in order and without bodies, up to limit (at most 10,000) letters with an ID above
 // after. Without a leader of the stream it tries again until ctx ends, or for 2 s.
 func (l Letters) List(ctx context.Context, after uint64, limit int) (s []StoredLetter, err error) {
-	defer annotate(&err, "dead letters of %s", l.policy)
+	defer errs.Annotate(&err, "dead letters of %s", l.policy)
 	return l.list(ctx, "", after, min(limit, maxLetters))
 }
 
@@ -168,7 +169,8 @@ func bodyless(m jetstream.Msg) (StoredLetter, error) {
 	return l, nil
 }
 
-func (l Letters) Read(ctx context.Context, id uint64) (StoredLetter, error) {
+func (l Letters) Read(ctx context.Context, id uint64) (letter StoredLetter, err error) {
+	defer errs.Annotate(&err, "dead letter %d of %s", id, l.policy)
 	stream, err := l.stream()
 	var m jsapi.Message
 	if err == nil {
@@ -178,20 +180,17 @@ func (l Letters) Read(ctx context.Context, id uint64) (StoredLetter, error) {
 		err = fmt.Errorf("%w: the policy has none", ErrNotFound)
 	}
 	if err != nil {
-		return StoredLetter{}, fmt.Errorf("dead letter %d of %s: %w", id, l.policy, err)
+		return letter, err
 	}
 	return readLetter(m), nil
 }
 
-func (l Letters) Discard(ctx context.Context, id uint64) error {
-	_, err := l.Read(ctx, id)
-	if err == nil {
+func (l Letters) Discard(ctx context.Context, id uint64) (err error) {
+	defer errs.Annotate(&err, "discard")
+	if _, err = l.Read(ctx, id); err == nil {
 		_, err = l.delete(ctx, id)
 	}
-	if err != nil {
-		return fmt.Errorf("discard: %w", err)
-	}
-	return nil
+	return err
 }
 
 func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error) {
@@ -209,7 +208,7 @@ func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error
 
 // Discarded returns the total number of letters that made room for newer ones.
 func (l Letters) Discarded(ctx context.Context) (discarded uint64, err error) {
-	defer annotate(&err, "dead letters of %s", l.policy)
+	defer errs.Annotate(&err, "dead letters of %s", l.policy)
 	stream, err := l.stream()
 	if err != nil {
 		return 0, err
@@ -290,7 +289,7 @@ func (l Letters) each(ctx context.Context, some DeadLetterFilter,
 // selection by ID, or of all, goes at once.
 func (l Letters) DiscardSome(ctx context.Context,
 	some DeadLetterFilter) (discarded uint64, err error) {
-	defer annotate(&err, "discard dead letters of %s", l.policy)
+	defer errs.Annotate(&err, "discard dead letters of %s", l.policy)
 	stream, err := l.stream()
 	if err != nil {
 		return 0, err

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -40,7 +41,7 @@ type JobFilter struct {
 // large, but at least one.
 func (b *Broker) StoredJobs(ctx context.Context, policy string, w JobFilter, from uint64,
 	n int) (found []job.Arrived, err error) {
-	defer annotate(&err, "jobs of %s", policy)
+	defer errs.Annotate(&err, "jobs of %s", policy)
 	stream, subject := b.names.Stream(policy), ""
 	if w.Key != "" {
 		if subject, err = b.bucket(policy, w.Partition, w.Key); err != nil {

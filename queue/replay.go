@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -129,7 +130,7 @@ type Replayed struct {
 // error the result covers the work done.
 func (p *Producer) ReplaySome(ctx context.Context, policy string,
 	some DeadLetterFilter) (r Replayed, err error) {
-	defer annotate(&err, "replay the dead letters of %s", policy)
+	defer errs.Annotate(&err, "replay the dead letters of %s", policy)
 	admitted, err := p.admitted(ctx, policy)
 	if err != nil {
 		return r, err

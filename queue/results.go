@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
 )
@@ -33,7 +34,7 @@ type Results struct {
 func (b *Broker) Results() Results { return Results{b.tables.ended, b.tables.done, b.replicas} }
 
 func (ends Results) Read(ctx context.Context, policy string, seq uint64) (e job.Ended, err error) {
-	defer annotate(&err, "end of job %s", job.ID(policy, seq))
+	defer errs.Annotate(&err, "end of job %s", job.ID(policy, seq))
 	e, err = readEnded(ctx, ends.ended, policy, seq)
 	if errors.Is(err, ErrNotFound) {
 		e, err = readEnded(ctx, ends.done, policy, seq)
@@ -61,11 +62,11 @@ func readEnded(ctx context.Context, t *kv.Table, policy string, seq uint64) (job
 
 // Note records an unsuccessful end for 14 days. Call it before the acknowledgement, and repeat it
 // on any error.
-func (ends Results) Note(ctx context.Context, policy string, seq uint64, e job.Ended) error {
-	if err := ends.ended.Set(ctx, endedKey(policy, seq), e.Encode(), endedTTL); err != nil {
-		return fmt.Errorf("note the end of job %s: %w", job.ID(policy, seq), err)
-	}
-	return nil
+func (ends Results) Note(ctx context.Context, policy string, seq uint64, e job.Ended) (
+	err error) {
+
+	defer errs.Annotate(&err, "note the end of job %s", job.ID(policy, seq))
+	return ends.ended.Set(ctx, endedKey(policy, seq), e.Encode(), endedTTL)
 }
 
 // NoteDone records for ttl that a job with an Idempotency-Key is done, without waiting for the

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -95,18 +96,15 @@ func (n Names) parseSchedule(subject string) (s Schedule, ok bool) {
 		Paused: words[0] == scheduleOff}, true
 }
 
-func (b *Broker) SetUpSchedules(ctx context.Context) error {
-	err := b.js.Ensure(ctx, jetstream.StreamConfig{
+func (b *Broker) SetUpSchedules(ctx context.Context) (err error) {
+	defer errs.Annotate(&err, "set up schedules")
+	return b.js.Ensure(ctx, jetstream.StreamConfig{
 		Name: b.names.schedules(), Description: "Penstock: schedules of jobs",
 		Subjects:  []string{b.names.lower + ".schedule.>"},
 		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
 		Discard: jetstream.DiscardOld, MaxMsgs: -1, MaxBytes: -1, Replicas: b.replicas,
 		AllowMsgSchedules: true, AllowRollup: true, AllowDirect: true,
 	})
-	if err != nil {
-		return fmt.Errorf("set up schedules: %w", err)
-	}
-	return nil
 }
 
 // PutSchedule stores or replaces a schedule. It returns [ErrSchedule], and [ErrStreamFull] beyond
@@ -276,7 +274,8 @@ const ticksWait = 30 * time.Second
 // Ticks calls take for each tick, one at a time, until ctx ends. Each tick goes to one process at a
 // time, and again after the returned time unless done.
 func (b *Broker) Ticks(ctx context.Context,
-	take func(Tick) (again time.Duration, done bool)) error {
+	take func(Tick) (again time.Duration, done bool)) (err error) {
+	defer errs.Annotate(&err, "hear of ticks")
 	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateOrUpdateConsumer(making, b.names.schedules(),
@@ -284,7 +283,7 @@ func (b *Broker) Ticks(ctx context.Context,
 			AckWait: ticksWait, MaxAckPending: MaxSchedules,
 			FilterSubject: b.names.lower + ".schedule." + scheduleTick + ".>"})
 	if err != nil {
-		return fmt.Errorf("hear of ticks: %w", jsapi.Translate(err))
+		return jsapi.Translate(err)
 	}
 	ended := make(chan error, 1)
 	consuming, err := consumer.Consume(func(m jetstream.Msg) { b.ticked(m, take) },
@@ -300,7 +299,7 @@ func (b *Broker) Ticks(ctx context.Context,
 			}
 		}))
 	if err != nil {
-		return fmt.Errorf("hear of ticks: %w", jsapi.Translate(err))
+		return jsapi.Translate(err)
 	}
 	defer func() {
 		consuming.Drain()
@@ -310,7 +309,7 @@ func (b *Broker) Ticks(ctx context.Context,
 	case <-ctx.Done():
 		return nil
 	case err := <-ended:
-		return fmt.Errorf("hear of ticks: %w", err)
+		return err
 	}
 }
 
@@ -365,6 +364,7 @@ type AppliedFile struct {
 func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
 
 func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, err error) {
+	defer errs.Annotate(&err, "read what a file has written")
 	m, err := b.lastSchedule(ctx, b.filed(set))
 	if errors.Is(err, ErrNotFound) {
 		return f, nil
@@ -372,10 +372,7 @@ func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, er
 	if err == nil {
 		f.seq, err = m.Seq, json.Unmarshal(m.Data, &f.Texts)
 	}
-	if err != nil {
-		return f, fmt.Errorf("read what a file has written: %w", err)
-	}
-	return f, nil
+	return f, err
 }
 
 // SetAppliedFile replaces the list of a set, or returns [ErrConflict] if it is no longer before.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
@@ -338,7 +339,7 @@ func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 
 // setBound sets a stream's bound in bytes (-1: unlimited), unless it is gone.
 func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) (err error) {
-	defer annotate(&err, "bound %s by %s", stream, policy.Size(bytes))
+	defer errs.Annotate(&err, "bound %s by %s", stream, policy.Size(bytes))
 	lock := strings.TrimPrefix(stream, b.names.upper+"_")
 	return b.locked(ctx, lock, func(ctx context.Context) error {
 		info, err := b.js.StreamInfo(ctx, stream, "")

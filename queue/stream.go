@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -73,7 +74,7 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 // format [job.ErrVersion]. A crash may leave the door closed: call Apply when a process begins to
 // serve a policy, and periodically.
 func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
-	defer annotate(&err, "apply policy %s", p.Name)
+	defer errs.Annotate(&err, "apply policy %s", p.Name)
 	p = p.WithDefaults()
 	if !p.HasQueue() {
 		return nil

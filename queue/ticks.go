@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -32,7 +33,9 @@ func tickKey(policy string, k job.Key, id string) string {
 }
 
 // NoteTick notes for 14 days that a tick has its job.
-func (b *Broker) NoteTick(ctx context.Context, policy string, k job.Key, id string) error {
+func (b *Broker) NoteTick(ctx context.Context, policy string, k job.Key,
+	id string) (err error) {
+	defer errs.Annotate(&err, "note a tick")
 	noted, err := b.lastTick(ctx, policy, k, id)
 	if err != nil || !follows(id, noted) {
 		return err
@@ -41,10 +44,7 @@ func (b *Broker) NoteTick(ctx context.Context, policy string, k job.Key, id stri
 	if err == nil {
 		err = b.tables.ended.Set(ctx, tickKey(policy, k, id), data, endedTTL)
 	}
-	if err != nil {
-		return fmt.Errorf("note a tick: %w", err)
-	}
-	return nil
+	return err
 }
 
 // TickNoted reports whether a tick is the last one noted of its schedule.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -16,7 +17,7 @@ import (
 // without an owner or an answer; an owner's refusal is a plain error.
 func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 	q job.Question) (a job.Answer, err error) {
-	defer annotate(&err, "ask valve %s.%d", policy, partition)
+	defer errs.Annotate(&err, "ask valve %s.%d", policy, partition)
 	q.V = job.FormatVersion
 	body, err := json.Marshal(q)
 	if err != nil {

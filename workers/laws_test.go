@@ -178,8 +178,8 @@ func TestLaw5IsolationOfBuckets(t *testing.T) {
 	p.Workers, p.Timeout = 8, policy.Duration(time.Hour)
 	b := newBench(t, p, with(leaky("other", "100/s"), func(p *policy.Policy) { p.Workers = 2 }))
 	paused := policy.Override{Paused: true}
-	if _, err := store.New(b.broker, nil).PutOverride(t.Context(), "api", "paused", paused); err !=
-		nil {
+	if _, err := store.New(b.broker, nil).ChangeOverride(t.Context(), "api", "paused",
+		func(store.Override) (policy.Override, error) { return paused, nil }); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"hangs", "throttles", "fails", "paused"} {

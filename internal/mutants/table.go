@@ -2791,8 +2791,8 @@ func (Synced)`,
 	},
 	{
 		name: "deleted-is-found", file: "queue/kv/table.go",
-		old: "if err == nil && r.Deleted {",
-		new: "if false {",
+		old: "; err == nil && r.Deleted {",
+		new: "; false {",
 		by:  "./queue/kv TestTableCompareAndSet",
 	},
 	{

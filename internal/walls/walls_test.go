@@ -29,14 +29,14 @@ algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/strict internal/zones
 outbox: . admission internal/seldom queue/job
-policy/store: policy queue queue/job queue/kv
-queue: internal/installation policy queue/internal/jsapi queue/job queue/kv nats.go
+policy/store: internal/errs policy queue queue/job queue/kv
+queue: internal/errs internal/installation policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
 queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
 queue/internal/jsapi: queue/job nats.go nuid
 queue/job: algorithms policy
 queue/roles: policy
-queue/kv: queue/internal/jsapi queue/job nats.go
+queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
 workers: internal/buildinfo internal/installation internal/notice internal/seldom policy policy/store
 	queue queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
@@ -107,6 +107,7 @@ internal/daemon: admission/access config internal/buildinfo internal/follow inte
 internal/demo: internal/proctest queue queue/job nats.go
 internal/envoy: admission admission/access algorithms internal/guard internal/lifecycle internal/nearest internal/strict
 	policy queue queue/job envoy grpc protobuf
+internal/errs:
 internal/follow: internal/health internal/lifecycle
 internal/guard: admission/access internal/follow internal/hosts internal/lifecycle
 internal/health:

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/kv"
@@ -47,16 +48,9 @@ type FileChange struct {
 // [Store.RetireAbsent]), and a file of another set may take them over. All are checked before any
 // is written; the error joins all problems: errors of [Store.Put], policies of another set, and
 // records of a newer format. An unreadable record is replaced if the policy fits its stream.
-func (s *Store) PutFile(ctx context.Context, file File) (FileResult, error) {
-	result, err := s.putFile(ctx, cmp.Or(file.Set, policy.DefaultSet), file.Policies)
-	if err != nil {
-		return FileResult{}, fmt.Errorf("put the file's policies: %w", err)
-	}
-	return result, nil
-}
-
-func (s *Store) putFile(ctx context.Context, set string,
-	ps []policy.Policy) (result FileResult, err error) {
+func (s *Store) PutFile(ctx context.Context, file File) (result FileResult, err error) {
+	defer errs.Annotate(&err, "put the file's policies")
+	set, ps := cmp.Or(file.Set, policy.DefaultSet), file.Policies
 	records, err := s.table.List(ctx, "*")
 	if err != nil {
 		return result, err

@@ -3,12 +3,12 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -22,16 +22,11 @@ type Inventory struct {
 }
 
 // Inventory compares records and streams with policies known by [Store.Watch].
-func (s *Store) Inventory(ctx context.Context, known policy.Entries) (Inventory, error) {
-	found, err := s.inventory(ctx, known)
-	if err != nil {
-		return Inventory{}, fmt.Errorf("look at what is stored of policies: %w", err)
-	}
-	return found, nil
-}
+func (s *Store) Inventory(ctx context.Context, known policy.Entries) (
+	found Inventory, err error) {
 
-func (s *Store) inventory(ctx context.Context, known policy.Entries) (Inventory, error) {
-	found := Inventory{Unreadable: map[string]error{}, Orphaned: map[string]queue.Stream{}}
+	defer errs.Annotate(&err, "look at what is stored of policies")
+	found = Inventory{Unreadable: map[string]error{}, Orphaned: map[string]queue.Stream{}}
 	for _, entry := range known {
 		if entry.Retired {
 			found.Retired++
@@ -84,14 +79,9 @@ func (s *Store) inventory(ctx context.Context, known policy.Entries) (Inventory,
 
 // Sweep deletes the records of deleted policies' partitions, unless they changed within age,
 // because former owners still write.
-func (s *Store) Sweep(ctx context.Context, age time.Duration) error {
-	if err := s.sweep(ctx, time.Now().Add(-age)); err != nil {
-		return fmt.Errorf("sweep the records of partitions: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) sweep(ctx context.Context, before time.Time) error {
+func (s *Store) Sweep(ctx context.Context, age time.Duration) (err error) {
+	defer errs.Annotate(&err, "sweep the records of partitions")
+	before := time.Now().Add(-age)
 	table := s.broker.Tables().Partitions
 	keys, err := table.Keys(ctx, ">")
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
@@ -30,55 +31,42 @@ type Override struct {
 // MaxOverrides bounds a policy's overrides; deleted ones count for an hour.
 const MaxOverrides = 100_000
 
-// PutOverride replaces a key's override and returns the record's revision; zero deletes it. It does
-// not validate (see [policy.Override.Validate]), because the policy may change later. Errors:
+// ChangeOverride replaces an override by compare-and-set; a zero one deletes it. change gets the
+// current one, with revision 0 if it is new, and is repeated after a conflict. It does not validate
+// (see [policy.Override.Validate]), because the policy may change later. Errors:
 // [job.ErrInvalidKey], [ErrTooMany].
-func (s *Store) PutOverride(ctx context.Context, policyName string, key job.Key,
-	o policy.Override) (uint64, error) {
-	put, err := s.ChangeOverride(ctx, policyName, key, func(Override) (policy.Override, error) {
-		return o, nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("put override: %w", err)
-	}
-	return put.Revision, nil
-}
-
-// ChangeOverride replaces an override by compare-and-set. change gets the current one, with
-// revision 0 if it is new, and is repeated after a conflict.
 func (s *Store) ChangeOverride(
 	ctx context.Context, policyName string, key job.Key,
 	change func(Override) (policy.Override, error),
 ) (put Override, err error) {
+	defer errs.Annotate(&err, "override of %s.%s", policyName, key)
 	name, err := overrideName(policyName, key)
-	if err == nil {
-		put.Key = key
-		put.Revision, err = s.table.Update(ctx, name, nil, func(stored kv.Record) ([]byte, error) {
-			current := Override{Key: key}
-			var err error
-			if stored.Value != nil {
-				current.Revision = stored.Revision
-				current.Override, err = parseOverrideRecord(stored.Value, key)
-			}
-			if err == nil {
-				put.Override, err = change(current)
-			}
-			if err != nil || put.Override.IsZero() {
-				return nil, err
-			}
-			if stored.Value == nil {
-				err = s.overrideRoom(ctx, policyName)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return encodeOverride(key, put.Override)
-		})
-	}
 	if err != nil {
-		return Override{}, fmt.Errorf("override of %s.%s: %w", policyName, key, err)
+		return put, err
 	}
-	return put, nil
+	put.Key = key
+	put.Revision, err = s.table.Update(ctx, name, nil, func(stored kv.Record) ([]byte, error) {
+		current := Override{Key: key}
+		var err error
+		if stored.Value != nil {
+			current.Revision = stored.Revision
+			current.Override, err = parseOverrideRecord(stored.Value, key)
+		}
+		if err == nil {
+			put.Override, err = change(current)
+		}
+		if err != nil || put.Override.IsZero() {
+			return nil, err
+		}
+		if stored.Value == nil {
+			err = s.overrideRoom(ctx, policyName)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return encodeOverride(key, put.Override)
+	})
+	return put, err
 }
 
 func (s *Store) overrideRoom(ctx context.Context, policyName string) error {
@@ -90,46 +78,45 @@ func (s *Store) overrideRoom(ctx context.Context, policyName string) error {
 	return err
 }
 
-func (s *Store) Override(ctx context.Context, policyName string, key job.Key) (Override, error) {
+func (s *Store) Override(ctx context.Context, policyName string, key job.Key) (o Override,
+	err error) {
+
+	defer errs.Annotate(&err, "override of %s.%s", policyName, key)
 	name, err := overrideName(policyName, key)
 	var r kv.Record
 	if err == nil {
 		r, err = s.table.Read(ctx, name)
 	}
-	o := Override{Key: key, Revision: r.Revision}
+	o = Override{Key: key, Revision: r.Revision}
 	if err == nil {
 		o.Override, err = parseOverrideRecord(r.Value, key)
 	}
-	if err != nil {
-		return Override{}, fmt.Errorf("override of %s.%s: %w", policyName, key, err)
-	}
-	return o, nil
+	return o, err
 }
 
-func (s *Store) DeleteOverride(ctx context.Context, policyName string, key job.Key) error {
+func (s *Store) DeleteOverride(ctx context.Context, policyName string, key job.Key) (err error) {
+	defer errs.Annotate(&err, "delete override of %s.%s", policyName, key)
 	name, err := overrideName(policyName, key)
 	if err == nil {
 		err = s.table.Delete(ctx, name, 0)
 	}
-	if err != nil {
-		return fmt.Errorf("delete override of %s.%s: %w", policyName, key, err)
-	}
-	return nil
+	return err
 }
 
 // Overrides lists at most limit overrides after a key, by the bytes of stored keys. Unreadable ones
 // are logged.
 func (s *Store) Overrides(ctx context.Context, policyName string, after job.Key,
-	limit int) ([]Override, error) {
+	limit int) (overrides []Override, err error) {
+	defer errs.Annotate(&err, "overrides of %s", policyName)
 	names, err := s.table.Keys(ctx, policyName+".>")
 	if err != nil {
-		return nil, fmt.Errorf("overrides of %s: %w", policyName, err)
+		return nil, err
 	}
 	slices.Sort(names)
 	if after != "" {
 		last, err := overrideName(policyName, after)
 		if err != nil {
-			return nil, fmt.Errorf("overrides of %s: %w", policyName, err)
+			return nil, err
 		}
 		first, found := slices.BinarySearch(names, last)
 		if found {
@@ -137,13 +124,12 @@ func (s *Store) Overrides(ctx context.Context, policyName string, after job.Key,
 		}
 		names = names[first:]
 	}
-	var overrides []Override
 	for len(names) > 0 && len(overrides) < limit {
 		batch := names[:min(len(names), limit-len(overrides))]
 		names = names[len(batch):]
 		records, err := s.table.Records(ctx, batch)
 		if err != nil {
-			return nil, fmt.Errorf("overrides of %s: %w", policyName, err)
+			return nil, err
 		}
 		for _, r := range records {
 			if _, key, o, err := readOverride(r); err == nil {
@@ -182,16 +168,13 @@ func (s *Store) WatchOverrides(
 	}, synced)
 }
 
-func encodeOverride(key job.Key, o policy.Override) ([]byte, error) {
+func encodeOverride(key job.Key, o policy.Override) (value []byte, err error) {
+	defer errs.Annotate(&err, "encode")
 	content, err := json.Marshal(o)
 	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
+		return nil, err
 	}
-	value, err := json.Marshal(overrideRecord{V: job.FormatVersion, Key: key, Override: content})
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	return value, nil
+	return json.Marshal(overrideRecord{V: job.FormatVersion, Key: key, Override: content})
 }
 
 // readOverride returns no key if the record's name is unreadable.

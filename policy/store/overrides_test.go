@@ -22,6 +22,13 @@ import (
 
 func perSecond(n int64) *algorithms.Rate { return &algorithms.Rate{Count: n, Per: time.Second} }
 
+func (s *Store) PutOverride(ctx context.Context, policyName string, key job.Key,
+	o policy.Override) (uint64, error) {
+	put, err := s.ChangeOverride(ctx, policyName, key,
+		func(Override) (policy.Override, error) { return o, nil })
+	return put.Revision, err
+}
+
 func TestOverrides(t *testing.T) {
 	s := newStore(t)
 	ctx := natstest.Context(t)

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
@@ -37,9 +38,7 @@ type Store struct {
 
 // New returns the store of an installation; see [queue.Broker.Setup]. log gets unreadable records.
 func New(broker *queue.Broker, log *slog.Logger) *Store {
-	if log == nil {
-		log = slog.Default()
-	}
+	log = cmp.Or(log, slog.Default())
 	return &Store{broker: broker, table: broker.Tables().Policies, log: log,
 		policies: MaxPolicies, overrides: MaxOverrides}
 }
@@ -99,38 +98,32 @@ func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err 
 // nil if it is new or unreadable, and is repeated after a conflict.
 func (s *Store) Change(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
-) (policy.Entry, error) {
+) (entry policy.Entry, err error) {
+	defer errs.Annotate(&err, "put policy %s", name)
 	var written *record
 	revision, err := s.change(ctx, name, func(current *record) (next *record, err error) {
 		written, err = s.draft(ctx, name, current, change)
 		return written, err
 	})
-	var entry policy.Entry
 	if err == nil {
 		entry, err = written.entry(revision)
 	}
-	if err != nil {
-		return policy.Entry{}, fmt.Errorf("put policy %s: %w", name, err)
-	}
-	return entry, nil
+	return entry, err
 }
 
 // Try is [Store.Change] without writing.
 func (s *Store) Try(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
-) (policy.Entry, error) {
+) (entry policy.Entry, err error) {
+	defer errs.Annotate(&err, "try policy %s", name)
 	current, err := s.stored(ctx, name)
-	var entry policy.Entry
 	if err == nil {
 		var next *record
 		if next, err = s.draft(ctx, name, current, change); err == nil {
 			entry, err = next.entry(current.at())
 		}
 	}
-	if err != nil {
-		return policy.Entry{}, fmt.Errorf("try policy %s: %w", name, err)
-	}
-	return entry, nil
+	return entry, err
 }
 
 // draft returns the record of a change by a program or the API.
@@ -314,19 +307,16 @@ func parseRecord(value []byte) (*record, error) {
 }
 
 // Policy reads a policy, perhaps a retired one, or returns [queue.ErrNotFound].
-func (s *Store) Policy(ctx context.Context, name string) (policy.Entry, error) {
+func (s *Store) Policy(ctx context.Context, name string) (entry policy.Entry, err error) {
 	if !policy.IsName(name) {
-		return policy.Entry{}, fmt.Errorf("policy %.64q: %w", name, queue.ErrNotFound)
+		return entry, fmt.Errorf("policy %.64q: %w", name, queue.ErrNotFound)
 	}
+	defer errs.Annotate(&err, "policy %s", name)
 	r, err := s.table.Read(ctx, name)
-	var entry policy.Entry
 	if err == nil {
 		entry, err = readPolicy(r)
 	}
-	if err != nil {
-		return policy.Entry{}, fmt.Errorf("policy %s: %w", name, err)
-	}
-	return entry, nil
+	return entry, err
 }
 
 // Policies reads all policies. Unreadable ones are logged.
@@ -349,7 +339,8 @@ func (s *Store) SetPaused(ctx context.Context, name string,
 	if !policy.IsName(name) {
 		return 0, fmt.Errorf("pause policy %.64q: %w", name, queue.ErrNotFound)
 	}
-	revision, err = s.change(ctx, name, func(current *record) (*record, error) {
+	defer errs.Annotate(&err, "pause policy %s", name)
+	return s.change(ctx, name, func(current *record) (*record, error) {
 		switch {
 		case current.present() == nil:
 			return nil, queue.ErrNotFound
@@ -361,10 +352,6 @@ func (s *Store) SetPaused(ctx context.Context, name string,
 		current.Paused = paused
 		return current, nil
 	})
-	if err != nil {
-		return 0, fmt.Errorf("pause policy %s: %w", name, err)
-	}
-	return revision, nil
 }
 
 func readPolicy(r kv.Record) (policy.Entry, error) {

@@ -3,8 +3,8 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -14,7 +14,8 @@ import (
 // [*queue.PolicyInUseError], unless even permits dropping them. may, unless nil, can reject the
 // current policy. It returns [queue.ErrNotFound] without one.
 func (s *Store) Delete(ctx context.Context, name string, even bool,
-	may func(policy.Entry) error) error {
+	may func(policy.Entry) error) (err error) {
+	defer errs.Annotate(&err, "delete policy %s", name)
 	for {
 		entry, err := s.Policy(ctx, name)
 		if err == nil && may != nil {
@@ -26,10 +27,7 @@ func (s *Store) Delete(ctx context.Context, name string, even bool,
 		if errors.Is(err, queue.ErrConflict) && ctx.Err() == nil {
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("delete policy %s: %w", name, err)
-		}
-		return nil
+		return err
 	}
 }
 
@@ -55,13 +53,7 @@ func (s *Store) condemn(ctx context.Context, entry policy.Entry, even bool) erro
 // record. Dead letters stay. Call it until it reports that the policy is gone. It keeps a policy
 // that was written again.
 func (s *Store) Forget(ctx context.Context, name string) (gone bool, err error) {
-	if gone, err = s.forget(ctx, name); err != nil {
-		return false, fmt.Errorf("forget policy %s: %w", name, err)
-	}
-	return gone, nil
-}
-
-func (s *Store) forget(ctx context.Context, name string) (gone bool, err error) {
+	defer errs.Annotate(&err, "forget policy %s", name)
 	current, err := s.stored(ctx, name)
 	if err != nil || current.present() == nil {
 		return err == nil, err

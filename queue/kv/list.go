@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
@@ -23,16 +24,13 @@ const (
 
 // List reads the records whose key matches a filter such as "stripe.3.*" or ">", sorted by key,
 // without deleted ones, as of the leader's state at the call or later.
-func (t *Table) List(ctx context.Context, filter string) ([]Record, error) {
-	var records []Record
+func (t *Table) List(ctx context.Context, filter string) (records []Record, err error) {
+	defer errs.Annotate(&err, "list %s/%s", t.bucket, filter)
 	keys, err := t.Keys(ctx, filter)
 	if err == nil {
 		records, err = t.Records(ctx, keys)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list %s/%s: %w", t.bucket, filter, err)
-	}
-	return records, nil
+	return records, err
 }
 
 // Keys returns the keys that match a filter, unordered; some may be deleted.

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
@@ -74,11 +75,9 @@ func New(js *jsapi.Conn, bucket string, o Options, log *slog.Logger) *Table {
 
 func (t *Table) Bucket() string { return t.bucket }
 
-func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) error {
-	if err := t.js.Ensure(ctx, t.config(replicas, bytes)); err != nil {
-		return fmt.Errorf("set up KV bucket %s: %w", t.bucket, err)
-	}
-	return nil
+func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) (err error) {
+	defer errs.Annotate(&err, "set up KV bucket %s", t.bucket)
+	return t.js.Ensure(ctx, t.config(replicas, bytes))
 }
 
 // config is nats.go's configuration of a KV bucket, with our bounds.
@@ -121,8 +120,9 @@ func (t *Table) Put(ctx context.Context, key string, value []byte,
 }
 
 func (t *Table) put(ctx context.Context, key string, value []byte, revision uint64,
-	header nats.Header) (uint64, error) {
-	written, err := t.publish(ctx, key, value, &revision, header)
+	header nats.Header) (written uint64, err error) {
+	defer errs.Annotate(&err, "put %s/%s at revision %d", t.bucket, key, revision)
+	written, err = t.publish(ctx, key, value, &revision, header)
 	if revision == 0 && errors.Is(err, ErrConflict) {
 		var last Record
 		if last, err = t.Read(ctx, key); err == nil {
@@ -131,10 +131,7 @@ func (t *Table) put(ctx context.Context, key string, value []byte, revision uint
 			written, err = t.publish(ctx, key, value, &last.Revision, header)
 		}
 	}
-	if err != nil {
-		return 0, fmt.Errorf("put %s/%s at revision %d: %w", t.bucket, key, revision, err)
-	}
-	return written, nil
+	return written, err
 }
 
 // Update replaces a value by compare-and-set and returns its revision, or 0 if it deleted the key.
@@ -168,11 +165,10 @@ func (t *Table) Update(ctx context.Context, key string, read *Record,
 }
 
 // Set writes a value at any revision; the server removes it after ttl, if not 0.
-func (t *Table) Set(ctx context.Context, key string, value []byte, ttl time.Duration) error {
-	if _, err := t.publish(ctx, key, value, nil, lasting(ttl)); err != nil {
-		return fmt.Errorf("set %s/%s: %w", t.bucket, key, err)
-	}
-	return nil
+func (t *Table) Set(ctx context.Context, key string, value []byte, ttl time.Duration) (err error) {
+	defer errs.Annotate(&err, "set %s/%s", t.bucket, key)
+	_, err = t.publish(ctx, key, value, nil, lasting(ttl))
+	return err
 }
 
 // SetNoWait is [Table.Set] without a confirmation.
@@ -193,17 +189,16 @@ func lasting(ttl time.Duration) nats.Header {
 
 // Delete deletes a key if it still has the given revision (0: any), or returns [ErrConflict]. A
 // missing key is no error.
-func (t *Table) Delete(ctx context.Context, key string, revision uint64) error {
+func (t *Table) Delete(ctx context.Context, key string, revision uint64) (err error) {
+	defer errs.Annotate(&err, "delete %s/%s at revision %d", t.bucket, key, revision)
 	var expected *uint64
 	if revision > 0 {
 		expected = &revision
 	}
 	header := lasting(tombstoneTTL)
 	header[headerOperation] = []string{"DEL"}
-	if _, err := t.publish(ctx, key, nil, expected, header); err != nil {
-		return fmt.Errorf("delete %s/%s at revision %d: %w", t.bucket, key, revision, err)
-	}
-	return nil
+	_, err = t.publish(ctx, key, nil, expected, header)
+	return err
 }
 
 func (t *Table) publish(ctx context.Context, key string, value []byte, expected *uint64,
@@ -228,15 +223,12 @@ func (t *Table) publish(ctx context.Context, key string, value []byte, expected 
 
 // Read reads a key from the leader. It returns [ErrNotFound] without a value; a deleted key's
 // record still has the marker's Revision and Stored.
-func (t *Table) Read(ctx context.Context, key string) (Record, error) {
-	r, err := t.read(ctx, key)
-	if err == nil && r.Deleted {
+func (t *Table) Read(ctx context.Context, key string) (r Record, err error) {
+	defer errs.Annotate(&err, "read %s/%s", t.bucket, key)
+	if r, err = t.read(ctx, key); err == nil && r.Deleted {
 		err = fmt.Errorf("%w: deleted", ErrNotFound)
 	}
-	if err != nil {
-		return r, fmt.Errorf("read %s/%s: %w", t.bucket, key, err)
-	}
-	return r, nil
+	return r, err
 }
 
 func (t *Table) read(ctx context.Context, key string) (Record, error) {
