@@ -157,7 +157,7 @@ var table = []mutant{
 	},
 	{
 		name: "an-edited-job-sinks", file: "workers/internal/valve/edits.go",
-		old: "j = p.raise(seq)",
+		old: "j = p.reach(seq)",
 		new: "",
 		by:  "./workers/internal/valve TestWaitingJobsAreEdited",
 	},

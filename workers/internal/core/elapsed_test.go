@@ -131,7 +131,7 @@ func TestALateCheckpointDoesNotCoverLaterStarts(t *testing.T) {
 	former, then := takeOver(old, Opened{})
 	began := starts(old, former, then, 3, 4*second)
 	then = then.Add(4 * second)
-	h := former.Handover(then, simulatedLease)
+	h := checkpointed(former, then, simulatedLease)
 	if len(h.Clocks) != 1 {
 		t.Fatalf("%d clocks are noted, want one", len(h.Clocks))
 	}

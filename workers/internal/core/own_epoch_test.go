@@ -2,6 +2,7 @@ package core
 
 import (
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -21,9 +22,9 @@ func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 	c.out = actions{}
 	c.take(s, now)
 	claim := c.out.puts[0]
-	before := s.part.Handover(now, simulatedLease)
+	before := checkpointed(s.part, now, simulatedLease)
 	c.valves["api"].Advance(now, pace.Never)
-	after := s.part.Handover(now, simulatedLease)
+	after := checkpointed(s.part, now, simulatedLease)
 	if len(before.Running) != 0 || len(after.Running) != 1 {
 		t.Fatalf("running %v, then %v", before.Running, after.Running)
 	}
@@ -54,4 +55,13 @@ func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 			"inherited %+v, want what started before the claim was written and was not noted yet",
 			in.Handover.Running)
 	}
+}
+
+// checkpointed returns a checkpoint's record, with clocks later than within from now.
+func checkpointed(p *partition, now pace.Instant, within time.Duration) record.Handover {
+	g := p.Gather()
+	g.Some(p.Buckets(), now, now.Add(within))
+	h := p.HandoverBut(now)
+	h.Clocks = append(h.Clocks, g.Records(now, h)...)
+	return h
 }

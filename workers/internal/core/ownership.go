@@ -360,7 +360,7 @@ func (c *Core) release(s *share, now pace.Instant) {
 	c.closeBacklog(s.part)
 	var h record.Handover
 	if s.over {
-		h = s.part.Handover(now, 0)
+		h = s.part.Handover(now)
 		s.part.Drop()
 	} else {
 		h = s.part.Surrender(now)

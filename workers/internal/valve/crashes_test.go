@@ -20,7 +20,7 @@ func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
 				Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}},
 			})
 			second.v.Self = "second"
-			next.Handover = second.p.Handover(second.now, aLease)
+			next.Handover = checkpointed(second.p, second.now, aLease)
 			third := unownedValve(t, leaky("api", "10/s")).inheritFrom(next)
 			third.v.Self = "third"
 			if j := third.arrive("a"); j.crashes != 1 {
@@ -43,7 +43,7 @@ func TestACrashCountsOnce(t *testing.T) {
 	noted := second.out.Saves[0].Record
 	next := Inheritance{
 		Crashed: true, Owner: "second",
-		Handover: second.p.Handover(second.now, aLease),
+		Handover: checkpointed(second.p, second.now, aLease),
 		Gone:     map[string]bool{"first": true},
 	}
 	for stored, attempts := range map[string]map[uint64]StoredAttempt{

@@ -216,6 +216,14 @@ func (p *Part) seek(seq uint64) *heldJob {
 	return p.fathom(seq)
 }
 
+// reach is seek for a change: it raises a deep job.
+func (p *Part) reach(seq uint64) *heldJob {
+	if j := p.jobs[seq]; j != nil {
+		return j
+	}
+	return p.raise(seq)
+}
+
 func (p *Part) raise(seq uint64) *heldJob {
 	j := p.lift(seq)
 	if j != nil {
@@ -304,10 +312,20 @@ func (b *bucket) unline() {
 
 // purges returns a batch of a bucket's jobs up to a sequence, with deep ones raised.
 func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
-	jobs = slices.DeleteFunc(p.waiting(key), func(j *heldJob) bool { return j.Seq > last })
 	b := p.buckets[key]
 	if b == nil {
-		return jobs
+		return nil
+	}
+	pick := func(j *heldJob) {
+		if j.call == nil && j.Seq <= last {
+			jobs = append(jobs, j)
+		}
+	}
+	for _, j := range b.ready {
+		pick(j.heldJob)
+	}
+	for _, j := range b.later {
+		pick(j.heldJob)
 	}
 	var seqs []uint64
 	for i := range b.lanes {

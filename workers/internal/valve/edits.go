@@ -65,9 +65,7 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full boo
 	if edit.Seq == 0 && len(p.edits.jobs) >= MostEdits {
 		return false, true
 	}
-	if p.jobs[seq] == nil {
-		j = p.raise(seq)
-	}
+	j = p.reach(seq)
 	edit.Seq, edit.Job = seq, stored
 	if want.Priority != nil {
 		edit.Priority = want.Priority

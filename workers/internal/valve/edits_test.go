@@ -175,7 +175,7 @@ func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 	if b.p.EditWaits() {
 		t.Error("a stored checkpoint does not tell of it")
 	}
-	h := b.p.Handover(b.now, 0)
+	h := b.p.Handover(b.now)
 	h.Fit(record.MostBytes)
 	if n := len(record.Encode(h)); len(h.Edits) != MostEdits || n > MostEdits*130 {
 		t.Errorf("%d edits take %d bytes", len(h.Edits), n)

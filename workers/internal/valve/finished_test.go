@@ -16,7 +16,7 @@ func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 	b.end(r, record.Outcome{Kind: record.OutcomeDone})
 	b.p.Confirmed(r.Seq, b.now)
 	b.now = b.now.Add(10 * second)
-	if h := b.p.Handover(b.now, 0); !slices.Equal(h.Done, []uint64{r.Seq}) {
+	if h := b.p.Handover(b.now); !slices.Equal(h.Done, []uint64{r.Seq}) {
 		t.Errorf("hands over %v as finished, want job %d", h.Done, r.Seq)
 	}
 	b.p.Reopen(2)
@@ -27,7 +27,7 @@ func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 	b.p.last = r.Seq
 	b.p.Swept(b.now)
 	b.now = b.now.Add(2 * finishedFor)
-	if h := b.p.Handover(b.now, 0); len(h.Done) > 0 {
+	if h := b.p.Handover(b.now); len(h.Done) > 0 {
 		t.Errorf("hands over %v as finished long after", h.Done)
 	}
 }

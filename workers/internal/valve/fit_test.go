@@ -41,7 +41,7 @@ func TestAHandoverListsAllThatRunsAndHasFinished(t *testing.T) {
 				j.holder = "another"
 			}
 		}
-		before := b.p.Handover(b.now, 0)
+		before := b.p.Handover(b.now)
 		h, size := stored(t, b.p.Surrender(b.now), record.MostBytes)
 		if !slices.Equal(h.Running, before.Running) || len(h.Running) != n {
 			t.Errorf("%d run; %d are handed over, of %d", n, len(h.Running), len(before.Running))
@@ -85,7 +85,7 @@ func TestRecordsFitTheServersMessages(t *testing.T) {
 	}
 	b.begin(2000)
 	for _, payload := range []int64{16 << 10, 64 << 10, 256 << 10} {
-		h, size := stored(t, b.p.Handover(b.now, 0), record.Bytes(payload))
+		h, size := stored(t, b.p.Handover(b.now), record.Bytes(payload))
 		if int64(size) > payload || len(h.Running) != 2000 || !h.Partial {
 			t.Errorf("of at most %d bytes: %d, with %d of 2000 running jobs; partial: %t", payload,
 				size, len(h.Running), h.Partial)

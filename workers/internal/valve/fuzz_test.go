@@ -81,7 +81,7 @@ func FuzzInheritance(f *testing.F) {
 		if why := pacetest.Exceeds(starts, 100, 1); why != "" {
 			t.Fatalf("%s: %s", data, why)
 		}
-		h := b.p.Handover(b.now, 0)
+		h := b.p.Handover(b.now)
 		h.Fit(record.MostBytes)
 		written := record.Encode(record.Checkpoint{V: record.Version, Handover: h})
 		if err := record.Decode(written, &c); err != nil ||

@@ -127,15 +127,13 @@ func compareClocks(a, b heldClock) int {
 	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
 }
 
-// Handover returns a record for a successor, with clocks later than atLeast from now.
-func (p *Part) Handover(now pace.Instant, atLeast time.Duration) record.Handover {
+// Handover returns a record for a successor.
+func (p *Part) Handover(now pace.Instant) record.Handover {
 	g := p.Gather()
-	g.Some(p.list.Len(), now, now.Add(atLeast))
+	g.Some(p.list.Len(), now, now)
 	h := p.HandoverBut(now)
 	h.Clocks = append(h.Clocks, g.Records(now, h)...)
-	if atLeast == 0 {
-		h.Done = p.doneJobs(now)
-	}
+	h.Done = p.doneJobs(now)
 	return h
 }
 

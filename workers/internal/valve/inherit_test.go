@@ -24,7 +24,7 @@ func TestCheckpointKeepsSlowRatesExactAfterACrash(t *testing.T) {
 	old := newValveBench(t, p)
 	old.arrive("a")
 	old.done(old.start()[0])
-	h := old.at(time.Minute).p.Handover(old.now, aLease)
+	h := checkpointed(old.at(time.Minute).p, old.now, aLease)
 
 	b := unownedValve(t, p).at(time.Hour).inheritFrom(Inheritance{
 		Crashed: true, Owner: "old", Elapsed: 59 * time.Minute, Handover: h,
@@ -44,7 +44,7 @@ func TestAClockDueBeforeTheFenceWaitsAnInterval(t *testing.T) {
 	old := newValveBench(t, p)
 	old.arrive("a")
 	old.done(old.start()[0])
-	h := old.at(second).p.Handover(old.now, ms)
+	h := checkpointed(old.at(second).p, old.now, ms)
 
 	b := unownedValve(t, p).at(8 * second).inheritFrom(Inheritance{
 		Crashed: true, Owner: "old", Elapsed: 7 * second, Age: 7 * second, Fence: 5 * second,
@@ -92,7 +92,7 @@ func TestHandoverFitsAMessage(t *testing.T) {
 			j.enter(stageAcking)
 		}
 	}
-	h := b.p.Handover(b.now, 0)
+	h := b.p.Handover(b.now)
 	if h.Fit(record.MostBytes); len(record.Encode(record.Owner{V: record.Version,
 		Handover: h})) > fits {
 		t.Errorf("a claim or checkpoint has %d bytes",
@@ -122,7 +122,7 @@ func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 	costly.pace.Take(&costly.clock, b.now, 100)
 	cooling := b.p.bucket("cooling", b.now)
 	b.v.coolDown(cooling, time.Hour, b.now)
-	h := b.p.Handover(b.now, 0)
+	h := b.p.Handover(b.now)
 	h.Fit(record.MostBytes)
 	found := map[job.Key]bool{}
 	for _, c := range h.Clocks {
@@ -228,4 +228,13 @@ func TestPolicyOverridesAreNeededOnlyByTheirKey(t *testing.T) {
 	if count["fast"] != 5 || count["other"] != 1 {
 		t.Errorf("starts in the first second: %v", count)
 	}
+}
+
+// checkpointed returns a checkpoint's record, with clocks later than within from now.
+func checkpointed(p *Part, now pace.Instant, within time.Duration) record.Handover {
+	g := p.Gather()
+	g.Some(p.list.Len(), now, now.Add(within))
+	h := p.HandoverBut(now)
+	h.Clocks = append(h.Clocks, g.Records(now, h)...)
+	return h
 }

@@ -18,7 +18,7 @@ func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 	if runs := old.start(); len(runs) != 1 || old.p.jobs[runs[0].Seq].Cost != 6 {
 		t.Fatalf("started %s", old.seqs(runs))
 	}
-	return old, old.at(18100*ms).p.Handover(old.now, aLease)
+	return old, checkpointed(old.at(18100*ms).p, old.now, aLease)
 }
 
 // The schedule allows a late job's next slots at once, the envelope does not.
@@ -40,7 +40,7 @@ func TestCheckpointKeepsTheSlotsOfALateJobOfTheTotal(t *testing.T) {
 	old.arrive("a", cost(6))
 	old.done(old.start()[0])
 	old.at(18 * second).start()
-	h := old.at(18100*ms).p.Handover(old.now, aLease)
+	h := checkpointed(old.at(18100*ms).p, old.now, aLease)
 
 	b := unownedValve(t, total("1/s")).at(21 * second).inheritFrom(Inheritance{
 		Crashed: true, Owner: "old", Elapsed: 2900 * ms, Handover: h,

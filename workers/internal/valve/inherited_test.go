@@ -22,7 +22,7 @@ func TestACoolDownIsHandedOver(t *testing.T) {
 			if crashed {
 				atLeast = aLease
 			}
-			h := old.p.Handover(old.now, atLeast)
+			h := checkpointed(old.p, old.now, atLeast)
 			b := unownedValve(t, p).at(5 * second).inheritFrom(Inheritance{
 				Crashed: crashed, Owner: "old", Elapsed: 5 * second, Handover: h,
 			})

@@ -219,10 +219,7 @@ func (j *heldJob) jobsBefore(slots int64) int {
 }
 
 func (p *Part) cancel(seq uint64, now pace.Instant) (removed int) {
-	j := p.jobs[seq]
-	if j == nil {
-		j = p.raise(seq)
-	}
+	j := p.reach(seq)
 	if j == nil {
 		return 0
 	}
@@ -245,23 +242,6 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 		v.ack(j)
 	}
 	return 1
-}
-
-func (p *Part) waiting(key job.Key) (jobs []*heldJob) {
-	b := p.buckets[key]
-	if b == nil {
-		return nil
-	}
-	jobs = make([]*heldJob, 0, len(b.ready)+len(b.later))
-	for _, j := range b.ready {
-		if j.call == nil {
-			jobs = append(jobs, j.heldJob)
-		}
-	}
-	for _, j := range b.later {
-		jobs = append(jobs, j.heldJob)
-	}
-	return jobs
 }
 
 func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {

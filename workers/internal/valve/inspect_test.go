@@ -209,7 +209,7 @@ func TestSlotsAreCounted(t *testing.T) {
 	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority, 0) == 0 || len(a.lanes) != 3 {
 		t.Errorf("lanes %+v", a.lanes)
 	}
-	b.v.purge(b.p.waiting("a"), b.now)
+	b.v.purge(b.p.purges("a", b.p.highest), b.now)
 	if n := b.p.buckets["a"].slotsFor(job.MinPriority, 0); n != 0 {
 		t.Errorf("%d slots wait in an empty bucket", n)
 	}
@@ -405,7 +405,7 @@ func TestCancelAndPurge(t *testing.T) {
 	if n := b.p.cancel(later.Seq, b.now); n != 0 {
 		t.Errorf("cancelled twice")
 	}
-	if n := b.v.purge(b.p.waiting("a"), b.now); n != 3 {
+	if n := b.v.purge(b.p.purges("a", b.p.highest), b.now); n != 3 {
 		t.Errorf("%d jobs purged, want the three that wait", n)
 	}
 	if s := b.p.bucketState("a", b.now); s.Waiting != 0 || s.Running != 1 {

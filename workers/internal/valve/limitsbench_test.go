@@ -82,7 +82,7 @@ func (l *limitsBench) pass(body []byte) {
 }
 
 func (l *limitsBench) record() []byte {
-	h := l.part.Handover(l.now, 0)
+	h := l.part.Handover(l.now)
 	h.Fit(1 << 30)
 	return record.Encode(record.Owner{V: record.Version, Handover: h})
 }

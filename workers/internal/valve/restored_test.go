@@ -80,7 +80,7 @@ func TestJobsOfARestoredStreamDifferFromInheritedJobs(t *testing.T) {
 				s.Record.DueIn = record.Micros(time.Hour)
 				in.Attempts[s.Seq] = StoredAttempt{Attempt: s.Record, Revision: 7}
 			}
-			in.Handover = old.p.Handover(old.now, 0)
+			in.Handover = old.p.Handover(old.now)
 			if n, m := len(in.Handover.Running), len(in.Handover.Done); n < 2 || m != 2 ||
 				len(in.Attempts) != 1 {
 				t.Fatalf("tells of %d that run, of %d that are done and of attempts of %d", n, m,
@@ -100,10 +100,10 @@ func TestJobsOfARestoredStreamDifferFromInheritedJobs(t *testing.T) {
 // State of jobs that have not arrived is passed on with their time of storage.
 func TestForwardedStateIsOfJobsThatTheFirstOwnerSaw(t *testing.T) {
 	old := beforeARestore(t)
-	h := old.p.Handover(old.now, 0)
+	h := old.p.Handover(old.now)
 	second := unownedValve(t,
 		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: h})
-	again := second.p.Handover(second.now, 0)
+	again := second.p.Handover(second.now)
 	third := unownedValve(t,
 		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: again})
 	third.expectAll()

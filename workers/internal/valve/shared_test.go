@@ -190,7 +190,7 @@ func TestASharedLimitIsHandedOverAndChargedByACrash(t *testing.T) {
 		if !s.limit.p.Changed {
 			t.Error("no checkpoint of the limit is due")
 		}
-		h := s.limit.p.Handover(s.limit.now, 0)
+		h := s.limit.p.Handover(s.limit.now)
 		next := newSharing(t, "import", "mail")
 		next.comes(&Inheritance{Handover: h, Crashed: crashed,
 			Elapsed: 0, Age: second, Fence: ms})

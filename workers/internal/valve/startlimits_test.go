@@ -241,7 +241,7 @@ func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 				t.Fatalf("key %q: %d start without a checkpoint, want a sixteenth", key, n)
 			}
 			b.noted()
-			h := b.p.Handover(b.now, 0)
+			h := b.p.Handover(b.now)
 			old := h
 			old.ByCost = nil
 			for name, c := range map[string]struct {
@@ -281,7 +281,7 @@ func TestDebtIsInTheBudget(t *testing.T) {
 			t.Errorf("key %q: %d start though the first used more than the budget", key, runs)
 		}
 		b.noted()
-		in := Inheritance{Handover: b.p.Handover(b.now, 0)}
+		in := Inheritance{Handover: b.p.Handover(b.now)}
 		told := in.Handover.ByCost["tokens"]
 		if n := in.within(math.MaxInt64, told.Budget+told.AllBudget, told.Cost); n != 100-1+120 {
 			t.Errorf("key %q: %d tokens are charged by a crash", key, n)
@@ -306,7 +306,7 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 		if n := b.soon(func(Run) {}); n != 1 {
 			t.Errorf("%q: %d of two jobs start that cost more than the budget", named, n)
 		}
-		in := Inheritance{Handover: b.p.Handover(b.now, 0)}
+		in := Inheritance{Handover: b.p.Handover(b.now)}
 		told := in.Handover.ByCost[named]
 		if n := in.within(1000, told.Budget, told.Cost); n != 10-1+30 {
 			t.Errorf("%q: %d units are charged", named, n)

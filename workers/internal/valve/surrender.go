@@ -14,7 +14,7 @@ func (p *Part) Drop() { p.leave(partitionLost) }
 // Surrender ends a partition in order: it returns the next owner's record, and reports unrecorded
 // outcomes.
 func (p *Part) Surrender(now pace.Instant) record.Handover {
-	h, before := p.Handover(now, 0), len(p.v.out.Reports)
+	h, before := p.Handover(now), len(p.v.out.Reports)
 	for _, j := range p.jobs {
 		switch {
 		case j.stage == stageRunning && j.holder == "":

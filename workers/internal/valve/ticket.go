@@ -23,9 +23,8 @@ type Ticket struct {
 	decided  sync.WaitGroup
 
 	// Once decided.
-	passed bool
-	why    Return
-	back   *Ticket // first in order of the returned jobs so far
+	why  Return
+	back *Ticket // first in order of the returned jobs so far
 }
 
 // undecided counts jobs before their final check or their return.
@@ -48,11 +47,6 @@ func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
 func (b *bucket) cameBack() {
 	b.undecided.jobs.Add(-1)
 	b.Part.undecided.jobs.Add(-1)
-}
-
-func (t *Ticket) Passed() bool {
-	t.decided.Wait()
-	return t.passed
 }
 
 // takeSlots takes slots if the clocks allow it now. The bucket's goes first: only the valve can
@@ -93,18 +87,18 @@ func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 	case !t.takeSlots(now):
 		t.why = ReturnRate
 	}
-	t.passed = t.why == ""
+	passed = t.why == ""
 	switch {
-	case !t.passed && !overtakes:
+	case !passed && !overtakes:
 		t.back = t
-	case t.passed && begin != nil:
+	case passed && begin != nil:
 		begin()
 	}
 	t.previous = nil
 	t.decided.Done()
-	if t.passed {
+	if passed {
 		t.bucket.jobs.Add(-1)
 		t.part.jobs.Add(-1)
 	}
-	return now, t.passed
+	return now, passed
 }

@@ -129,7 +129,7 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 		b.arrive("a", tokens(4))
 		b.done(b.start()[0])
 		b.noted()
-		h := b.p.Handover(b.now, 0)
+		h := b.p.Handover(b.now)
 		next := unownedValve(t, policy)
 		next.own()
 		next.seq = b.seq
@@ -162,7 +162,7 @@ func TestALimitThatWasLoweredAtACrashCountsStartsFromBefore(t *testing.T) {
 		high, low := sized(at, 10), sized(at, 4)
 		b := newValveBench(t, high)
 		b.noted()
-		h := b.p.Handover(b.now, 0)
+		h := b.p.Handover(b.now)
 		next := unownedValve(t, low)
 		next.own()
 		next.seq = b.seq

@@ -60,9 +60,7 @@ func (p *Part) repeats(j *heldJob, now pace.Instant) bool {
 			p.v.repeated(j, "waits as", first.Seq)
 			return true
 		}
-		if p.jobs[first.Seq] == nil {
-			first = p.raise(first.Seq)
-		}
+		first = p.reach(first.Seq)
 		p.v.repeated(first, "was replaced by", j.Seq)
 		p.v.place(first.Bucket, now)
 	}
