@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -87,9 +88,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	c := document.Config
 	c.Outbound = document.Outbound
 	c.NATS.CA, c.NATS.Cert, c.NATS.Key = c.NATS.TLS.CA, c.NATS.TLS.Cert, c.NATS.TLS.Key
-	if c.Drain.Lease == 0 {
-		c.Drain.Lease = installation.Lease(c.NATS.Replicas)
-	}
+	c.Drain.Lease = cmp.Or(c.Drain.Lease, installation.Lease(c.NATS.Replicas))
 	c.Policies = policyfile.Read(f, c.possible)
 	checker{f}.config(c)
 	c.Schedules = schedules.Read(f, c.Policies)

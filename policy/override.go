@@ -26,14 +26,21 @@ func (o Override) PeakRatio(p Policy) float64 {
 	if o.Peak == nil {
 		return p.PeakRatio()
 	}
-	return peakRatio(*o.Peak, o.outflow(p))
+	return peakRatio(*o.Peak, o.Apply(p).Outflow)
 }
 
-func (o Override) outflow(p Policy) algorithms.Rate {
+// Apply returns the policy with the key's own outflow, burst and concurrency.
+func (o Override) Apply(p Policy) Policy {
 	if o.Outflow != nil {
-		return *o.Outflow
+		p.Outflow = *o.Outflow
 	}
-	return p.Outflow
+	if o.Burst != nil {
+		p.Burst = *o.Burst
+	}
+	if o.Concurrency != nil {
+		p.Concurrency = *o.Concurrency
+	}
+	return p
 }
 
 func (o Override) IsZero() bool { return o == Override{} }
@@ -66,7 +73,7 @@ func (o Override) Validate(p Policy) []Problem {
 	case o.Peak.IsZero():
 		c.add("peak", "must be positive; omit it for the policy's ratio of peak to outflow")
 	default:
-		c.peak("peak", *o.Peak, "outflow", o.outflow(p))
+		c.peak("peak", *o.Peak, "outflow", o.Apply(p).Outflow)
 	}
 	switch {
 	case o.Burst == nil:

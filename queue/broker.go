@@ -3,6 +3,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -82,15 +83,11 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Replicas == 0 {
-		o.Replicas = 1
-	}
+	o.Replicas = cmp.Or(o.Replicas, 1)
 	if err := installation.CheckReplicas(o.Replicas); err != nil {
 		return nil, fmt.Errorf("replicas: %w", err)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	js, err := jsapi.New(nc)
 	if err != nil {
 		return nil, err

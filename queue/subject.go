@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,9 +20,7 @@ type Names struct {
 // NewNames takes a prefix of 1 to 32 of a-z, 0-9, "-" and "_" that begins with a letter or digit;
 // empty: [DefaultPrefix].
 func NewNames(prefix string) (Names, error) {
-	if prefix == "" {
-		prefix = DefaultPrefix
-	}
+	prefix = cmp.Or(prefix, DefaultPrefix)
 	if err := installation.CheckPrefix(prefix); err != nil {
 		return Names{}, fmt.Errorf("prefix %w", err)
 	}

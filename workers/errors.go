@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -48,9 +49,7 @@ func (e retryAfterError) Error() string {
 // job returns to its head, and no attempt is counted. If d is 0 or less, the pause is the policy's
 // backoff, doubled for each consecutive one. It never exceeds max_cooldown.
 func RetryAfter(d time.Duration, err error) error {
-	if err == nil {
-		err = errors.New("the target is throttling")
-	}
+	err = cmp.Or(err, errors.New("the target is throttling"))
 	return retryAfterError{wrapped{err}, max(0, d)}
 }
 

@@ -35,6 +35,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -111,9 +112,7 @@ func NewClient(rdb redis.UniversalClient, o Options) *Client {
 	if !endsWithContext(rdb) {
 		panic("redisstore: the Redis client was made without ContextTimeoutEnabled")
 	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
 	}

@@ -61,9 +61,7 @@ type HTTPOptions struct {
 // the grace period it cuts off the rest with a warning. It always closes the listener.
 func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(context.Context) error {
 	o.BodyGrace = cmp.Or(o.BodyGrace, 5*time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Answered != nil {
 		handler = reported(handler, o.Answered)
 	}

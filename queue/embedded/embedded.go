@@ -89,9 +89,7 @@ func Start(o Options) (started *Server, err error) {
 			started, err = nil, fmt.Errorf("start embedded NATS: %w", err)
 		}
 	}()
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	s := &Server{options: o, ended: make(chan struct{})}
 	options := &server.Options{
 		ServerName: "penstock-embedded", JetStream: true, StoreDir: o.Dir,
@@ -288,10 +286,7 @@ func splitListen(listen string) (string, int, error) {
 	if err != nil || port < 0 || port > 65535 {
 		return "", 0, fmt.Errorf("listen address %q: want a port number", listen)
 	}
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
-	return host, port, nil
+	return host, cmp.Or(port, server.RANDOM_PORT), nil
 }
 
 // Connect opens an in-process connection. By default it reconnects without limit.

@@ -194,12 +194,7 @@ func specsOf(p policy.Policy, o policy.Override) []spec {
 		return nil
 	}
 	ratio := o.PeakRatio(p)
-	if o.Outflow != nil {
-		p.Outflow = *o.Outflow
-	}
-	if o.Burst != nil {
-		p.Burst = *o.Burst
-	}
+	p = o.Apply(p)
 	specs := law2("outflow", p.Outflow, ratio, max(p.Burst, 1))
 	for _, l := range p.Enforced() {
 		if l.Key == policy.PlaceholderKey {
@@ -234,15 +229,13 @@ func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
 	switch {
 	case err != nil:
 		return nil
-	case e.Type == queue.EventStarted && !e.At.IsZero():
+	case e.Type == queue.EventStarted:
 		broken := append(j.started(a, a.bucket(j, e), j.specs(a.policy, e.Key), seq, e, now),
 			j.started(a, a.all, totals(a.policy), seq, e, now)...)
 		for _, s := range a.shared {
 			broken = append(broken, j.started(a, s.starts, s.specs, seq, e, now)...)
 		}
 		return broken
-	case e.Type == queue.EventStarted:
-		j.lost(a, now) // an older version's, without the time
 	case e.Type != queue.EventAccepted:
 		counted := []*bucket{a.buckets[e.Key], a.all}
 		for _, s := range a.shared {

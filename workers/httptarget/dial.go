@@ -1,6 +1,7 @@
 package httptarget
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,14 +41,8 @@ func guarded(rules reach.Rules, proxyOf func(*http.Request) (*url.URL, error)) *
 	transport.Proxy = func(r *http.Request) (*url.URL, error) {
 		proxy, err := proxyOf(r)
 		if proxy != nil {
-			port := proxy.Port()
-			if port == "" {
-				port = map[string]string{"https": "443", "socks5": "1080",
-					"socks5h": "1080"}[proxy.Scheme]
-			}
-			if port == "" {
-				port = "80"
-			}
+			usual := map[string]string{"https": "443", "socks5": "1080", "socks5h": "1080"}
+			port := cmp.Or(proxy.Port(), usual[proxy.Scheme], "80")
 			proxies.Store(net.JoinHostPort(proxy.Hostname(), port), nil)
 		}
 		return proxy, err

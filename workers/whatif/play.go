@@ -7,6 +7,7 @@
 package whatif
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -150,10 +151,7 @@ func (w *world) request(r *Request) error {
 		w.account.refused(of, r.At, Cost)
 		return nil
 	}
-	deadline := r.Deadline
-	if deadline == 0 {
-		deadline = w.options.Deadline
-	}
+	deadline := cmp.Or(r.Deadline, w.options.Deadline)
 	if w.drainer != nil && deadline > 0 && w.drainer.late(r, deadline) {
 		w.account.refused(of, r.At, Deadline)
 		return nil

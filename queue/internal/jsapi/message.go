@@ -1,6 +1,7 @@
 package jsapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,20 +130,6 @@ func next(ctx context.Context, answers <-chan *nats.Msg, patience <-chan time.Ti
 
 const batchBytes = 1 << 20
 
-// Batch reads up to n messages of a subject ("": all) in order from any replica, about [batchBytes]
-// in total, but at least one. It omits unusual messages and those that the replica lacks.
-func (c *Conn) Batch(ctx context.Context, stream, subject string, from uint64, n int) (
-	read []Message, err error) {
-
-	read, _, err = c.DirectGet(ctx, stream, struct {
-		Seq      uint64 `json:"seq"`
-		Subject  string `json:"next_by_subj,omitempty"`
-		Batch    int    `json:"batch"`
-		MaxBytes int    `json:"max_bytes"`
-	}{from, subject, n, batchBytes}, n)
-	return read, err
-}
-
 // DirectGet asks any replica for up to most messages, and also returns the last answer's header.
 func (c *Conn) DirectGet(ctx context.Context, stream string, request any, most int) (
 	read []Message, end nats.Header, err error) {
@@ -181,11 +168,19 @@ func (c *Conn) DirectGet(ctx context.Context, stream string, request any, most i
 	}
 }
 
+// Messages reads the messages of a subject ("": all) in order from any replica, up to n or about
+// [batchBytes] at a time, but at least one. It omits unusual messages and those that the replica
+// lacks.
 func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64,
 	n int) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		for {
-			read, err := c.Batch(ctx, stream, subject, max(from, 1), n)
+			read, _, err := c.DirectGet(ctx, stream, struct {
+				Seq      uint64 `json:"seq"`
+				Subject  string `json:"next_by_subj,omitempty"`
+				Batch    int    `json:"batch"`
+				MaxBytes int    `json:"max_bytes"`
+			}{max(from, 1), subject, n, batchBytes}, n)
 			for _, m := range read {
 				if !yield(m, nil) {
 					return
@@ -219,9 +214,7 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 // NextStored asks the leader for the first matching sequence at or after from. Without one it
 // returns math.MaxUint64.
 func (c *Conn) NextStored(ctx context.Context, stream, filter string, from uint64) (uint64, error) {
-	if filter == "" {
-		filter = ">"
-	}
+	filter = cmp.Or(filter, ">")
 	m, err := c.Message(ctx, stream, map[string]any{"seq": from, "next_by_subj": filter})
 	if errors.Is(err, ErrNotFound) {
 		return math.MaxUint64, nil

@@ -164,9 +164,7 @@ func (c *Core) considerTaking(s *share, now pace.Instant) {
 		s.freeSince = 0
 		return
 	}
-	if s.freeSince == 0 {
-		s.freeSince = now
-	}
+	s.freeSince = cmp.Or(s.freeSince, now)
 	switch {
 	case c.Leaving:
 		// Outcomes of our runs have no successor: take the partition back to acknowledge.

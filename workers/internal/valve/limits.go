@@ -29,17 +29,9 @@ type settings struct {
 // limitsFor applies an override, which cannot resume a key of a paused policy.
 func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	peak := o.PeakRatio(p)
-	if o.Outflow != nil {
-		p.Outflow = *o.Outflow
-	}
-	if o.Burst != nil {
-		p.Burst = *o.Burst
-	}
+	p = o.Apply(p)
 	l := &limits{pace: pace.New(p.Outflow, peak, p.Burst), concurrency: p.Concurrency,
 		weight: 1, step: int64(p.PriorityStep), paused: paused || o.Paused}
-	if o.Concurrency != nil {
-		l.concurrency = *o.Concurrency
-	}
 	if o.Weight != nil {
 		l.weight = *o.Weight
 	}

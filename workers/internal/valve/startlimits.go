@@ -1,6 +1,7 @@
 package valve
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -58,9 +59,7 @@ func (u *unnoted) costing(cost string, n int64) {
 // gathered begins a checkpoint, with all starts until now.
 func (p *Part) gathered() {
 	u := &p.unnoted
-	if u.writing == 0 {
-		u.writing = u.since
-	}
+	u.writing = cmp.Or(u.writing, u.since)
 	u.since, u.telling = 0, bounds{costs: maps.Clone(u.costs), each: p.v.quota.Budgets()}
 	if t := p.v.together; t != nil {
 		u.telling.all = t.Budgets()
