@@ -106,6 +106,9 @@ func TestMarkdownLinesAreNoWiderThanTheyMayBe(t *testing.T) {
 			}
 			answer := fenced && strings.HasPrefix(name, "docs/")
 			n := columns(line)
+			if strings.Contains(line, "| |--") {
+				t.Errorf("%s:%d: rows of a table share a line", name, i+1)
+			}
 			if n > markdownColumns && !answer && !free.MatchString(line) && !made(name, line) {
 				t.Errorf("%s:%d: %d columns, want at most %d", name, i+1, n, markdownColumns)
 			}
