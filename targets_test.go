@@ -62,6 +62,10 @@ func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 		pause > time.Hour || outcome != "done" {
 		t.Errorf("it is %s, with a pause of %v", outcome, pause)
 	}
+	eventually(t, "the valve has the outcome", func() bool { // after the event and the answer
+		_, body := ask(t, p, "GET", "/v1/buckets/pay/a", "")
+		return strings.Contains(body, `"throttled_ms":3`)
+	})
 	if status, body := ask(t, p, "POST", "/v1/jobs/pay/a", ""); status != 202 {
 		t.Fatalf("%d %s", status, body)
 	}
