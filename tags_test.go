@@ -101,7 +101,7 @@ func TestJobsAreCancelledByTheirTag(t *testing.T) {
 	run(t, p)
 	tagged(t, p, "slow", "runs", "odd")
 	receive(t, running)
-	const jobs = 600
+	const jobs = 1200 // more than a page of them
 	body := []byte(strings.Repeat("x", 4096))
 	for i := range jobs {
 		header := http.Header{}
