@@ -2716,6 +2716,12 @@ func (Synced)`,
 		by:  "./queue TestAConsumerThatBeginsLateIsKnown",
 	},
 	{
+		name: "failed-openings-owe-nothing", file: "queue/backlog.go",
+		old: "l.held = l.owed()",
+		new: "l.held = 0",
+		by:  "./queue TestAnOpeningThatFailsTellsTheNextWhatIsOwed",
+	},
+	{
 		name: "former-consumer-asked-once", file: "queue/copies.go",
 		old: "case err == nil || jsapi.HasCode(err, jsapi.CodeConsumerNotFound):",
 		new: "case true:",
