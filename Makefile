@@ -82,8 +82,8 @@ gotest = CGO_ENABLED=1 go run $(GOTESTSUM) --format pkgname --rerun-fails=1 --re
 	--packages="$(2)" -- -race -vet=off -timeout 30m $(1)
 endif
 
-# The same without the race detector.
-plaintest = $(subst -race ,,$(call gotest,$(1),$(2)))
+# The same without the race detector, and yielding the processor to tests that need it in time.
+plaintest = $(subst CGO_ENABLED=1,nice,$(subst -race ,,$(call gotest,$(1),$(2))))
 
 # The two parts at once, because the first waits for half of its time.
 test: setup ## what to run before a commit
@@ -119,6 +119,7 @@ processes: setup ## the part of test-all whose processes are killed, frozen and 
 
 # With RACE=-race, lint checks the packages as the race detector compiles them, which saves compiling them twice.
 lint: export GOFLAGS += $(RACE)
+lint: export GOGC = 400
 lint: ## gofmt, go vet (also for macOS, Windows and 32 bit), staticcheck, errcheck, tidy go.mods
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w is needed:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
@@ -218,10 +219,10 @@ screenshots: setup ## pictures of the console in Chromium, and of simulations: d
 # the admitter for the race detector, and no SDK: that takes minutes.
 MODULES = consoletest sdktest apitest envoytest deploytest
 $(MODULES:%=test-module-%): test-module-%: setup
-	cd internal/$* && go mod tidy -diff && go vet ./... && $(call plaintest,,./...)
+	cd internal/$* && go mod tidy -diff && nice go vet ./... && $(call plaintest,,./...)
 
 test-module-bench: setup
-	go -C bench vet ./...
+	nice go -C bench vet ./...
 	cd bench && $(call plaintest,,./...)
 
 test-bench: test-module-bench $(MODULES:%=test-module-%) ## the tests of those, of the API's description, of Envoy's service, of vendors' SDKs, of the console in Chromium, and of deploy/
