@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -225,6 +226,23 @@ func (s *seen) bodies(key job.Key) (bodies []string) {
 	return bodies
 }
 
+// jumps shows the jobs that did not start after the job published before, with their sequences.
+func (s *seen) jumps(key job.Key) (jumps []string) {
+	before := -1
+	for _, job := range s.all() {
+		if job.Key != key {
+			continue
+		}
+		n, _ := strconv.Atoi(string(job.Body))
+		if n != before+1 {
+			jumps = append(jumps, fmt.Sprintf("%d (%s, started %s) after %d", n, job.ID,
+				job.Started.Format("15:04:05.000000"), before))
+		}
+		before = n
+	}
+	return jumps
+}
+
 func with(p policy.Policy, change func(*policy.Policy)) policy.Policy {
 	change(&p)
 	return p
@@ -325,7 +343,8 @@ func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 	stop()
 	for _, key := range []job.Key{"a", "b"} {
 		if got := ran.bodies(key); !slices.Equal(got, numbers(600)) {
-			t.Errorf("bucket %s ran %d jobs: %v", key, len(got), got)
+			t.Errorf("bucket %s ran %d jobs: %v\nout of order: %v", key, len(got), got,
+				ran.jumps(key))
 		}
 	}
 	for _, job := range ran.all() {
