@@ -94,7 +94,7 @@ func target(t *testing.T) (url string, release func()) {
 func (s *server) ask(method, path, body string, want int, headers ...string) string {
 	s.t.Helper()
 	escaped, _, _ := strings.Cut(path, "?")
-	template, operation := s.d.find(method, escaped)
+	operation := s.d.find(method, escaped)
 	if operation == nil {
 		s.t.Fatalf("openapi.yaml does not describe %s %s", method, path)
 	}
@@ -102,8 +102,8 @@ func (s *server) ask(method, path, body string, want int, headers ...string) str
 	if want != 0 && r.StatusCode != want {
 		s.t.Errorf("%s %s: %d %s, want %d", method, path, r.StatusCode, answer, want)
 	}
-	as := s.d.hold(s.t, template, operation, r, answer)
-	s.seen.add(operation.OperationId, as)
+	as := s.d.hold(operation, r, answer, s.t.Errorf)
+	s.seen.add(operation.OperationID, as)
 	return string(answer)
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pb33f/libopenapi/datamodel/high/base"
+	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/penstock-mq/penstock/internal/referencetest"
 )
@@ -41,8 +41,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 `}
-	for name, schema := range open(t).model.Components.Schemas.FromOldest() {
-		if s := schema.Schema(); isObject(s) {
+	for name, schema := range inOrder(load(t).Components.Schemas) {
+		if s := schema.Value; isObject(s) {
 			p.class(name, s)
 		} else {
 			p.text += fmt.Sprintf("\n%s = %s\n", name, p.kind(name, schema))
@@ -53,7 +53,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 type python struct{ text string }
 
-func isObject(s *base.Schema) bool { return s.Properties != nil || len(s.AllOf) > 0 }
+func isObject(s *openapi3.Schema) bool { return s.Properties != nil || len(s.AllOf) > 0 }
 
 type field struct{ name, kind string }
 
@@ -61,19 +61,19 @@ var identifier = regexp.MustCompile(`^[a-z_][a-z_0-9]*$`)
 
 // class writes a class after the classes of nested objects. Its functional form permits field names
 // that are no identifiers.
-func (p *python) class(name string, s *base.Schema) {
+func (p *python) class(name string, s *openapi3.Schema) {
 	var bases []string
 	var all []field
 	for _, part := range s.AllOf {
-		if part.IsReference() {
+		if part.Ref != "" {
 			bases = append(bases, p.kind("", part))
 		} else {
-			all = append(all, p.fields(name, part.Schema(), false)...)
+			all = append(all, p.fields(name, part.Value, false)...)
 		}
 	}
 	all = append(all, p.fields(name, s, false)...)
 	for _, part := range s.AnyOf { // also an object with optional fields
-		for _, f := range p.fields(name, part.Schema(), true) {
+		for _, f := range p.fields(name, part.Value, true) {
 			if i := slices.IndexFunc(all, func(a field) bool { return a.name == f.name }); i < 0 {
 				all = append(all, f)
 			} else if inner := strings.TrimSuffix(all[i].kind, "]"); inner != all[i].kind &&
@@ -99,8 +99,8 @@ func (p *python) class(name string, s *base.Schema) {
 	}
 }
 
-func (p *python) fields(prefix string, s *base.Schema, optional bool) (all []field) {
-	for name, proxy := range s.Properties.FromOldest() {
+func (p *python) fields(prefix string, s *openapi3.Schema, optional bool) (all []field) {
+	for name, proxy := range inOrder(s.Properties) {
 		kind := p.kind(prefix+camel(name), proxy)
 		if optional || !slices.Contains(s.Required, name) {
 			kind = "NotRequired[" + kind + "]"
@@ -111,22 +111,22 @@ func (p *python) fields(prefix string, s *base.Schema, optional bool) (all []fie
 }
 
 // kind returns a type, and writes the classes that it needs, with this name for an object.
-func (p *python) kind(name string, proxy *base.SchemaProxy) string {
-	if proxy.IsReference() {
-		return proxy.GetReference()[strings.LastIndex(proxy.GetReference(), "/")+1:]
+func (p *python) kind(name string, proxy *openapi3.SchemaRef) string {
+	if proxy.Ref != "" {
+		return proxy.Ref[strings.LastIndex(proxy.Ref, "/")+1:]
 	}
-	s := proxy.Schema()
+	s := proxy.Value
 	var words []string
 	for _, value := range s.Enum {
-		words = append(words, value.Value)
+		words = append(words, fmt.Sprint(value))
 	}
 	if s.Const != nil {
-		words = append(words, s.Const.Value)
+		words = append(words, fmt.Sprint(s.Const))
 	}
 	switch {
-	case len(words) > 0 && slices.Contains(s.Type, "boolean"):
+	case len(words) > 0 && s.Type.Includes("boolean"):
 		return "bool"
-	case len(words) > 0 && slices.Contains(s.Type, "integer"):
+	case len(words) > 0 && s.Type.Includes("integer"):
 		return "Literal[" + strings.Join(words, ", ") + "]"
 	case len(words) > 0:
 		for i := range words {
@@ -140,7 +140,7 @@ func (p *python) kind(name string, proxy *base.SchemaProxy) string {
 	for _, part := range s.AnyOf {
 		words = append(words, p.kind(name, part))
 	}
-	for _, word := range s.Type {
+	for _, word := range s.Type.Slice() {
 		switch word {
 		case "string":
 			word = "str"
@@ -153,11 +153,11 @@ func (p *python) kind(name string, proxy *base.SchemaProxy) string {
 		case "null":
 			word = "None"
 		case "array":
-			word = "list[" + p.kind(name+"Item", s.Items.A) + "]"
+			word = "list[" + p.kind(name+"Item", s.Items) + "]"
 		case "object":
 			word = "dict[str, Any]"
-			if s.AdditionalProperties != nil && s.AdditionalProperties.IsA() {
-				word = "dict[str, " + p.kind(name+"Value", s.AdditionalProperties.A) + "]"
+			if s.AdditionalProperties.Schema != nil {
+				word = "dict[str, " + p.kind(name+"Value", s.AdditionalProperties.Schema) + "]"
 			}
 		}
 		words = append(words, word)
