@@ -221,7 +221,7 @@ func (w *Watch) asked() (now time.Time, heard time.Duration, err error) {
 
 func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
 	var n [kinds]int64
-	seconds := min(int64(heard/time.Second)+1, window)
+	seconds := min(now.Unix()-now.Add(-heard).Unix()+1, window)
 	starts := make([]int64, seconds)
 	var shadow map[string]Shadow
 	for i := range starts {

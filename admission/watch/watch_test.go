@@ -217,15 +217,22 @@ func TestStatsCoverTheLastMinute(t *testing.T) {
 		}
 		return s
 	}
+	now = now.Add(950 * time.Millisecond)
 	if s := stats(); s.WindowMS != 0 || len(s.Policies) != 0 {
 		t.Errorf("the first answer is %+v", s)
 	}
 	w.tell(t, broker, 100)
+	w.mu.Lock()
+	now = now.Add(50 * time.Millisecond)
+	w.mu.Unlock()
+	if s := stats(); s.WindowMS != 50 || len(s.Policies) != 1 || s.Policies[0].Started != 100 {
+		t.Errorf("in the next second, 50 ms later, the figures are %+v", s)
+	}
 	w.Take(queue.Event{Type: queue.EventAdmitted, Policy: "mail", Key: "a", Name: "rejected"})
 	w.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a", Value: 1})
 	w.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a"})
 	w.mu.Lock()
-	now = now.Add(10 * time.Second)
+	now = now.Add(9950 * time.Millisecond)
 	w.mu.Unlock()
 	w.tell(t, broker, 50)
 	s := stats()

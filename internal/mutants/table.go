@@ -2279,6 +2279,12 @@ func (Synced)`,
 		by:  "./admission/watch TestAWatchSubscribesOnlyWhileInUse",
 	},
 	{
+		name: "the-second-before-is-forgotten", file: "admission/watch/stats.go",
+		old: "now.Unix()-now.Add(-heard).Unix()+1",
+		new: "int64(heard/time.Second)+1",
+		by:  "./admission/watch TestStatsCoverTheLastMinute",
+	},
+	{
 		name: "missed-and-not-told", file: "admission/watch/watch.go",
 		old: "return first == from+1",
 		new: "return true",
