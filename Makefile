@@ -12,7 +12,7 @@ GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 PLATFORMS   = darwin/arm64 windows/386
 
 .DEFAULT_GOAL := help
-.PHONY: help build man image release run demo setup test test-race worlds test-all clusters programs programs-here programs-client programs-outbox processes lint simulate mutants outage chaos fuzz bench
+.PHONY: help build man image release run demo setup test test-race worlds test-all clusters programs programs-cmd programs-docs programs-client programs-outbox processes lint simulate mutants outage chaos fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,10 +101,13 @@ test-all: test-race worlds clusters programs processes ## all tests
 clusters: setup ## the part of test-all with three servers
 	$(call gotest,-run '$(CLUSTERS)',./workers ./queue)
 
-programs: programs-here programs-client programs-outbox ## the part of test-all that runs our programs as users do
+programs: programs-cmd programs-docs programs-client programs-outbox ## the part of test-all that runs our programs as users do
 
-programs-here: setup
-	$(call gotest,-p 2,$(PROGRAMS))
+programs-cmd: setup
+	$(call gotest,,./cmd/...)
+
+programs-docs: setup
+	$(call gotest,-p 2,$(filter-out ./cmd/...,$(PROGRAMS)))
 
 # The search for a policy computes, at a tenth of the speed with the race detector: one of its tests is enough for that.
 programs-client: setup
