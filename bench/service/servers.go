@@ -69,6 +69,8 @@ func startServers(ctx context.Context, o options) (s *servers, err error) {
 		if s.options.admitter, err = build.Admitter(ctx, s.dir); err != nil {
 			return s, err
 		}
+	} else if s.options.admitter, err = filepath.Abs(o.admitter); err != nil { // runs in s.dir
+		return s, err
 	}
 	if s.redis, err = redistest.Open(s.dir); err != nil {
 		return s, err
