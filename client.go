@@ -1,6 +1,7 @@
 package penstock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -125,7 +126,7 @@ type Ended = answer.Ended
 // drainer has not received it yet.
 func (p *Penstock) Cancel(ctx context.Context, id string) error {
 	policy, seq, err := parseID(id)
-	if err == nil {
+	if err = cmp.Or(err, p.usable()); err == nil {
 		_, err = p.door.Manage.Cancel(ctx, policy, seq)
 	}
 	return err
@@ -140,6 +141,9 @@ func (p *Penstock) Wait(ctx context.Context, id string) (Ended, error) {
 		return Ended{}, err
 	}
 	return answer.UntilEnded(ctx, func() (any, error) {
+		if err := p.usable(); err != nil {
+			return nil, err
+		}
 		return p.door.Manage.JobOrEnd(ctx, policy, seq)
 	})
 }

@@ -48,7 +48,7 @@ import (
 
 const openTimeout = 30 * time.Second // a new cluster needs seconds to elect its leaders
 
-// ErrClosed is returned by [Penstock.Run] and [Penstock.Submit] after [Penstock.Close].
+// ErrClosed is returned after [Penstock.Close].
 var ErrClosed = errors.New("penstock: closed")
 
 // Penstock is this process's view of an installation. It is safe for concurrent use.

@@ -56,9 +56,9 @@ func (p *Penstock) serving() []func(context.Context) error {
 func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.closed.Load():
-		return nil, nil, ErrClosed
+	switch err := p.usable(); {
+	case err != nil:
+		return nil, nil, err
 	case p.stop != nil:
 		return nil, nil, errors.New("penstock: Run was called before")
 	}
@@ -69,6 +69,13 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 		p.door.Stop()
 	})
 	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
+}
+
+func (p *Penstock) usable() error {
+	if p.closed.Load() {
+		return ErrClosed
+	}
+	return nil
 }
 
 // Close ends Run, waits for it, and undoes Open. It may be repeated.

@@ -101,6 +101,15 @@ func TestCloseEndsRun(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(context.Background()) }()
 	receive(t, p.Ready())
+	ticket, err := p.Submit(t.Context(), penstock.Job{Policy: "mail"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() {
+		_, err := p.Wait(context.Background(), ticket.Job)
+		waited <- err
+	}()
 	p.Close()
 	if err := receive(t, ended); err != nil {
 		t.Error(err)
@@ -108,9 +117,19 @@ func TestCloseEndsRun(t *testing.T) {
 	if err := p.Health(); !errors.Is(err, admission.ErrStopping) {
 		t.Errorf("health: %v", err)
 	}
-	if _, err := p.Submit(t.Context(), penstock.Job{Policy: "mail"}); !errors.Is(err,
-		admission.ErrUnavailable) || !errors.Is(err, penstock.ErrClosed) {
-		t.Errorf("a job after Close: %v", err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, submit := p.Submit(ctx, penstock.Job{Policy: "mail"})
+	_, wait := p.Wait(ctx, "mail:1")
+	_, acquire := p.Acquire(ctx, penstock.Call{Policy: "mail"})
+	for what, err := range map[string]error{"Submit": submit, "Wait": wait, "Acquire": acquire,
+		"Cancel": p.Cancel(ctx, "mail:1"), "a wait during Close": receive(t, waited)} {
+		if !errors.Is(err, penstock.ErrClosed) {
+			t.Errorf("%s after Close: %v", what, err)
+		}
+	}
+	if !errors.Is(submit, penstock.ErrUnavailable) {
+		t.Errorf("a job may be submitted elsewhere: %v", submit)
 	}
 }
 

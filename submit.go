@@ -85,8 +85,8 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	if p.closed.Load() {
-		return Ticket{}, fmt.Errorf("%w: %w", ErrUnavailable, ErrClosed)
+	if err := p.usable(); err != nil {
+		return Ticket{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	ticket, err := p.door.Service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
 		Header: header, IP: admission.ClientIP(j.IP), Body: body, Wait: j.Wait,
@@ -205,6 +205,9 @@ type Transport = permits.Transport
 // drained leaking bucket with a queue. A refusal is a [*RefusedError]; other errors are
 // [ErrUnknownPolicy] and as of [permits.Client.Acquire].
 func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
+	if err := p.usable(); err != nil {
+		return nil, err
+	}
 	client, err := p.door.Callers(c.Policy)
 	if err != nil {
 		return nil, err

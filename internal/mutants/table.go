@@ -2321,6 +2321,12 @@ func (Synced)`,
 		by:  ". TestRunIsCalledOnce",
 	},
 	{
+		name: "a-wait-outlives-close", file: "client.go",
+		old: "		if err := p.usable(); err != nil {",
+		new: "		if err := p.usable(); err != nil && false {",
+		by:  ". TestCloseEndsRun",
+	},
+	{
 		name: "a-second-handler-is-taken", file: "penstock.go",
 		old: "	case p.handled[policy]:",
 		new: "	case p.handled[policy] && false:",
