@@ -215,6 +215,14 @@ func (s *Service) live(name string) (*livePolicy, error) {
 	return l, nil
 }
 
+// Known returns an error unless there is such a policy, perhaps a retired one.
+func (s *Service) Known(name string) error {
+	if policies := s.policies.Load(); policies != nil && (*policies)[name] == nil {
+		return UnknownPolicy(name)
+	}
+	return nil
+}
+
 func (s *Service) Callable(name string) error {
 	live, err := s.live(name)
 	if err == nil && !live.policy.Paced() {

@@ -170,6 +170,11 @@ func (s *Service) List(ctx context.Context, policyName string) ([]Schedule, erro
 	if err != nil {
 		return nil, translate(err)
 	}
+	if len(all) == 0 { // a deleted policy may have left some
+		if err := s.jobs.Known(policyName); err != nil {
+			return nil, err
+		}
+	}
 	listed := []Schedule{}
 	for _, one := range all {
 		listed = append(listed, shown(one))

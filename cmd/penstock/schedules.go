@@ -38,9 +38,9 @@ func (a *app) schedulesList() *cobra.Command {
 				}
 			}
 			all := schedulesAnswer{Schedules: []schedules.Schedule{}}
-			for _, policy := range policies {
+			for _, a.policy = range policies {
 				var of schedulesAnswer
-				if _, err := a.get(cmd.Context(), path("schedules", policy), &of); err != nil {
+				if _, err := a.get(cmd.Context(), path("schedules", a.policy), &of); err != nil {
 					return err
 				}
 				all.Schedules = append(all.Schedules, of.Schedules...)

@@ -46,6 +46,7 @@ schedules:
 	i.says(4, words("schedules pause news --name x"), "the key has --name default")
 	i.says(4, words("schedules show mial --key acme"), "no such schedule")
 	i.says(4, words("schedules set maill @daily"), "did you mean mail?")
+	i.says(4, words("schedules ls maill"), "did you mean mail?")
 	i.says(2, words("schedules set mail 30 6 * * 1-5"), "quote WHEN")
 	i.says(2, []string{"schedules", "set", "mail", "30 6 * * 1-8"}, "cron pattern")
 	i.says(2, words("schedules set mail @daily --zone Europe/Berlim"), "Europe/Berlin?")
