@@ -82,6 +82,9 @@ end
 
 -- former reports whether a text is a state of another rule, which a policy of the same name had before.
 local function former(text)
+  if #text > 64 then -- no state is so long, and the time of patterns grows with the square
+    return false
+  end
   if not (find(text, '^%d+[+:]?%d*$') or find(text, '^%d+:%d+:%d+$')) then
     return false
   end

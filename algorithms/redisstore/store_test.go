@@ -20,7 +20,7 @@ import (
 // and stays.
 func TestForeignValues(t *testing.T) {
 	numbers := []string{"", " ", "hello", "-5", "1e5", "0x10", "1.5", "nan", "12 ",
-		"9007199254740992", "1" + strings.Repeat("0", 400)}
+		"9007199254740992", "1" + strings.Repeat("0", 400), strings.Repeat("1", 50_000) + "x"}
 	notMeter := append([]string{"5+", "+5", "5+-1", "5:", "5::6", "5+6:7", "5+9007199254740992"},
 		numbers...)
 	notWindow := append([]string{"5:", ":5", "5:-6", "5:6:", "5:9007199254740992"}, numbers...)
