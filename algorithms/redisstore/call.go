@@ -122,6 +122,7 @@ func encode(t terms, requests []*request) any {
 func (c *Client) dispatch(calls []*call) {
 	if c.breaker == nil {
 		c.send(calls)
+		c.follow(outage(calls))
 		return
 	}
 	done, err := c.breaker.Allow()
@@ -133,26 +134,35 @@ func (c *Client) dispatch(calls []*call) {
 		return
 	}
 	c.send(calls)
-	done(outage(calls))
+	err = outage(calls)
+	c.follow(err)
+	done(err)
 }
 
-// outage returns the error that shows that Redis, or a part of a cluster, is down.
+// follow looks for the successor of a cluster's master that is down. Its client would wait for a
+// minute, as no node redirects calls that reach none.
+func (c *Client) follow(outage error) {
+	if cluster, ok := c.rdb.(*redis.ClusterClient); ok && outage != nil {
+		cluster.ReloadState(context.Background())
+	}
+}
+
+// outage returns the error that shows that Redis, or a part of a cluster, cannot decide now. A
+// script does not fail because of a foreign value.
 func outage(calls []*call) error {
 	for _, call := range calls {
 		err := call.reply.Err()
-		if err == nil || isReply(err) && !slices.ContainsFunc(outOfOrder, func(prefix string) bool {
+		if err != nil && !slices.ContainsFunc(ofOneSlot, func(prefix string) bool {
 			return redis.HasErrorPrefix(err, prefix)
 		}) {
-			continue
+			return err
 		}
-		return err
 	}
 	return nil
 }
 
-// outOfOrder are replies of a Redis that cannot decide now.
-var outOfOrder = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "OOM", "MISCONF",
-	"NOREPLICAS", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM"}
+// ofOneSlot are replies about a cluster's slot that moves, and about keys of several slots.
+var ofOneSlot = []string{"TRYAGAIN", "CROSSSLOT", "MOVED", "ASK"}
 
 // time is the time argument of scripts. A call that runs after its callers gave up must take no
 // units, so the argument is a deadline by Redis's clock, estimated from the last reply. Servers of

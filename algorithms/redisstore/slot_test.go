@@ -131,3 +131,36 @@ func TestBreakerCountsPipelines(t *testing.T) {
 		t.Errorf("sent in spite of the breaker: %v, told %v", err, b.told)
 	}
 }
+
+// Without a redirection the client of a cluster would go on asking the dead master for a minute.
+func TestASuccessorInAClusterIsFound(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	replica := cluster.StartReplica(t, cluster.Nodes[2])
+	rdb := cluster.Client()
+	defer rdb.Close()
+	s := New(newClientOf(rdb, Options{}), "policy",
+		algorithms.TokenBucket{Capacity: 2, Refill: perHour(1)})
+	key := ""
+	for i := 0; slotOf(redisKey(s.lane.stem, key)) < 11000; i++ {
+		key = fmt.Sprint(i)
+	}
+	waitFor(t, "a decision", func() bool {
+		_, err := s.Take(t.Context(), key, 1)
+		return err == nil
+	})
+	cluster.Nodes[2].Stop()
+	of := replica.Client()
+	defer of.Close()
+	waitFor(t, "the replica takes over", func() bool {
+		role, err := of.Do(t.Context(), "role").Slice()
+		return err == nil && role[0] == "master"
+	})
+	began := time.Now()
+	waitFor(t, "a decision of the replica", func() bool {
+		_, err := s.Take(t.Context(), key, 1)
+		return err == nil
+	})
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("found after %v", took)
+	}
+}

@@ -31,12 +31,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	s.Replica = Start(t, "--replicaof", "127.0.0.1", s.Master.port)
 
 	// A sentinel asks the master for replicas once, and then not for seconds.
-	rdb := s.Replica.Client()
-	defer rdb.Close()
-	err := s.Replica.poll(ctx, func() bool {
-		info, err := rdb.Info(ctx, "replication").Result()
-		return err == nil && strings.Contains(info, "master_link_status:up")
-	})
+	err := s.Replica.poll(ctx, func() bool { return s.Replica.synchronized(ctx) })
 	if err != nil {
 		t.Fatalf("start a replica: %v", err)
 	}
@@ -63,6 +58,14 @@ func StartSentinel(t testing.TB) *Sentinel {
 		t.Fatalf("start a sentinel: %v", err)
 	}
 	return s
+}
+
+// synchronized is of a replica.
+func (s *Server) synchronized(ctx context.Context) bool {
+	rdb := s.Client()
+	defer rdb.Close()
+	info, err := rdb.Info(ctx, "replication").Result()
+	return err == nil && strings.Contains(info, "master_link_status:up")
 }
 
 // startSentinel starts the process, which may not answer yet. Sentinels need a writable
