@@ -55,6 +55,19 @@ func (e *CostError) Error() string {
 	return fmt.Sprintf("cost %d: can never pass, the most is %d", e.Cost, e.Most)
 }
 
+// StateError: a store's value of a key is foreign, no state of the rule.
+type StateError struct {
+	Name string // of the value
+	Err  error
+}
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("the value of %q cannot be read, and stays until it is deleted: %v", e.Name,
+		e.Err)
+}
+
+func (e *StateError) Unwrap() error { return e.Err }
+
 // CheckCost returns a [*CostError] if a request of cost n can never pass under a rule.
 func CheckCost(n, most int64) error {
 	if n < 1 || n > most {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -20,8 +21,8 @@ const (
 	probeEvery = time.Second
 )
 
-// newBreaker logs changes, and calls answers when the store is back.
-func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[struct{}] {
+// newBreaker logs changes.
+func newBreaker(o Options) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	var last lastError
 	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:     probeEvery,
@@ -40,7 +41,6 @@ func newBreaker(o Options, answers func()) *gobreaker.TwoStepCircuitBreaker[stru
 			case to == gobreaker.StateClosed:
 				o.storeUp(true)
 				o.Logger.Info("the store of limits answers again")
-				answers()
 			}
 		},
 	})
@@ -75,6 +75,7 @@ type guarded struct {
 	shared  *limits
 	quota   admission.Quota
 	local   *share
+	told    atomic.Int64 // of a foreign value, in Unix seconds
 }
 
 func (g *guarded) Take(ctx context.Context, from admission.Caller,
@@ -129,6 +130,7 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 
 	g.factory.options.Sink.Take(queue.Event{Type: queue.EventFellBack, Policy: g.policy.Name,
 		Name: string(g.policy.OnStoreError)})
+	g.tell(cause)
 	switch {
 	case g.policy.OnStoreError == policy.Open:
 		return admission.Checked{Quota: g.quota, Decision: algorithms.Decision{
@@ -148,11 +150,23 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	return admission.Checked{}, fmt.Errorf("%w: %w", admission.ErrStore, cause)
 }
 
-// share is the in-memory limiter of one of several admitters, without the store's counts.
+// tell logs foreign values, which trip no breaker, once a minute.
+func (g *guarded) tell(cause error) {
+	foreign, ok := errors.AsType[*algorithms.StateError](cause)
+	last, now := g.told.Load(), time.Now().Unix()
+	if ok && now-last >= 60 && g.told.CompareAndSwap(last, now) {
+		g.factory.options.Logger.Warn("a key's decisions follow on_store_error",
+			"policy", g.policy.Name, "error", foreign)
+	}
+}
+
+// share is the in-memory limiter of one of several admitters, without the store's counts. It
+// survives outages until all its keys are as new: each of a series would grant its units again.
 type share struct {
 	mu      sync.Mutex
 	limits  *limits
 	madeFor shareOf
+	last    time.Time // use
 }
 
 type shareOf struct {
@@ -165,6 +179,7 @@ func (s *share) of(g *guarded) *limits {
 	now := shareOf{g, g.factory.live.Load()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.last = time.Now()
 	if s.madeFor == now {
 		return s.limits
 	}
@@ -182,8 +197,17 @@ func (s *share) of(g *guarded) *limits {
 	return s.limits
 }
 
-func (s *share) drop() {
+// tidy frees the memory after an outage.
+func (s *share) tidy() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.limits == nil {
+		return
+	}
+	for _, q := range s.limits.quotas {
+		if time.Since(s.last)/2 < q.Window { // a sliding counter remembers two windows
+			return
+		}
+	}
 	s.limits, s.madeFor = nil, shareOf{}
 }

@@ -247,12 +247,13 @@ func TestTheStoreMayComeLater(t *testing.T) {
 		return err == nil && c.Allowed && s.isUp()
 	})
 
-	// An outage's decisions are discarded: a later one begins with a new share.
+	// A Redis that fails again and again does not grant the share each time.
 	server.Stop()
-	s.until("decisions go on without it", func() bool {
-		c, err := l.Take(t.Context(), k, 2)
-		return err == nil && c.Allowed
+	s.until("the store is given up again", func() bool {
+		_, _ = l.Peek(t.Context(), admission.Caller{Key: "other"}, 1)
+		return !s.isUp()
 	})
+	taking(t, l, k)(1, false)
 }
 
 func TestCallersWhoLeaveDoNotTripTheBreaker(t *testing.T) {
@@ -315,6 +316,29 @@ func TestOneBadKeyIsNoOutage(t *testing.T) {
 	if !s.isUp() {
 		t.Error("the store was given up")
 	}
+	if told := s.log.String(); strings.Count(told, "\n") != 1 ||
+		!strings.Contains(told, "penstock:{bad:k}") || !strings.Contains(told, "deleted") {
+		t.Errorf("one line with the value's name and what to do was wanted:\n%s", told)
+	}
+}
+
+// Without the commands that scripts run, no decision can be made.
+func TestAScriptThatMayNotWriteIsAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	s := share(t, server)
+	l := s.limit(tokens("p", 100), policy.Closed)
+	taking(t, l, k)(1, true)
+	rdb := server.Client()
+	defer rdb.Close()
+	if err := rdb.Do(t.Context(), "acl", "setuser", "default", "-set").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.until("it is known that Redis cannot decide", func() bool {
+		if c, err := l.Take(t.Context(), k, 1); err == nil {
+			t.Fatalf("%+v", c)
+		}
+		return !s.isUp()
+	})
 }
 
 // On a cluster a global limit cannot share the slot of each key.

@@ -68,7 +68,7 @@ func New(o Options) *Factory {
 	f.live.Store(1)
 	if o.Shared.Open != nil {
 		o.storeUp(true)
-		f.breaker = newBreaker(o, f.dropShares)
+		f.breaker = newBreaker(o)
 		f.shared = o.Shared.Open(f.breaker)
 	}
 	return f
@@ -105,6 +105,7 @@ func (f *Factory) Run(ctx context.Context) error {
 			return nil
 		case <-looks.C:
 		}
+		f.tidyShares()
 		if now := f.breaker.Counts().Requests; now != asked {
 			asked = now
 			continue
@@ -177,11 +178,11 @@ func (f *Factory) share(p policy.Policy) *share {
 	return f.shares[p.Name]
 }
 
-func (f *Factory) dropShares() {
+func (f *Factory) tidyShares() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.shares {
-		s.drop()
+		s.tidy()
 	}
 }
 

@@ -152,7 +152,7 @@ func (t groupTerms) settle(key, said string, now time.Time, _ time.Duration,
 	for i, m := range t.members {
 		var err error
 		if replays[i], err = m.begin(answers[i], now); err != nil {
-			return fmt.Errorf("the value of %q in Redis: %w", t.names(key)[i], err)
+			return &algorithms.StateError{Name: t.names(key)[i], Err: err}
 		}
 	}
 	decisions := make([]algorithms.Decision, len(replays))

@@ -117,7 +117,7 @@ func (m *mirror[S]) settle(key, said string, now time.Time, sent time.Duration,
 	requests []*request) error {
 	o, err := m.replay(said, now, requests)
 	if err != nil {
-		return fmt.Errorf("the value of %q in Redis: %w", m.store.lane.redisKey(key), err)
+		return &algorithms.StateError{Name: m.store.lane.redisKey(key), Err: err}
 	}
 	if m.store.client.now != nil {
 		return nil // refusals count down on the real clock
