@@ -349,6 +349,24 @@ var table = []mutant{
 		by:  "./admission/limiter TestAPolicyInShadowRefusesNothing",
 	},
 	{
+		name: "share-is-granted-at-each-outage", file: "admission/limiter/guard.go",
+		old: "time.Since(s.last)/2 < q.Window",
+		new: "q.Window < 0",
+		by:  "./admission/limiter TestASharesMemoryIsFreedOnceItsKeysAreAsNew",
+	},
+	{
+		name: "redis-that-refuses-scripts-is-up", file: "algorithms/redisstore/call.go",
+		old: "if err != nil && !slices.ContainsFunc(ofOneSlot,",
+		new: "if err != nil && !isReply(err) && !slices.ContainsFunc(ofOneSlot,",
+		by:  "./admission/limiter TestAScriptThatMayNotWriteIsAnOutage",
+	},
+	{
+		name: "dead-master-has-no-successor", file: "algorithms/redisstore/call.go",
+		old: "ok && outage != nil {",
+		new: "ok && outage == nil {",
+		by:  "./algorithms/redisstore TestASuccessorInAClusterIsFound",
+	},
+	{
 		name: "shadow-holds-starts-back", file: "workers/internal/quota/quota.go",
 		old: "slices.DeleteFunc(p.Enforced(),",
 		new: "slices.DeleteFunc(slices.Clone(p.Limits),",
