@@ -285,7 +285,7 @@ func (p *Penstock) SetUsers(users []embedded.User) error {
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits
-	if err := o.checkPolicies(); err != nil {
+	if err := cmp.Or(p.usable(), o.checkPolicies()); err != nil {
 		return err
 	}
 	if err := p.guard.Reload(); err != nil {

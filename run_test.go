@@ -123,7 +123,8 @@ func TestCloseEndsRun(t *testing.T) {
 	_, wait := p.Wait(ctx, "mail:1")
 	_, acquire := p.Acquire(ctx, penstock.Call{Policy: "mail"})
 	for what, err := range map[string]error{"Submit": submit, "Wait": wait, "Acquire": acquire,
-		"Cancel": p.Cancel(ctx, "mail:1"), "a wait during Close": receive(t, waited)} {
+		"Cancel": p.Cancel(ctx, "mail:1"), "Reload": p.Reload(ctx, penstock.Options{}),
+		"a wait during Close": receive(t, waited)} {
 		if !errors.Is(err, penstock.ErrClosed) {
 			t.Errorf("%s after Close: %v", what, err)
 		}
