@@ -36,8 +36,11 @@ type CheckRequest struct {
 // customer gets (RFC 6177); "" for other text.
 func ClientIP(address string) string {
 	ip, err := netip.ParseAddr(address)
-	if err != nil {
+	switch {
+	case err != nil:
 		return ""
+	case ip.Is4(): // which is written in one way only
+		return address
 	}
 	if ip = ip.Unmap().WithZone(""); ip.Is4() {
 		return ip.String()

@@ -24,16 +24,15 @@ type replies struct {
 	mu        sync.Mutex
 	inbox     string // empty: not subscribed
 	last      uint64
-	published uint64                   // the client has read messages up to this one
-	waiting   map[string]chan answered // by token
+	published uint64 // the client has read messages up to this one
+	waiting   map[uint64]chan answered
 	queued    []*nats.Msg
 }
 
 type reply struct {
-	from  *replies
-	n     uint64
-	token string // n, as the last part of the subject
-	got   chan answered
+	from *replies
+	n    uint64 // in base 36 the last part of the subject
+	got  chan answered
 }
 
 type answered struct {
@@ -54,14 +53,14 @@ func (r *replies) send(m *nats.Msg) (*reply, error) {
 		}); err != nil {
 			return nil, err
 		}
-		r.inbox, r.waiting = inbox, map[string]chan answered{}
+		r.inbox, r.waiting = inbox, map[uint64]chan answered{}
 	}
 	r.last++
 	w := pooled.Get().(*reply)
-	w.from, w.n, w.token = r, r.last, strconv.FormatUint(r.last, 36)
-	r.waiting[w.token] = w.got
+	w.from, w.n = r, r.last
+	r.waiting[w.n] = w.got
 	queued := m.Reply != "" && slices.Contains(r.queued, m) // by an earlier attempt
-	m.Reply = r.inbox + w.token
+	m.Reply = r.inbox + strconv.FormatUint(w.n, 36)
 	if queued {
 		return w, nil
 	}
@@ -77,7 +76,7 @@ func (r *replies) publish() {
 	defer r.publishing.Unlock()
 	r.mu.Lock()
 	group := slices.DeleteFunc(r.queued, func(m *nats.Msg) bool {
-		return r.waiting[m.Reply[len(r.inbox):]] == nil
+		return r.waiting[r.number(m.Reply)] == nil
 	})
 	last := r.last
 	r.queued = nil
@@ -95,18 +94,27 @@ func (r *replies) publish() {
 func (r *replies) deliver(subject string, a answered) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	token := strings.TrimPrefix(subject, r.inbox)
-	if got := r.waiting[token]; got != nil {
-		delete(r.waiting, token)
+	n := r.number(subject)
+	if got := r.waiting[n]; got != nil {
+		delete(r.waiting, n)
 		got <- a
 	}
+}
+
+// number returns a reply's number, 0 for none.
+func (r *replies) number(subject string) uint64 {
+	n, err := strconv.ParseUint(strings.TrimPrefix(subject, r.inbox), 36, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // forget discards a late reply. Afterwards its message may be reused.
 func (w *reply) forget() {
 	r := w.from
 	r.mu.Lock()
-	delete(r.waiting, w.token)
+	delete(r.waiting, w.n)
 	published := w.n <= r.published
 	r.mu.Unlock()
 	if !published { // perhaps at this moment

@@ -33,23 +33,24 @@ func (s quotaState) fields(contentType string) []Field {
 	until := seconds(s.reset)
 	if s.refused {
 		until = max(1, seconds(s.retry))
-		add("X-Ratelimit-Retry-After", until.String())
-		add("Retry-After", until.String())
+		retry := strconv.FormatInt(until, 10)
+		add("X-Ratelimit-Retry-After", retry)
+		add("Retry-After", retry)
 	}
-	name := `"` + s.quota.Policy + `"`
-	described := name + ";q=" + integer(s.quota.Units).String()
+	var room [128]byte
+	name := append(append(append(room[:0], '"'), s.quota.Policy...), '"')
+	described := integer(append(name, ";q="...), s.quota.Units)
 	if s.quota.Window > 0 {
-		described += ";w=" + seconds(s.quota.Window).String()
+		described = integer(append(described, ";w="...), seconds(s.quota.Window))
 	}
-	add("RateLimit-Policy", described)
+	add("RateLimit-Policy", string(described))
 	if s.remaining >= 0 {
-		add("RateLimit", name+";r="+integer(s.remaining).String()+";t="+until.String())
+		state := integer(append(name, ";r="...), s.remaining)
+		add("RateLimit", string(integer(append(state, ";t="...), until)))
 	}
 	return fields
 }
 
-type integer int64
+func integer(text []byte, n int64) []byte { return strconv.AppendInt(text, min(n, maxInteger), 10) }
 
-func (i integer) String() string { return strconv.FormatInt(min(int64(i), maxInteger), 10) }
-
-func seconds(d time.Duration) integer { return integer(ceil(d, time.Second)) }
+func seconds(d time.Duration) int64 { return ceil(d, time.Second) }

@@ -38,7 +38,10 @@ type Arrived struct {
 	Lean   bool // Body was left out: see Backlog.Bodies
 }
 
-func ID(policy string, seq uint64) string { return policy + ":" + strconv.FormatUint(seq, 10) }
+func ID(policy string, seq uint64) string {
+	var room [64]byte
+	return string(strconv.AppendUint(append(append(room[:0], policy...), ':'), seq, 10))
+}
 
 func ParseID(id string) (policy string, seq uint64, ok bool) {
 	policy, digits, _ := strings.Cut(id, ":")

@@ -150,10 +150,10 @@ type PubAck struct {
 
 // ParsePubAck decodes the answer to a publish; a refusal is a [*Refusal].
 func ParsePubAck(data []byte) (PubAck, error) {
-	a, plain := plainAck(data)
-	if plain {
+	if a, plain := plainAck(data); plain {
 		return a, nil
 	}
+	var a PubAck
 	if err := json.Unmarshal(data, &a); err != nil {
 		return PubAck{}, fmt.Errorf("read a publish's answer: %w: %w", ErrUnavailable, err)
 	}
