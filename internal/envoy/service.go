@@ -45,7 +45,9 @@ type Service struct {
 	options Options
 	config  atomic.Pointer[Config]
 
-	mu  sync.Mutex
+	reloading sync.Mutex
+
+	mu  sync.Mutex // not held while files are read: requests wait for it
 	own map[string]*Limit
 }
 
@@ -58,8 +60,8 @@ func New(o Options) (*Service, error) {
 
 // Reload keeps the limits if the files are invalid, and counts unless the unit changes.
 func (s *Service) Reload() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
 	next, err := Load(s.options.Files)
 	if err != nil {
 		return err
@@ -277,6 +279,10 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 		checked.Allowed = true
 	case q.hits <= most:
 		checked, err = ask.Take(ctx, from, int64(q.hits))
+		if _, lowered := errors.AsType[*algorithms.CostError](err); !lowered {
+			break
+		}
+		fallthrough // the files were read again meanwhile
 	default:
 		checked, err = ask.Peek(ctx, from, 1)
 		checked.Allowed = false

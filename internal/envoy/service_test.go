@@ -288,6 +288,64 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 }
 
+// between runs a function before each decision.
+type between struct {
+	admission.Limiter
+	do func()
+}
+
+func (b *between) Take(ctx context.Context, from admission.Caller, n int64) (admission.Checked,
+	error) {
+	b.do()
+	return b.Limiter.Take(ctx, from, n)
+}
+
+// Files are read while requests are decided.
+func TestNoRequestFailsBecauseOfAReload(t *testing.T) {
+	factory := limiter.New(limiter.Options{})
+	reading, deciding := func() {}, func() {}
+	s, file, _ := serve(t, envoy.Options{NewLimit: func(p policy.Policy,
+		previous admission.Limiter) (admission.Limit, error) {
+		reading()
+		if before, ok := previous.(*between); ok {
+			previous = before.Limiter
+		}
+		made, err := factory.Limit(p, previous)
+		made.Limiter = &between{made.Limiter, func() { deciding() }}
+		return made, err
+	}}, edge)
+	deciding = func() {
+		deciding = func() {}
+		write(t, "", file, strings.ReplaceAll(edge, "1000", "500"))
+		if err := s.Reload(); err != nil {
+			t.Error(err)
+		}
+	}
+	asking(t, s)(600, []int64{-1}, of("tokens", "k")) // of the 1000 of before
+
+	own := of("any", "thing")
+	own.Limit = &override{RequestsPerUnit: 2, Unit: 6}
+	reading = func() {
+		reading = func() {}
+		answered := make(chan error, 1)
+		go func() {
+			_, err := decide(t.Context(), s, 1, own)
+			answered <- err
+		}()
+		select {
+		case err := <-answered:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(waittest.Patience()):
+			t.Error("a request with its own limit waits until the files are read")
+		}
+	}
+	if err := s.Reload(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestTheTightestLimitIsReported(t *testing.T) {
 	s, _, _ := serve(t, envoy.Options{}, edge)
 	for _, c := range []struct {

@@ -60,6 +60,18 @@ var table = []mutant{
 		by:  "./internal/envoy TestFilesAreReadAgain",
 	},
 	{
+		name: "envoy-a-lowered-limit-fails-requests", file: "internal/envoy/service.go",
+		old: "errors.AsType[*algorithms.CostError](err); !lowered {",
+		new: "errors.AsType[*algorithms.CostError](err); !lowered || true {",
+		by:  "./internal/envoy TestNoRequestFailsBecauseOfAReload",
+	},
+	{
+		name: "envoy-requests-wait-for-files", file: "internal/envoy/service.go",
+		old: "s.reloading.Lock()\n\tdefer s.reloading.Unlock()",
+		new: "s.mu.Lock()\n\tdefer s.mu.Unlock()",
+		by:  "./internal/envoy TestNoRequestFailsBecauseOfAReload",
+	},
+	{
 		name: "envoy-shadow-fails-with-the-store", file: "internal/envoy/service.go",
 		old: "if err != nil && !l.Shadow {",
 		new: "if err != nil {",
