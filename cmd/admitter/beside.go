@@ -128,7 +128,7 @@ func (b *beside) outlets(ctx context.Context, o outbound.Options) error {
 		})
 		serving := b.limits()
 		serving.Grace, serving.Stall = c.Grace, outbound.DefaultStall
-		serving.TLS, serving.Logger = g.TLS(), b.Log
+		serving.TLS, serving.Logger = g.TLS("http/1.1"), b.Log
 		b.parts = append(b.parts, g.Run, lifecycle.HTTP(listener, proxy, serving))
 	}
 	return nil

@@ -103,7 +103,7 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 				Logger: log}),
 			lifecycle.HTTPOptions{Grace: c.Grace, MaxConnections: c.HTTP.MaxConnections,
 				MaxPerClient: c.HTTP.MaxPerClient, Unbounded: c.HTTP.TrustedProxies,
-				TLS: guarded.TLS(), Logger: log}))
+				TLS: guarded.TLS("http/1.1"), Logger: log}))
 	}
 	return lifecycle.Run(ctx, lifecycle.InTurn(c.HTTP.LameDuck, work, serving))
 }

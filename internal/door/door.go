@@ -177,7 +177,8 @@ func (d *Door) Parts() []func(context.Context) error {
 		server := o.HTTP.Server
 		server.Grace, server.Unbounded = o.Grace, o.HTTP.TrustedProxies
 		server.Brief = httpapi.Brief
-		server.Answered, server.TLS, server.Logger = d.answered("http"), o.HTTP.Guard.TLS(), o.Log
+		server.Answered, server.Logger = d.answered("http"), o.Log
+		server.TLS = o.HTTP.Guard.TLS("http/1.1")
 		parts = append(parts, lifecycle.HTTP(o.HTTP.Listener, d.Handler, server))
 	}
 	if o.Requests == nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
@@ -35,8 +37,11 @@ const Name = "envoy.service.ratelimit.v3.RateLimitService"
 const (
 	// hundreds of descriptors with long values
 	mostBytes = 256 << 10
-	// per connection
-	mostStreams = 1000
+	// per connection; each takes 13 kB
+	mostStreams = 128
+	mostWatches = 1000
+	// of a stream, also without a request; longer than the timeout of any store
+	mostTime = 10 * time.Second
 	// longer than the timeout of any store
 	stopWithin = 3 * time.Second
 )
@@ -57,13 +62,17 @@ type Server struct {
 	listener net.Listener
 	grpc     *grpc.Server
 	health   *health.Server
+	watches  atomic.Int64
 }
 
 func NewServer(service *Service, listener net.Listener, o ServerOptions) *Server {
 	if o.Failed == nil {
 		o.Failed = func(string) {}
 	}
+	s := &Server{service: service, options: o, health: health.NewServer(),
+		listener: lifecycle.Limited(listener, o.Limits)}
 	options := []grpc.ServerOption{
+		grpc.InTapHandle(s.admit),
 		grpc.MaxRecvMsgSize(mostBytes),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.MaxConcurrentStreams(mostStreams),
@@ -73,12 +82,10 @@ func NewServer(service *Service, listener net.Listener, o ServerOptions) *Server
 			PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute}),
 	}
-	if secured := o.Guard.TLS(); secured != nil {
+	if secured := o.Guard.TLS("h2"); secured != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(secured)))
 	}
-	s := &Server{service: service, options: o, health: health.NewServer(),
-		listener: lifecycle.Limited(listener, o.Limits),
-		grpc:     grpc.NewServer(options...)}
+	s.grpc = grpc.NewServer(options...)
 	for _, name := range []string{Name, "ratelimit"} { // as envoyproxy/ratelimit calls it
 		s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
 	}
@@ -87,6 +94,20 @@ func NewServer(service *Service, listener net.Listener, o ServerOptions) *Server
 	s.grpc.RegisterService(&grpc.ServiceDesc{ServiceName: Name, HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: s.handle}}}, s)
 	return s
+}
+
+// admit bounds the time and the number of streams, because a client may send no request.
+func (s *Server) admit(ctx context.Context, of *tap.Info) (context.Context, error) {
+	if of.FullMethodName != grpc_health_v1.Health_Watch_FullMethodName {
+		limited, end := context.WithTimeout(ctx, mostTime)
+		_ = end // the end of the stream ends ctx, and limited with it
+		return limited, nil
+	}
+	context.AfterFunc(ctx, func() { s.watches.Add(-1) })
+	if s.watches.Add(1) > mostWatches {
+		return ctx, status.Error(codes.ResourceExhausted, "too many watches of the health")
+	}
+	return ctx, nil
 }
 
 func (s *Server) Stopping() { s.health.Shutdown() }

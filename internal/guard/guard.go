@@ -105,11 +105,12 @@ func (g *Guard) Clients() func() *access.Clients {
 	return g.clients.Current
 }
 
-func (g *Guard) TLS() *tls.Config {
+// TLS is for servers of one protocol, as ALPN calls it.
+func (g *Guard) TLS(protocol string) *tls.Config {
 	if g.tls.Content == nil {
 		return nil
 	}
-	return g.tls.Config()
+	return g.tls.Config(protocol)
 }
 
 func (g *Guard) Reload() error { return errors.Join(g.clients.Reload(), g.tls.Reload()) }

@@ -78,7 +78,8 @@ func serve(t *testing.T, o guard.Options, log *waittest.Log) (address string) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- lifecycle.Run(ctx, g.Run,
-			lifecycle.HTTP(listener, who, lifecycle.HTTPOptions{TLS: g.TLS(), Logger: logger}))
+			lifecycle.HTTP(listener, who,
+				lifecycle.HTTPOptions{TLS: g.TLS("http/1.1"), Logger: logger}))
 	}()
 	t.Cleanup(func() {
 		stop()

@@ -45,7 +45,6 @@ func (f Files) Load() (*tls.Config, error) {
 	config := &tls.Config{
 		Certificates: []tls.Certificate{certificate},
 		MinVersion:   tls.VersionTLS12,
-		NextProtos:   []string{"http/1.1"},
 		// A resumed session would not verify the client certificate again.
 		SessionTicketsDisabled: true,
 	}
@@ -71,7 +70,6 @@ func (k *Keeper) Demanding() *tls.Config {
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			config := k.Current().Clone()
-			config.NextProtos = nil
 			if config.ClientCAs != nil {
 				config.ClientAuth = tls.RequireAndVerifyClientCert
 			}
@@ -81,11 +79,13 @@ func (k *Keeper) Demanding() *tls.Config {
 }
 
 // Config uses the current files for each connection.
-func (k *Keeper) Config() *tls.Config {
+func (k *Keeper) Config(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return k.Current(), nil
+			config := k.Current().Clone()
+			config.NextProtos = []string{protocol}
+			return config, nil
 		},
 	}
 }

@@ -60,6 +60,18 @@ var table = []mutant{
 		by:  "./internal/envoy TestFilesAreReadAgain",
 	},
 	{
+		name: "envoy-streams-without-a-request-last", file: "internal/envoy/server.go",
+		old: "return limited, nil",
+		new: "_ = limited\n\t\treturn ctx, nil",
+		by:  "./internal/envoy TestStreamsWithoutARequestEnd",
+	},
+	{
+		name: "envoy-watches-are-without-number", file: "internal/envoy/server.go",
+		old: "if s.watches.Add(1) > mostWatches {",
+		new: "if s.watches.Add(1) > 1<<40 {",
+		by:  "./internal/envoy TestStreamsWithoutARequestEnd",
+	},
+	{
 		name: "envoy-a-lowered-limit-fails-requests", file: "internal/envoy/service.go",
 		old: "errors.AsType[*algorithms.CostError](err); !lowered {",
 		new: "errors.AsType[*algorithms.CostError](err); !lowered || true {",
@@ -70,6 +82,12 @@ var table = []mutant{
 		old: "s.reloading.Lock()\n\tdefer s.reloading.Unlock()",
 		new: "s.mu.Lock()\n\tdefer s.mu.Unlock()",
 		by:  "./internal/envoy TestNoRequestFailsBecauseOfAReload",
+	},
+	{
+		name: "a-protocol-that-is-not-the-servers", file: "internal/guard/tls.go",
+		old: "config.NextProtos = []string{protocol}",
+		new: "config.NextProtos = []string{\"http/1.1\", protocol}",
+		by:  "./internal/envoy TestClientsThatAlsoSpeakHTTP1GetHTTP2",
 	},
 	{
 		name: "envoy-shadow-fails-with-the-store", file: "internal/envoy/service.go",
