@@ -20,6 +20,8 @@ import (
 // Authority signs certificates.
 type Authority struct {
 	File string
+	// of later certificates; zero: tomorrow
+	Ends time.Time
 
 	t    testing.TB
 	dir  string
@@ -81,7 +83,9 @@ func (a *Authority) sign(template *x509.Certificate) ([]byte, *ecdsa.PrivateKey)
 	a.n++
 	template.SerialNumber = big.NewInt(a.n)
 	template.NotBefore = time.Now().Add(-time.Hour)
-	template.NotAfter = time.Now().Add(24 * time.Hour)
+	if template.NotAfter = a.Ends; a.Ends.IsZero() {
+		template.NotAfter = time.Now().Add(24 * time.Hour)
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)

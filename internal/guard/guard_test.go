@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/internal/certtest"
@@ -187,6 +188,13 @@ func TestClientsAreKnownOverTLSAndFilesAreFollowed(t *testing.T) {
 		return log.Count("the previous ones stay") == 2
 	})
 	asks("beside a bad certificate", authority.Client(""), "the second", 200, "second")
+	authority.Ends = time.Now().Add(-time.Minute)
+	authority.Issue("server")
+	waittest.Until(t, "the expired certificate is told of", func() bool {
+		return log.Count("it expired on ") == 1
+	})
+	asks("beside an expired certificate", authority.Client(""), "the second", 200, "second")
+	authority.Ends = time.Time{}
 	if again, _ := authority.Issue("server"); again != files.Cert {
 		t.Fatal(again)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/penstock-mq/penstock/internal/follow"
 )
@@ -30,9 +31,20 @@ func (f Files) Check() error {
 type Keeper struct{ *follow.Content[tls.Config] }
 
 func OpenTLS(kind string, files Files, status *follow.Status) (*Keeper, error) {
-	content, err := follow.Open(kind, files.Names(), files.Load, status)
-	return &Keeper{content}, err
+	k := &Keeper{}
+	content, err := follow.Open(kind, files.Names(), func() (*tls.Config, error) {
+		next, err := files.Load()
+		if err == nil && k.Content != nil && expired(next) && !expired(k.Current()) {
+			return nil, fmt.Errorf("read the certificate %s: it expired on %s", files.Cert,
+				next.Certificates[0].Leaf.NotAfter.UTC().Format(time.RFC3339))
+		}
+		return next, err
+	}, status)
+	k.Content = content
+	return k, err
 }
+
+func expired(c *tls.Config) bool { return time.Now().After(c.Certificates[0].Leaf.NotAfter) }
 
 func (f Files) Load() (*tls.Config, error) {
 	if err := f.Check(); err != nil {

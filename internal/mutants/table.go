@@ -90,6 +90,12 @@ var table = []mutant{
 		by:  "./internal/envoy TestClientsThatAlsoSpeakHTTP1GetHTTP2",
 	},
 	{
+		name: "an-expired-certificate-replaces-a-valid-one", file: "internal/guard/tls.go",
+		old: "expired(next) && !expired(k.Current())",
+		new: "expired(next) && expired(k.Current())",
+		by:  "./internal/guard TestClientsAreKnownOverTLSAndFilesAreFollowed",
+	},
+	{
 		name: "envoy-shadow-fails-with-the-store", file: "internal/envoy/service.go",
 		old: "if err != nil && !l.Shadow {",
 		new: "if err != nil {",
