@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
 
@@ -41,6 +42,47 @@ func TestAConfigurationIsFollowed(t *testing.T) {
 	})
 	says("/readyz?verbose", "[+] files: as they were read last\n")
 	says("/metrics", `penstock_config_last_reload_successful{file="configuration"} 1`)
+	p.stop()
+}
+
+// A configuration that was refused because of another file applies when that file is mended.
+func TestAConfigurationAppliesOnceAnotherFileIsMended(t *testing.T) {
+	t.Parallel()
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	good := "clients:\n" + access.Line("all", []string{"read", "check"}, []string{"*"}, nil,
+		"the token") + "\n"
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(good)
+	text := func(name string) string {
+		return "policies: [{name: " + name + ", algorithm: token_bucket, capacity: 2, " +
+			"refill: 1/s}]\n"
+	}
+	file := configure(t, text("a"))
+	p := launch(t, "--config", file, "--http-tokens", tokens).ready()
+	asks := func(method, path, text string) bool {
+		got := p.ask(method, path, "", "Authorization", "Bearer the token")
+		return got.status == 200 && strings.Contains(got.body, text)
+	}
+	write("clients: [")
+	rewrite(t, file, text("b"))
+	p.logs(1, "invalid configuration not reloaded")
+	if !asks("POST", "/v1/check/a/acme", "") ||
+		!asks("GET", "/readyz?verbose", "files: configuration: "+tokens) {
+		t.Error("the previous ones must stay in force")
+	}
+	write(good)
+	p.logs(1, `msg="configuration reloaded"`)
+	eventually(t, "the new policy counts", func() bool {
+		return asks("POST", "/v1/check/b/acme", "")
+	})
+	eventually(t, "all files are good", func() bool {
+		return asks("GET", "/readyz?verbose", "[+] files: as they were read last\n")
+	})
 	p.stop()
 }
 

@@ -81,6 +81,7 @@ type Process struct {
 	level   *slog.LevelVar
 	last    config.Config
 	file    *follow.Watch
+	failed  bool // the last reload
 	reloads <-chan os.Signal
 }
 
@@ -259,6 +260,13 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	return cfg, err
 }
 
+// others returns the files that load reads beside the configuration.
+func others(c config.Config) []string {
+	names := append(guard.Files(c.HTTP.TLS).Names(), c.HTTP.Tokens, c.NATS.Embedded.Users)
+	names = append(names, guard.Files(c.NATS.Embedded.TLS).Names()...)
+	return append(names, c.Envoy.Files...)
+}
+
 // Errors about policies that only their stored state reveals are of the configuration; files that
 // cannot be opened and ports that are taken are not.
 func statusOf(err error, otherwise int) int {
@@ -288,6 +296,7 @@ func (p *Process) Reloads(
 	apply func(context.Context, config.Config) error) func(context.Context) error {
 	// A connection keeps its nkey when it reconnects.
 	nkey := follow.Watching(p.Config.NATS.Credentials.NKeyFile)
+	beside := follow.Watching(others(p.Config)...)
 	return func(ctx context.Context) error {
 		_ = p.Files.Note(configuration, nil)
 		looks := time.NewTicker(follow.Every)
@@ -300,7 +309,7 @@ func (p *Process) Reloads(
 				p.file.Seen()
 				p.reload(ctx, apply)
 			case <-looks.C:
-				if p.file.Changed() {
+				if mended := beside.Changed() && p.failed; p.file.Changed() || mended {
 					p.reload(ctx, apply)
 				}
 				if nkey.Changed() {
@@ -328,6 +337,7 @@ func (p *Process) reload(ctx context.Context, apply func(context.Context, config
 	if ctx.Err() != nil {
 		return
 	}
+	p.failed = err != nil
 	if p.Files.Note(configuration, err) != nil {
 		for line := range strings.Lines(err.Error()) {
 			p.Log.Error("invalid configuration not reloaded: the previous one stays in force",

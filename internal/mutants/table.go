@@ -96,6 +96,12 @@ var table = []mutant{
 		by:  "./internal/guard TestClientsAreKnownOverTLSAndFilesAreFollowed",
 	},
 	{
+		name: "mended-files-leave-the-configuration-refused", file: "internal/daemon/daemon.go",
+		old: "beside.Changed() && p.failed;",
+		new: "beside.Changed() && false;",
+		by:  "./cmd/admitter TestAConfigurationAppliesOnceAnotherFileIsMended",
+	},
+	{
 		name: "envoy-shadow-fails-with-the-store", file: "internal/envoy/service.go",
 		old: "if err != nil && !l.Shadow {",
 		new: "if err != nil {",
