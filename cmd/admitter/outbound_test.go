@@ -120,6 +120,12 @@ policies: [{name: api, algorithm: leaking_bucket, outflow: 100/s, capacity: 10}]
 	if one := asked("/one/x"); one != 404 {
 		t.Errorf("the former route answers %d", one)
 	}
+	rewrite(t, file, strings.Replace(fmt.Sprintf(text, "/three", upstream.URL), "capacity: 10",
+		"capacity: 10, partitions: 2", 1))
+	p.logs(1, "policy api: partitions: cannot change")
+	if two, three := asked("/two/x"), asked("/three/x"); two != 200 || three != 404 {
+		t.Errorf("beside refused policies: %d, %d", two, three)
+	}
 	p.stop()
 	if strings.Contains(p.Log.String(), "restart") {
 		t.Errorf("a restart is asked for:\n%s", p.Log)

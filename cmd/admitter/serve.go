@@ -83,8 +83,10 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	work := append(server.follow(p, process.Log), []func(context.Context) error{
 		p.Run,
 		process.Reloads(func(ctx context.Context, next config.Config) error {
-			return errors.Join(beside.reload(next), p.Reload(ctx, reloadable(o, next)),
-				server.reload(p))
+			if err := p.Reload(ctx, reloadable(o, next)); err != nil { // refused: nothing changes
+				return err
+			}
+			return errors.Join(beside.reload(next), server.reload(p))
 		}),
 		func(ctx context.Context) error {
 			return announce(ctx, process, p, beside.ready, echoAt != "")

@@ -96,6 +96,13 @@ var table = []mutant{
 		by:  "./internal/guard TestClientsAreKnownOverTLSAndFilesAreFollowed",
 	},
 	{
+		name: "routes-beside-refused-policies", file: "cmd/admitter/serve.go",
+		old: "if err := p.Reload(ctx, reloadable(o, next)); err != nil {",
+		new: "_ = beside.reload(next)\n\t\t\t" +
+			"if err := p.Reload(ctx, reloadable(o, next)); err != nil {",
+		by: "./cmd/admitter TestRoutesOfOutboundCallsAreFollowed",
+	},
+	{
 		name: "mended-files-leave-the-configuration-refused", file: "internal/daemon/daemon.go",
 		old: "beside.Changed() && p.failed;",
 		new: "beside.Changed() && false;",
