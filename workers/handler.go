@@ -125,7 +125,7 @@ func (j Job) setReply(r *job.Reply) {
 
 // Handler runs one attempt. It must return soon after its context ends: after the job's timeout, or
 // when the drainer stops. A nil error means done; see [Permanent], [RetryAfter], [Again] and
-// [Unavailable]. A panic counts as an error. A job may run twice after a crash.
+// [Unavailable]. A panic and runtime.Goexit count as errors. A job may run twice after a crash.
 type Handler func(ctx context.Context, job Job) error
 
 // Handle returns a handler of JSON bodies of type T. An invalid body makes the job a dead letter at
@@ -209,6 +209,12 @@ func caught(ctx context.Context, handle Handler, job Job) (err error) {
 		}
 	}()
 	return handle(ctx, job)
+}
+
+// exited is the outcome of a handler that ends its goroutine, as t.FailNow does in a test.
+func exited(seq uint64) record.Outcome {
+	return record.Outcome{Seq: seq, Kind: record.OutcomeFailed,
+		Error: "the handler called runtime.Goexit"}
 }
 
 func outcomeOf(seq uint64, err error) record.Outcome {

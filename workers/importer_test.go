@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +35,8 @@ func TestDrainerOutcomes(t *testing.T) {
 	})
 	defer end()
 	outcomes := map[string][]int{
-		"fails": {1, 2, 3}, "panics": {1, 2}, "permanent": {1}, "throttled": {1, 1, 1, 1, 1},
+		"fails": {1, 2, 3}, "panics": {1, 2}, "exits": {1, 2}, "permanent": {1},
+		"throttled":   {1, 1, 1, 1, 1},
 		"unavailable": {1, 2}, "fine": {1},
 	}
 	var mu sync.Mutex
@@ -69,6 +71,8 @@ func TestDrainerOutcomes(t *testing.T) {
 			return errors.New("no")
 		case key == "panics" && n == 1:
 			panic("oh")
+		case key == "exits" && n == 1:
+			runtime.Goexit()
 		case key == "permanent":
 			return workers.Permanent(errors.New("never"))
 		case key == "throttled" && n <= 4:
@@ -107,7 +111,7 @@ func TestDrainerOutcomes(t *testing.T) {
 		}
 	}
 	if got := fmt.Sprint(finished, ended); got !=
-		"map[done:4 failed:5 permanent:1 throttled:4] map[dead:2 done:4]" {
+		"map[done:5 failed:6 permanent:1 throttled:4] map[dead:2 done:5]" {
 		t.Errorf("the observer has heard %s", got)
 	}
 	js, err := nc.JetStream(nats.MaxWait(deadline))

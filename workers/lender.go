@@ -293,21 +293,21 @@ func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout tim
 	job.settled.pass = func(progress string) { l.say(valve, statusProgress, []byte(progress)...) }
 	l.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key",
 		job.Key.Raw(), "attempt", job.Attempt)
-	returned := make(chan struct{})
+	o, returned := exited(0), make(chan struct{})
 	l.spawn(func() {
-		ticker := time.NewTicker(max(timeout/3, time.Millisecond))
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				job.settled.report()
-			case <-returned:
-				return
-			}
-		}
+		defer close(returned)
+		o = call(ctx, l.seldom, timeout, handle, 0, job)
 	})
-	o := call(ctx, l.seldom, timeout, handle, 0, job)
-	close(returned)
+	ticker := time.NewTicker(max(timeout/3, time.Millisecond))
+	defer ticker.Stop()
+	for running := true; running; {
+		select {
+		case <-ticker.C:
+			job.settled.report()
+		case <-returned:
+			running = false
+		}
+	}
 	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
 		o.Kind = record.OutcomeUncounted
 	}

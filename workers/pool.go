@@ -70,7 +70,9 @@ func (p *pool) work(r *valve.Run, job Job, owed callback, begin func(),
 	}
 	job.Started = p.clock.Date(now)
 	p.tellStart(r, job, now)
-	p.report(*r, p.end(job, run(job), owed, now))
+	o := exited(r.Seq)
+	defer func() { p.report(*r, p.end(job, o, owed, now)) }()
+	o = run(job)
 	return true
 }
 

@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -157,6 +158,8 @@ func TestRemoteOutcomes(t *testing.T) {
 			return errors.New("no,\nand never again")
 		case job.Key == "panics" && n == 1:
 			panic("oh")
+		case job.Key == "exits" && n == 1:
+			runtime.Goexit()
 		case job.Key == "permanent":
 			return Permanent(errors.New("never"))
 		case job.Key == "throttled" && n <= 4:
@@ -167,15 +170,17 @@ func TestRemoteOutcomes(t *testing.T) {
 		return nil
 	}})
 	b.valve(Options{})
-	for _, key := range []string{"fails", "panics", "permanent", "throttled", "snoozed", "fine"} {
+	for _, key := range []string{"fails", "panics", "exits", "permanent", "throttled",
+		"snoozed", "fine"} {
 		b.publish("api", key, 0, 1)
 	}
 	b.empty("api")
 	mu.Lock()
 	defer mu.Unlock()
 	for key, want := range map[string][]int{
-		"fails": {1, 2, 3}, "panics": {1, 2}, "permanent": {1}, "throttled": {1, 1, 1, 1, 1},
-		"snoozed": {1, 1, 1, 1, 1}, "fine": {1},
+		"fails": {1, 2, 3}, "panics": {1, 2}, "exits": {1, 2}, "permanent": {1},
+		"throttled": {1, 1, 1, 1, 1},
+		"snoozed":   {1, 1, 1, 1, 1}, "fine": {1},
 	} {
 		if !slices.Equal(attempts[key], want) {
 			t.Errorf("%s: attempts %v, want %v", key, attempts[key], want)
