@@ -12,6 +12,7 @@ import (
 	"path"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +33,7 @@ import (
 type Drainer struct {
 	*parts
 	options Options
+	began   atomic.Bool // Run was called
 
 	bell      *alarm.Alarm
 	rings     <-chan struct{}
@@ -77,12 +79,15 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 
 // Handle registers the handler of a policy's jobs, or of all policies whose names match a pattern
 // such as "mail-*"; names precede patterns, and longer patterns shorter ones. Call it before Run.
-// It panics if a pattern is malformed (see [path.Match]). The policy must have a queue and no
-// target; otherwise an error is logged. A handler waits, with a warning, for a policy that does not
-// exist yet.
+// It panics for a nil handler and a malformed pattern (see [path.Match]). The policy must have a
+// queue and no target; otherwise an error is logged. A handler waits, with a warning, for a policy
+// that does not exist yet.
 func (d *Drainer) Handle(policy string, handle Handler) {
 	if _, err := path.Match(policy, ""); err != nil {
 		panic(fmt.Sprintf("workers: handler of %q: %v", policy, err))
+	}
+	if handle == nil {
+		panic("workers: a nil handler for policy " + policy)
 	}
 	d.catalog.handlers[policy] = coded(d.options.Codec, handle)
 }
@@ -120,8 +125,11 @@ func (d *Drainer) AskValve(ctx context.Context, policy string, partition int,
 }
 
 // Run drains until the context ends. Then it hands its partitions over, lets jobs finish for at
-// most [Options.Grace], and returns nil. Call it once.
+// most [Options.Grace], and returns nil. It can be called once.
 func (d *Drainer) Run(ctx context.Context) error {
+	if d.began.Swap(true) {
+		return errors.New("workers: Run was called before")
+	}
 	defer d.broker.KeepMinutes()
 	defer d.wait.Wait()
 	defer d.interrupt()
