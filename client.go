@@ -19,8 +19,8 @@ import (
 )
 
 // Client submits jobs to other processes, over HTTP or NATS. Its methods behave like [Penstock]'s,
-// or return [ErrUnavailable] if no admitter answers within the context's time. It is safe for
-// concurrent use.
+// or return [ErrUnavailable] if no admitter answers within the context's time and 30 s, in addition
+// to the call's Wait. It is safe for concurrent use.
 type Client struct {
 	// Codec encodes jobs and decodes results. Set it before the first call.
 	Codec Codec
@@ -86,7 +86,7 @@ func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {
 		header.Set(admission.WaitHeader, j.Wait.String())
 	}
 	body, err = c.ask(ctx, answer.Request{Endpoint: "submit", Policy: j.Policy, Key: j.Key,
-		Header: header, Body: body})
+		Wait: max(j.Wait, 0), Header: header, Body: body})
 	if err != nil {
 		return Ticket{}, err
 	}

@@ -72,7 +72,8 @@ type Penstock struct {
 	handled map[string]bool
 	stop    context.CancelFunc // of Run; nil before
 	ended   chan struct{}      // closed when Run has returned
-	closed  atomic.Bool
+	life    context.Context    // until Close
+	end     context.CancelFunc
 	closing sync.Once
 }
 
@@ -84,6 +85,7 @@ func Open(ctx context.Context, o Options) (*Penstock, error) {
 	o = o.withDefaults()
 	p := &Penstock{options: o, handled: map[string]bool{},
 		ready: make(lifecycle.Latch)}
+	p.life, p.end = context.WithCancel(context.Background())
 	if err := p.open(ctx); err != nil {
 		p.Close()
 		return nil, err
@@ -209,8 +211,8 @@ func (p *Penstock) Audit() []audit.Figure {
 func (p *Penstock) connect(name string) (*nats.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Load() {
-		return nil, ErrClosed
+	if err := p.usable(); err != nil {
+		return nil, err
 	}
 	nc, err := p.nats.Connect(name)
 	if err == nil {
@@ -291,11 +293,14 @@ func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	if err := p.guard.Reload(); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.life, cancel)()
 	if !lifecycle.Wait(ctx, p.node.Prepared) {
-		return ctx.Err()
+		return cmp.Or(p.usable(), ctx.Err())
 	}
 	if err := p.node.Write(ctx, o.wanted()); err != nil {
-		return err
+		return cmp.Or(p.usable(), err)
 	}
 	if p.drainer != nil {
 		p.drainer.SetPolicies(o.DrainPolicies)

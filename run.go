@@ -72,23 +72,24 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 }
 
 func (p *Penstock) usable() error {
-	if p.closed.Load() {
+	if p.life.Err() != nil {
 		return ErrClosed
 	}
 	return nil
 }
 
-// Close ends Run, waits for it, and undoes Open. It may be repeated.
+// Close ends Run and other calls, waits for Run, and undoes Open. It may be repeated.
 func (p *Penstock) Close() {
 	p.closing.Do(func() {
 		p.mu.Lock()
-		p.closed.Store(true)
+		p.end()
 		p.mu.Unlock()
 		if p.stop != nil {
 			p.stop()
 			<-p.ended
 		}
 		if p.door != nil {
+			p.door.Stop() // if Run was never called
 			p.door.Close()
 		}
 		for i := len(p.closers) - 1; i >= 0; i-- {

@@ -212,5 +212,9 @@ func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.Acquire(ctx, c)
+	permit, err := client.Acquire(ctx, c)
+	if err != nil {
+		err = cmp.Or(p.usable(), err)
+	}
+	return permit, err
 }

@@ -25,16 +25,28 @@ import (
 
 type Request struct {
 	Endpoint, Policy string
-	Key              string // of submit, acquire and settle
-	Seq              uint64 // of the other endpoints
+	Wait             time.Duration // that the answer takes by the caller's wish
+	Key              string        // of submit, acquire and settle
+	Seq              uint64        // of the other endpoints
 	Query            string
 	Header           http.Header
 	Body             []byte
 }
 
 // Asker sends a request and returns the body of a successful answer, or [admission.ErrUnavailable]
-// if no admitter answers.
+// if no admitter answers within the context's time or, beyond the request's wait, 30 s.
 type Asker func(ctx context.Context, r Request) ([]byte, error)
+
+// patient bounds the time in which a lost answer is awaited.
+func patient(ask Asker) Asker {
+	return func(ctx context.Context, r Request) ([]byte, error) {
+		ctx, cancel := context.WithTimeout(ctx, r.Wait+patience)
+		defer cancel()
+		return ask(ctx, r)
+	}
+}
+
+const patience = 30 * time.Second
 
 // a job's reply as base64, and the fields around it
 const mostAnswer = 2 * job.MaxReply
@@ -50,7 +62,7 @@ func OverHTTP(server, token string, client *http.Client) (Asker, error) {
 	}
 	client = cmp.Or(client, http.DefaultClient)
 	prefix := strings.TrimSuffix(base.String(), "/") + "/v1/"
-	return func(ctx context.Context, r Request) ([]byte, error) {
+	return patient(func(ctx context.Context, r Request) ([]byte, error) {
 		path := url.PathEscape(r.Policy) + "/" + url.PathEscape(r.Key)
 		switch r.Endpoint {
 		case "submit":
@@ -76,11 +88,11 @@ func OverHTTP(server, token string, client *http.Client) (Asker, error) {
 		defer response.Body.Close()
 		body, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
 		return read(response.StatusCode, response.Header.Get("Retry-After"), body, err)
-	}, nil
+	}), nil
 }
 
 func OverNATS(nc *nats.Conn, names queue.Names) Asker {
-	return func(ctx context.Context, r Request) ([]byte, error) {
+	return patient(func(ctx context.Context, r Request) ([]byte, error) {
 		token := strconv.FormatUint(r.Seq, 10)
 		if r.Endpoint == "submit" {
 			key, err := job.EncodeKey(r.Key)
@@ -100,7 +112,7 @@ func OverNATS(nc *nats.Conn, names queue.Names) Asker {
 		}
 		status, err := strconv.Atoi(a.Header.Get(job.HeaderStatus))
 		return read(status, a.Header.Get("Retry-After"), a.Data, err)
-	}
+	})
 }
 
 func read(status int, retryAfter string, body []byte, err error) ([]byte, error) {
@@ -136,7 +148,8 @@ func UntilEnded(ctx context.Context, look func() (any, error)) (Ended, error) {
 				err = json.Unmarshal(body, &state)
 			}
 		}
-		if err != nil && (!errors.Is(err, admission.ErrUnavailable) || ctx.Err() != nil) {
+		if err != nil && (!errors.Is(err, admission.ErrUnavailable) || ctx.Err() != nil ||
+			errors.Is(err, nats.ErrConnectionClosed)) {
 			return Ended{}, err
 		}
 		switch state.End {
@@ -161,9 +174,9 @@ func Acquire(ctx context.Context, ask Asker, of permits.Request, header http.Hea
 		wait = min(wait, time.Until(by))
 	}
 	const ms = time.Millisecond
-	at := Request{Endpoint: "acquire", Policy: of.Policy, Key: of.Key,
-		Query:  "wait=" + min(max(wait, ms), admission.MaxWait).String(),
-		Header: header}
+	wait = min(max(wait, ms), admission.MaxWait)
+	at := Request{Endpoint: "acquire", Policy: of.Policy, Key: of.Key, Wait: wait,
+		Query: "wait=" + wait.String(), Header: header}
 	body, err := ask(ctx, at)
 	if err != nil {
 		return nil, cmp.Or(ctx.Err(), err)
@@ -176,20 +189,16 @@ func Acquire(ctx context.Context, ask Asker, of permits.Request, header http.Hea
 	if err := json.Unmarshal(body, &given); err != nil {
 		return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 	}
-	at.Endpoint, at.Query = "settle", "permit="+url.QueryEscape(given.Permit)
+	at.Endpoint, at.Query, at.Wait = "settle", "permit="+url.QueryEscape(given.Permit), 0
 	tell := func(how job.Call) error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostSettling)
-		defer cancel()
 		r := at
 		body, err := json.Marshal(map[string]any{"status": how.Status, "error": how.Error,
 			"retry_after_ms": how.RetryAfterMS, "used": how.Used})
 		if err == nil {
 			r.Body = body
-			_, err = ask(ctx, r)
+			_, err = ask(context.WithoutCancel(ctx), r)
 		}
 		return err
 	}
 	return permits.Lent(given.Permit, time.Now().Add(given.Within*ms), given.Lease*ms, tell), nil
 }
-
-const mostSettling = 10 * time.Second

@@ -53,6 +53,7 @@ type Client struct {
 	inbox string
 	sub   *nats.Subscription
 	close chan struct{}
+	once  sync.Once // closes it
 
 	mu         sync.Mutex
 	waiting    map[string]chan<- answer
@@ -76,9 +77,9 @@ func New(nc *nats.Conn, names queue.Names) (*Client, error) {
 	return c, nil
 }
 
-// Close also ends the renewal of permits.
+// Close also ends the wait for permits and their renewal. It may be repeated.
 func (c *Client) Close() {
-	close(c.close)
+	c.once.Do(func() { close(c.close) })
 	_ = c.sub.Unsubscribe() // the connection may be closed already
 }
 
@@ -133,7 +134,8 @@ type call struct {
 // Acquire waits until a call may begin. The caller begins at once, and then calls Settle or Return.
 // Errors: [*admission.RefusedError] if too many calls wait, the start comes after the wait, or the
 // bucket is paused; [*admission.RequestError] for costs that can never pass;
-// [admission.ErrNoDrainer] if no drainer answers within the wait; the context's.
+// [admission.ErrNoDrainer] if no drainer answers within the wait; [admission.ErrUnavailable] if the
+// client or its connection is closed; the context's.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
 	p, k, err := c.lend(ctx, r)
 	if err != nil {
@@ -244,7 +246,15 @@ func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error)
 				last = a.err
 				again.Reset(pause)
 			}
+		case <-k.close:
+			k.withdraw()
+			return nil, fmt.Errorf("%w: acquire a permit of %s: the client was closed",
+				admission.ErrUnavailable, k.policy)
 		case <-again.C:
+			if k.nc.IsClosed() {
+				return nil, fmt.Errorf("%w: acquire a permit of %s: %w", admission.ErrUnavailable,
+					k.policy, nats.ErrConnectionClosed)
+			}
 			if k.Callable != nil {
 				if err := k.Callable(k.policy); err != nil {
 					k.withdraw()

@@ -2383,9 +2383,21 @@ func (Synced)`,
 	},
 	{
 		name: "close-forgets-run", file: "run.go",
-		old: "		p.closed.Store(true)",
-		new: "		p.closed.Store(false)",
+		old: "		p.end()",
+		new: "",
 		by:  ". TestRunIsCalledOnce",
+	},
+	{
+		name: "waits-outlive-a-close-before-run", file: "run.go",
+		old: "			p.door.Stop() // if Run was never called\n",
+		new: "",
+		by:  ". TestCloseBeforeRunEndsWaits",
+	},
+	{
+		name: "a-lost-answer-is-awaited-for-good", file: "admission/answer/ask.go",
+		old: "context.WithTimeout(ctx, r.Wait+patience)",
+		new: "context.WithCancel(ctx)",
+		by:  ". TestALostAnswerIsNotAwaitedForever",
 	},
 	{
 		name: "a-wait-outlives-close", file: "client.go",
