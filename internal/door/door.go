@@ -136,7 +136,7 @@ func (d *Door) Callers(policy string) (*permits.Client, error) {
 	if d.calls == nil {
 		nc, err := d.options.Connect("penstock admitter calls")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 		}
 		if d.calls, err = permits.New(nc, d.options.Broker.Names()); err != nil {
 			return nil, err
