@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -153,11 +154,11 @@ func TestCloseEndsAReloadThatWaitsForNATS(t *testing.T) {
 	p := open(t, penstock.Options{URL: "nats://127.0.0.1:1", StartWithoutNATS: true})
 	ended := make(chan error, 1)
 	go func() { ended <- p.Reload(context.Background(), penstock.Options{}) }()
-	select {
-	case err := <-ended:
-		t.Errorf("it did not wait: %v", err)
-	case <-time.After(50 * time.Millisecond):
-	}
+	stacks := make([]byte, 1<<20)
+	eventually(t, "the reload waits", func() bool {
+		all := string(stacks[:runtime.Stack(stacks, true)])
+		return strings.Contains(all, "(*Penstock).Reload(")
+	})
 	p.Close()
 	if err := receive(t, ended); !errors.Is(err, penstock.ErrClosed) {
 		t.Error(err)
