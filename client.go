@@ -19,8 +19,8 @@ import (
 )
 
 // Client submits jobs to other processes, over HTTP or NATS. Its methods behave like [Penstock]'s,
-// or return [ErrUnavailable] if no admitter answers within the context's time and 30 s, in addition
-// to the call's Wait. It is safe for concurrent use.
+// or return [ErrUnavailable] if no admitter answers within the context's time or 30 s after the
+// call's Wait. It is safe for concurrent use.
 type Client struct {
 	// Codec encodes jobs and decodes results. Set it before the first call.
 	Codec Codec
@@ -141,10 +141,8 @@ func (p *Penstock) Wait(ctx context.Context, id string) (Ended, error) {
 		return Ended{}, err
 	}
 	return answer.UntilEnded(ctx, func() (any, error) {
-		if err := p.usable(); err != nil {
-			return nil, err
-		}
-		return p.door.Manage.JobOrEnd(ctx, policy, seq)
+		document, err := p.door.Manage.JobOrEnd(ctx, policy, seq)
+		return document, cmp.Or(p.usable(), err)
 	})
 }
 

@@ -73,7 +73,7 @@ type Penstock struct {
 	stop    context.CancelFunc // of Run; nil before
 	ended   chan struct{}      // closed when Run has returned
 	life    context.Context    // until Close
-	end     context.CancelFunc
+	end     context.CancelCauseFunc
 	closing sync.Once
 }
 
@@ -83,9 +83,8 @@ type Penstock struct {
 // Submit and Check work at once; Run starts the jobs.
 func Open(ctx context.Context, o Options) (*Penstock, error) {
 	o = o.withDefaults()
-	p := &Penstock{options: o, handled: map[string]bool{},
-		ready: make(lifecycle.Latch)}
-	p.life, p.end = context.WithCancel(context.Background())
+	p := &Penstock{options: o, handled: map[string]bool{}, ready: make(lifecycle.Latch)}
+	p.life, p.end = context.WithCancelCause(context.Background())
 	if err := p.open(ctx); err != nil {
 		p.Close()
 		return nil, err
@@ -195,9 +194,9 @@ func (p *Penstock) buildDrainer() error {
 		OwnAll: true, Grace: o.Grace, Sink: o.Sink, Attempt: o.Attempt, Lister: p.broker,
 		Logger: o.Logger})
 	if err != nil {
-		return fmt.Errorf("make the drainer: %w", err)
+		err = fmt.Errorf("make the drainer: %w", err)
 	}
-	return nil
+	return err
 }
 
 // Audit returns the audited starts and limits so far; nil without [Options.Audit].
@@ -227,8 +226,6 @@ func (p *Penstock) Handle(policy string, handle workers.Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case handle == nil:
-		panic("penstock: a nil handler for policy " + policy)
 	case p.drainer == nil:
 		panic("penstock: a handler for policy " + policy + ", and AdmitOnly")
 	case p.stop != nil:

@@ -71,18 +71,13 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 	return ctx, sync.OnceFunc(func() { p.stop(); close(p.ended) }), nil
 }
 
-func (p *Penstock) usable() error {
-	if p.life.Err() != nil {
-		return ErrClosed
-	}
-	return nil
-}
+func (p *Penstock) usable() error { return context.Cause(p.life) }
 
 // Close ends Run and other calls, waits for Run, and undoes Open. It may be repeated.
 func (p *Penstock) Close() {
 	p.closing.Do(func() {
 		p.mu.Lock()
-		p.end()
+		p.end(ErrClosed)
 		p.mu.Unlock()
 		if p.stop != nil {
 			p.stop()

@@ -145,7 +145,7 @@ func TestHandlersAreRegisteredBeforeRun(t *testing.T) {
 	for want, mistake := range map[string]func(){
 		"penstock: a handler for policy other after Run": func() { p.Handle("other", handle) },
 		"penstock: a second handler for policy mail":     func() { twice.Handle("mail", handle) },
-		"penstock: a nil handler for policy mail":        func() { admits.Handle("mail", nil) },
+		"workers: a nil handler for policy other":        func() { twice.Handle("other", nil) },
 		"penstock: a handler for policy mail, and AdmitOnly": func() {
 			admits.Handle("mail", handle)
 		},

@@ -204,15 +204,11 @@ type Transport = permits.Transport
 // begins at once, and then calls Settle, or Return if it did not begin. The policy must be a
 // drained leaking bucket with a queue. A refusal is a [*RefusedError]; other errors are
 // [ErrUnknownPolicy] and as of [permits.Client.Acquire].
-func (p *Penstock) Acquire(ctx context.Context, c Call) (*Permit, error) {
-	if err := p.usable(); err != nil {
-		return nil, err
-	}
+func (p *Penstock) Acquire(ctx context.Context, c Call) (permit *Permit, err error) {
 	client, err := p.door.Callers(c.Policy)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		permit, err = client.Acquire(ctx, c)
 	}
-	permit, err := client.Acquire(ctx, c)
 	if err != nil {
 		err = cmp.Or(p.usable(), err)
 	}
