@@ -2400,6 +2400,18 @@ func (Synced)`,
 		by:  ". TestALostAnswerIsNotAwaitedForever",
 	},
 	{
+		name: "a-handler-that-exits-is-done", file: "workers/handler.go",
+		old: "Kind: record.OutcomeFailed,\n		Error: \"the handler called",
+		new: "Kind: record.OutcomeDone,\n		Error: \"the handler called",
+		by:  "./workers TestDrainerOutcomes",
+	},
+	{
+		name: "a-share-is-freed-too-early", file: "admission/limiter/guard.go",
+		old: "if time.Since(s.last)/2 < q.Window {",
+		new: "if time.Since(s.last) < q.Window {",
+		by:  "./admission/limiter TestASharesMemoryIsFreedOnceItsKeysAreAsNew",
+	},
+	{
 		name: "a-wait-outlives-close", file: "client.go",
 		old: "cmp.Or(p.usable(), err)\n	})",
 		new: "err\n	})",
