@@ -150,13 +150,19 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	return admission.Checked{}, fmt.Errorf("%w: %w", admission.ErrStore, cause)
 }
 
-// tell logs foreign values, which trip no breaker, once a minute.
+// tell logs once a minute what trips no breaker: a policy's foreign values, and servers of a cluster
+// that do not answer.
 func (g *guarded) tell(cause error) {
-	foreign, ok := errors.AsType[*algorithms.StateError](cause)
-	last, now := g.told.Load(), time.Now().Unix()
-	if ok && now-last >= 60 && g.told.CompareAndSwap(last, now) {
+	told := &g.factory.told
+	if _, foreign := errors.AsType[*algorithms.StateError](cause); foreign {
+		told = &g.told
+	} else if !g.factory.options.Shared.Cluster || g.factory.Health() != nil {
+		return
+	}
+	last, now := told.Load(), time.Now().Unix()
+	if now-last >= 60 && told.CompareAndSwap(last, now) {
 		g.factory.options.Logger.Warn("a key's decisions follow on_store_error",
-			"policy", g.policy.Name, "error", foreign)
+			"policy", g.policy.Name, "error", cause)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
@@ -53,6 +55,15 @@ func (s *shared) isUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.up
+}
+
+func (s *shared) fallbacks() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, times := range s.fell {
+		n += times
+	}
+	return n
 }
 
 func share(t *testing.T, server *redistest.Server) *shared {
@@ -342,6 +353,49 @@ func TestAScriptThatMayNotWriteIsAnOutage(t *testing.T) {
 }
 
 // On a cluster a global limit cannot share the slot of each key.
+func TestAFrozenMasterIsLoggedAndNoOutage(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	s := &shared{t: t, log: &waittest.Log{}, fell: map[string]int{}}
+	rdb := cluster.Client()
+	defer rdb.Close()
+	s.factory = limiter.New(limiter.Options{
+		Shared: inredis.New(rdb, inredis.Options{Timeout: 500 * time.Millisecond}),
+		Sink:   s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+	})
+	l := s.limit(tokens("api", 30_000), policy.Open)
+	ask := func(key int) {
+		from := admission.Caller{Key: job.Key(strconv.Itoa(key))}
+		if checked, err := l.Take(t.Context(), from, 1); err != nil || !checked.Allowed {
+			t.Errorf("%+v, %v", checked, err)
+		}
+	}
+	s.until("all masters decide", func() bool {
+		before := s.fallbacks()
+		for key := range 30 {
+			ask(key)
+		}
+		return s.fallbacks() == before
+	})
+	before := s.fallbacks()
+	cluster.Nodes[1].Freeze()
+	defer cluster.Nodes[1].Thaw()
+	var wait sync.WaitGroup
+	for key := range 300 {
+		wait.Go(func() { ask(key) })
+	}
+	wait.Wait()
+	if fell := s.fallbacks() - before; fell == 0 || fell > 200 {
+		t.Errorf("%d of 300 decisions were without Redis, whose second of three masters is frozen",
+			fell)
+	}
+	if err := s.factory.Health(); err != nil || !s.isUp() {
+		t.Errorf("%v, up: %t", err, s.isUp())
+	}
+	if n := strings.Count(s.log.String(), "follow on_store_error"); n != 1 {
+		t.Errorf("%d lines about the master in %s", n, s.log)
+	}
+}
+
 func TestLimitsThatAClusterCannotKeep(t *testing.T) {
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: []string{"127.0.0.1:1"}, IsClusterMode: true, ContextTimeoutEnabled: true,

@@ -55,6 +55,7 @@ type Factory struct {
 	shared  Place
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	live    atomic.Int64 // admitters, for shares
+	told    atomic.Int64 // of a cluster's server that does not answer, in Unix seconds
 
 	mu     sync.Mutex
 	shares map[string]*share // by policy

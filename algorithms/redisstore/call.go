@@ -42,7 +42,7 @@ func (once) NoRetry() bool { return true }
 
 // prepare builds the command. It omits abandoned requests, and answers requests that are expired or
 // no longer possible. It returns false if no request remains.
-func (c *call) prepare(client *Client, sent time.Duration) bool {
+func (c *call) prepare(client *Client, at *node, sent time.Duration) bool {
 	most, kept := c.terms.most(), c.buckets[:0]
 	for _, b := range c.buckets {
 		requests := b.flying[:0]
@@ -80,7 +80,7 @@ func (c *call) prepare(client *Client, sent time.Duration) bool {
 		}
 	}
 	c.time = len(args)
-	args = append(args, client.time(sent))
+	args = append(args, client.time(at, sent))
 	args = append(args, parameters...)
 	for _, b := range kept {
 		args = append(args, encode(c.terms, b.flying))
@@ -119,24 +119,43 @@ func encode(t terms, requests []*request) any {
 	return text[:len(text)-1]
 }
 
-func (c *Client) dispatch(calls []*call) {
-	if c.breaker == nil {
-		c.send(calls)
-		c.follow(outage(calls))
-		return
-	}
-	done, err := c.breaker.Allow()
-	if err != nil {
-		for _, call := range calls {
-			call.reply = &once{redis.NewStringCmd(context.Background(), call.args...)}
-			call.reply.SetErr(err)
+func (c *Client) dispatch(at *node, calls []*call) {
+	done := func(error) {}
+	if c.breaker != nil {
+		allowed, err := c.breaker.Allow()
+		if err != nil {
+			for _, call := range calls {
+				call.reply = &once{redis.NewStringCmd(context.Background(), call.args...)}
+				call.reply.SetErr(err)
+			}
+			return
 		}
-		return
+		done = allowed
 	}
 	c.send(calls)
-	err = outage(calls)
+	err := outage(calls)
 	c.follow(err)
+	if err != nil {
+		at.answered.Store(0)
+		if c.anyAnswers() {
+			err = nil // the breaker would open for the other servers, too
+		}
+	}
 	done(err)
+}
+
+// anyAnswers reports whether a server answered when it was last asked. After a minute it may have
+// left the cluster.
+func (c *Client) anyAnswers() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.nodes {
+		last := time.Duration(n.answered.Load())
+		if last > 0 && c.elapsed()-last < time.Minute {
+			return true
+		}
+	}
+	return false
 }
 
 // follow looks for the successor of a cluster's master that is down. Its client would wait for a
@@ -165,13 +184,12 @@ func outage(calls []*call) error {
 var ofOneSlot = []string{"TRYAGAIN", "CROSSSLOT", "MOVED", "ASK"}
 
 // time is the time argument of scripts. A call that runs after its callers gave up must take no
-// units, so the argument is a deadline by Redis's clock, estimated from the last reply. Servers of
-// a cluster have separate clocks.
-func (c *Client) time(sent time.Duration) any {
+// units, so the argument is a deadline by the server's clock, estimated from its last reply.
+func (c *Client) time(at *node, sent time.Duration) any {
 	if c.now != nil {
 		return c.now().UnixMicro()
 	}
-	if ahead := c.ahead.Load(); c.shared && ahead > 0 {
+	if ahead := at.ahead.Load(); ahead > 0 {
 		return "<" + strconv.FormatInt(ahead+(sent+c.timeout).Microseconds(), 10)
 	}
 	return ""
@@ -222,7 +240,7 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-func (c *call) settle(client *Client, sent time.Duration) {
+func (c *call) settle(client *Client, at *node, sent time.Duration) {
 	said, err := c.reply.Result()
 	if err != nil {
 		err = client.explain(err)
@@ -233,7 +251,10 @@ func (c *call) settle(client *Client, sent time.Duration) {
 		err = fmt.Errorf("ask Redis: the script answered %q", said)
 	}
 	if err == nil {
-		client.ahead.Store(us - sent.Microseconds())
+		at.answered.Store(int64(client.elapsed()))
+		if !client.apart {
+			at.ahead.Store(us - sent.Microseconds())
+		}
 	}
 	now := time.UnixMicro(us)
 	for _, b := range c.buckets {

@@ -31,7 +31,11 @@ func (c *Client) waitingNow() int {
 func (c *Client) inFlight() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.flights
+	flights := 0
+	for _, n := range c.nodes {
+		flights += n.flights
+	}
+	return flights
 }
 
 func freezeIdle(t *testing.T, s *redistest.Server, c *Client) {
@@ -211,12 +215,12 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 	}
 	mustTake(t, tokens, "third", 1)
 	for _, call := range calls {
-		call.prepare(c, 0)
+		call.prepare(c, &node{}, 0)
 	}
 	c.send(calls)
 	for i, want := range []int64{8, 9} {
 		r := calls[i].buckets[0].flying[0]
-		calls[i].settle(c, 0)
+		calls[i].settle(c, &node{}, 0)
 		if <-r.done; r.err != nil || r.decision.Remaining != want {
 			t.Errorf("call %d: %+v, %v; want %d remaining", i, r.decision, r.err, want)
 		}
@@ -353,7 +357,7 @@ func TestRequestsThatNeedNoCommand(t *testing.T) {
 	b := &bucket{lane: &store.lane, key: "key", name: redisKey(store.lane.stem, "key"),
 		flying: []*request{old, large}}
 	flight := &call{terms: store.lane.terms(), buckets: []*bucket{b}}
-	if flight.prepare(c, time.Minute) {
+	if flight.prepare(c, &node{}, time.Minute) {
 		t.Error("a command is to be sent")
 	}
 	var cost *algorithms.CostError
@@ -407,7 +411,7 @@ func TestALateCallTakesNothing(t *testing.T) {
 	})
 
 	// After the clock steps ahead, timely calls look late.
-	c.ahead.Add(-time.Hour.Microseconds())
+	c.nodes[""].ahead.Add(-time.Hour.Microseconds())
 	waitFor(t, "a decision after the step", func() bool {
 		_, err := store.Take(t.Context(), "key", 1)
 		return err == nil

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
@@ -127,22 +129,54 @@ func (c *Client) enqueue(l *lane, key string, r *request) bool {
 			b.name = l.redisKey(key)
 		}
 		l.buckets[key] = b
-		c.ready = append(c.ready, b)
+		c.queue(b, nil)
 	}
 	b.waiting = append(b.waiting, r)
-	start := len(c.ready) > 0 && c.flights < maxFlights
-	if start {
-		c.flights++
-	}
 	c.mu.Unlock()
-	if start {
-		go c.fly()
-	}
 	return true
 }
 
-func (c *Client) fly() {
-	var f flight
+// node is a server and the keys that wait for it.
+type node struct {
+	flights int
+	ready   []*bucket // not in flight; the longest-waiting first
+
+	ahead    atomic.Int64 // Redis's clock minus elapsed in µs; 0: unknown
+	answered atomic.Int64 // elapsed at the last answer; 0 after a failure
+}
+
+// queue adds a key to those that wait for its server, and starts a flight if more are possible. A
+// flight that queues a key again names its own server, which it goes on to serve.
+func (c *Client) queue(b *bucket, here *node) {
+	n := c.nodeOf(b)
+	n.ready = append(n.ready, b)
+	if n != here && n.flights < maxFlights {
+		n.flights++
+		go c.fly(n)
+	}
+}
+
+var ended, _ = context.WithDeadline(context.Background(), time.Time{})
+
+// nodeOf is the server of a key: of a cluster, the master that its client knows of.
+func (c *Client) nodeOf(b *bucket) *node {
+	address := ""
+	if cluster, ok := c.rdb.(*redis.ClusterClient); ok {
+		// With this context it does not load what it does not know, because c.mu is held.
+		if master, err := cluster.MasterForKey(ended, b.stored()); err == nil {
+			address = master.Options().Addr
+		}
+	}
+	n := c.nodes[address]
+	if n == nil {
+		n = &node{}
+		c.nodes[address] = n
+	}
+	return n
+}
+
+func (c *Client) fly(n *node) {
+	f := flight{node: n}
 	for {
 		for range yields {
 			runtime.Gosched()
@@ -153,20 +187,21 @@ func (c *Client) fly() {
 		sent := c.elapsed()
 		calls := f.calls[:0]
 		for _, call := range f.calls {
-			if call.prepare(c, sent) {
+			if call.prepare(c, n, sent) {
 				calls = append(calls, call)
 			}
 		}
 		if len(calls) > 0 {
-			c.dispatch(calls)
+			c.dispatch(n, calls)
 		}
 		for _, call := range calls {
-			call.settle(c, sent)
+			call.settle(c, n, sent)
 		}
 	}
 }
 
 type flight struct {
+	node    *node
 	calls   []*call
 	buckets []*bucket
 }
@@ -176,36 +211,37 @@ type flight struct {
 func (c *Client) board(f *flight) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	at := f.node
 	for _, b := range f.buckets {
 		if len(b.waiting) > 0 {
-			c.ready = append(c.ready, b)
+			c.queue(b, at)
 		} else {
 			delete(b.lane.buckets, b.key)
 		}
 	}
 	f.calls, f.buckets = nil, nil
-	if len(c.ready) == 0 {
-		c.flights--
+	if len(at.ready) == 0 {
+		at.flights--
 		return false
 	}
-	n := min(len(c.ready), maxKeys)
-	f.buckets = append(f.buckets, c.ready[:n]...)
-	left := copy(c.ready, c.ready[n:])
-	clear(c.ready[left:])
-	c.ready = c.ready[:left]
+	n := min(len(at.ready), maxKeys)
+	f.buckets = append(f.buckets, at.ready[:n]...)
+	left := copy(at.ready, at.ready[n:])
+	clear(at.ready[left:])
+	at.ready = at.ready[:left]
 	open := map[place]*call{}
 	for _, b := range f.buckets {
 		b.board()
 		c.waiting -= len(b.flying)
-		at := place{lane: b.lane}
+		in := place{lane: b.lane}
 		if c.slotted {
-			at.slot = slotOf(b.stored())
+			in.slot = slotOf(b.stored())
 		}
-		to := open[at]
-		if to == nil || !c.shared && !c.slotted || len(to.buckets) == maxKeysPerCall {
+		to := open[in]
+		if to == nil || c.apart || len(to.buckets) == maxKeysPerCall {
 			to = &call{terms: b.lane.terms()}
 			f.calls = append(f.calls, to)
-			open[at] = to
+			open[in] = to
 		}
 		to.buckets = append(to.buckets, b)
 	}

@@ -55,7 +55,7 @@ func FuzzReply(f *testing.F) {
 				buckets: []*bucket{{key: key, flying: append([]*request{}, requests...)}},
 				reply:   &once{redis.NewStringCmd(context.Background())}}
 			c.reply.SetVal(said)
-			c.settle(client, 0)
+			c.settle(client, &node{}, 0)
 			for _, r := range requests {
 				select {
 				case <-r.done:

@@ -40,7 +40,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -76,7 +75,7 @@ type Breaker interface {
 // More flights do not make Redis faster, and fewer make larger batches. A script call with 64 keys
 // blocks Redis for 0.3 to 0.5 ms.
 const (
-	maxFlights     = 4
+	maxFlights     = 4    // per server
 	yields         = 2    // one misses many requests, three gain no more
 	maxKeys        = 512  // per flight
 	maxKeysPerCall = 64   // per script call
@@ -91,19 +90,17 @@ type Client struct {
 	prefix  string
 	timeout time.Duration
 	breaker Breaker
-	shared  bool             // one server has all keys
 	slotted bool             // a cluster: keys of a slot share calls
+	apart   bool             // several servers, and unknown which has a key: no key shares a call
 	now     func() time.Time // nil: Redis's clock; for tests
 	born    time.Time
-	ahead   atomic.Int64 // Redis's clock minus elapsed in µs; 0: unknown
 
 	maxWaiting int
 	requests   sync.Pool
 
 	mu      sync.Mutex
-	flights int
 	waiting int
-	ready   []*bucket // not in flight; the longest-waiting first
+	nodes   map[string]*node // by address; all keys at "" unless Redis is a cluster
 }
 
 // NewClient returns a client over rdb, which it does not close. It panics without
@@ -119,8 +116,9 @@ func NewClient(rdb redis.UniversalClient, o Options) *Client {
 	_, single := rdb.(*redis.Client)
 	_, cluster := rdb.(*redis.ClusterClient)
 	return &Client{
-		rdb: rdb, prefix: o.Prefix, timeout: o.Timeout, breaker: o.Breaker, shared: single,
-		slotted: cluster, born: time.Now(), maxWaiting: maxWaiting,
+		rdb: rdb, prefix: o.Prefix, timeout: o.Timeout, breaker: o.Breaker, slotted: cluster,
+		apart: !single && !cluster, born: time.Now(), maxWaiting: maxWaiting,
+		nodes:    map[string]*node{},
 		requests: sync.Pool{New: func() any { return &request{done: make(chan struct{}, 1)} }},
 	}
 }

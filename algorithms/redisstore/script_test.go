@@ -133,11 +133,11 @@ func requestsTogether[S any](rule algorithms.Rule[S], stored func(S) string) fun
 				}
 				flight.buckets = append(flight.buckets, b)
 			}
-			if !flight.prepare(c, 0) {
+			if !flight.prepare(c, &node{}, 0) {
 				t.Fatal("nothing was sent")
 			}
 			c.send([]*call{flight})
-			flight.settle(c, 0)
+			flight.settle(c, &node{}, 0)
 			for _, key := range keys {
 				for i, a := range answers[key] {
 					<-a.request.done

@@ -1,7 +1,9 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,16 +36,15 @@ func TestSlotsMatchRedis(t *testing.T) {
 	// Keys of one slot share a script call; others get separate ones.
 	c := newClientOf(rdb, Options{Prefix: "c"})
 	s := New(c, "policy", algorithms.TokenBucket{Capacity: 2, Refill: perHour(1)})
-	var f flight
+	f := flight{node: &node{flights: 1}}
 	c.mu.Lock()
 	for _, key := range append(shared, "alone") {
 		r := &request{kind: take, n: 1, done: make(chan struct{}, 1)}
 		b := &bucket{lane: &s.lane, key: key, name: s.lane.redisKey(key), waiting: []*request{r}}
 		s.lane.buckets[key] = b
-		c.ready = append(c.ready, b)
+		f.node.ready = append(f.node.ready, b)
 		c.waiting++
 	}
-	c.flights++
 	c.mu.Unlock()
 	if !c.board(&f) {
 		t.Fatal("nothing is ready")
@@ -53,11 +54,11 @@ func TestSlotsMatchRedis(t *testing.T) {
 			len(f.buckets))
 	}
 	for _, call := range f.calls {
-		call.prepare(c, 0)
+		call.prepare(c, f.node, 0)
 	}
-	c.dispatch(f.calls)
+	c.dispatch(f.node, f.calls)
 	for _, call := range f.calls {
-		call.settle(c, 0)
+		call.settle(c, f.node, 0)
 	}
 	if c.board(&f) {
 		t.Fatal("something is ready still")
@@ -93,11 +94,16 @@ func TestGroupOnCluster(t *testing.T) {
 
 type testBreaker struct {
 	open error
+	mu   sync.Mutex
 	told []error
 }
 
 func (b *testBreaker) Allow() (func(error), error) {
-	return func(err error) { b.told = append(b.told, err) }, b.open
+	return func(err error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.told = append(b.told, err)
+	}, b.open
 }
 
 func TestBreakerCountsPipelines(t *testing.T) {
@@ -129,6 +135,53 @@ func TestBreakerCountsPipelines(t *testing.T) {
 	b.open = fmt.Errorf("open")
 	if _, err := store.Take(t.Context(), "other", 1); err == nil || len(b.told) != 4 {
 		t.Errorf("sent in spite of the breaker: %v, told %v", err, b.told)
+	}
+}
+
+func TestAFrozenMasterDelaysOnlyItsKeys(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	rdb := cluster.Client()
+	defer rdb.Close()
+	b := &testBreaker{}
+	c := newClientOf(rdb, Options{Timeout: time.Second, Breaker: b})
+	s := New(c, "policy", algorithms.TokenBucket{Capacity: 1000, Refill: perHour(1)})
+	var healthy, frozen []string
+	for i := 0; len(healthy) < 50 || len(frozen) < 5000; i++ {
+		key := fmt.Sprint(i)
+		if slotOf(redisKey(s.lane.stem, key)) >= 2*16384/3 {
+			frozen = append(frozen, key)
+		} else if len(healthy) < 50 {
+			healthy = append(healthy, key)
+		}
+	}
+	waitFor(t, "decisions", func() bool {
+		_, err := s.Take(t.Context(), frozen[0], 1)
+		_, other := s.Take(t.Context(), healthy[0], 1)
+		return err == nil && other == nil
+	})
+
+	cluster.Nodes[2].Freeze()
+	defer cluster.Nodes[2].Thaw()
+	var wait sync.WaitGroup
+	for _, key := range frozen {
+		wait.Go(func() {
+			if _, err := s.Take(t.Context(), key, 1); err == nil {
+				t.Errorf("%s is decided by a frozen server", key)
+			}
+		})
+	}
+	waitFor(t, "as many flights as there may be", func() bool { return c.inFlight() == maxFlights })
+	for _, key := range healthy {
+		if _, err := s.Take(t.Context(), key, 1); err != nil {
+			t.Errorf("%s, of a server that answers: %v", key, err)
+		}
+	}
+	if c.inFlight() < maxFlights {
+		t.Error("they had to wait for the frozen server")
+	}
+	wait.Wait()
+	if err := errors.Join(b.told...); err != nil {
+		t.Errorf("the breaker was told of an outage while others answered: %v", err)
 	}
 }
 

@@ -102,13 +102,13 @@ func TestForeignValuesHarmNoOthers(t *testing.T) {
 			&bucket{lane: &s.lane, key: key, name: redisKey(s.lane.stem, key),
 				flying: []*request{r}})
 	}
-	flight.prepare(c, 0)
+	flight.prepare(c, &node{}, 0)
 	c.send([]*call{flight})
 	var all []*request
 	for _, b := range flight.buckets {
 		all = append(all, b.flying...)
 	}
-	flight.settle(c, 0)
+	flight.settle(c, &node{}, 0)
 	for i, r := range all {
 		if <-r.done; (r.err != nil) != (i == 1) || i != 1 && r.decision.Remaining != 8 {
 			t.Errorf("key %d: %+v, %v", i, r.decision, r.err)
@@ -381,7 +381,7 @@ func mixed(t *testing.T, c *Client) {
 		}
 	}
 	waitFor(t, "nothing is under way", func() bool { return c.inFlight() == 0 })
-	if len(bucket.lane.buckets)+len(log.lane.buckets)+len(c.ready)+c.waiting != 0 {
+	if len(bucket.lane.buckets)+len(log.lane.buckets)+len(c.nodes[""].ready)+c.waiting != 0 {
 		t.Error("something waits for ever")
 	}
 }

@@ -416,6 +416,18 @@ var table = []mutant{
 		by:  "./algorithms/redisstore TestASuccessorInAClusterIsFound",
 	},
 	{
+		name: "frozen-master-delays-all-keys", file: "algorithms/redisstore/flight.go",
+		old: "address = master.Options().Addr",
+		new: "_ = master",
+		by:  "./algorithms/redisstore TestAFrozenMasterDelaysOnlyItsKeys",
+	},
+	{
+		name: "frozen-master-is-an-outage", file: "algorithms/redisstore/call.go",
+		old: "last > 0 && c.elapsed()-last < time.Minute",
+		new: "last > 0 && c.elapsed()-last < 0",
+		by:  "./algorithms/redisstore TestAFrozenMasterDelaysOnlyItsKeys",
+	},
+	{
 		name: "shadow-holds-starts-back", file: "workers/internal/quota/quota.go",
 		old: "slices.DeleteFunc(p.Enforced(),",
 		new: "slices.DeleteFunc(slices.Clone(p.Limits),",
