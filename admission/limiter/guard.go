@@ -150,7 +150,7 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	return admission.Checked{}, fmt.Errorf("%w: %w", admission.ErrStore, cause)
 }
 
-// tell logs once a minute what trips no breaker: a policy's foreign values, and servers of a cluster
+// tell logs once a minute what trips no breaker: a policy's foreign values, and a cluster's servers
 // that do not answer.
 func (g *guarded) tell(cause error) {
 	told := &g.factory.told
