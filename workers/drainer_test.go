@@ -316,7 +316,9 @@ func (b *bench) letter(policy, key string) nats.Header {
 // TestPlannedHandoverLosesAndRepeatsNothing restarts drainers one after the other while jobs run,
 // which loses and repeats no job, and counts no attempt.
 func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
-	b := newBench(t, leaky("api", "200/s"))
+	// Another drainer's worker starts a job when its message arrives, on a busy machine after the
+	// next ones. So there are enough workers here.
+	b := newBench(t, with(leaky("api", "200/s"), func(p *policy.Policy) { p.Workers = 1200 }))
 	b.publish("api", "a", 0, 600)
 	b.publish("api", "b", 0, 600)
 	var ran seen
