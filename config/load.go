@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/policyfile"
+	"github.com/penstock-mq/penstock/internal/reach"
 	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -108,6 +110,15 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 
 func (c Config) possible(p policy.Policy) []policy.Problem {
 	problems := p.CheckPrefix(c.NATS.Prefix)
+	if p.Target != nil && p.Target.HTTP != nil {
+		rules := reach.Rules{Operator: true, Allow: c.Targets.Allow}
+		if to, err := url.Parse(p.Target.HTTP.URL); err == nil {
+			if err := rules.CheckHost(to.Hostname()); err != nil {
+				problems = append(problems,
+					policy.Problem{Field: "target.http.url", Reason: err.Error()})
+			}
+		}
+	}
 	if c.State.Store == "redis" {
 		problems = append(problems, p.OnRedis()...)
 		if c.State.Redis.Cluster {

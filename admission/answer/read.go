@@ -14,7 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-var errForeign = errors.New("the answer is not one of an admitter")
+var errForeign = errors.New("the answer is not an admitter's")
 
 // ReadSubmitted reads the answer to an accepted job, without its quota.
 func ReadSubmitted(body []byte) (admission.Outcome, error) {

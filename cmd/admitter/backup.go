@@ -29,7 +29,7 @@ configuration, tokens, certificates and other files
 
 func makeBackup(args []string, stdout, stderr io.Writer) int {
 	return overInstallation("backup", "Writes the installation (jobs, dead letters, policies, "+
-		"limits of keys, attempts) to FILE,\nrunning or not.", args, stderr,
+		"limits of keys, attempts) to FILE,\nrunning or not.", args, stdout, stderr,
 		func(ctx context.Context, b *queue.Broker, file string) error {
 			c, err := writeWhole(ctx, b, file)
 			if err == nil {
@@ -42,7 +42,7 @@ func makeBackup(args []string, stdout, stderr io.Writer) int {
 
 func restore(args []string, stdout, stderr io.Writer) int {
 	return overInstallation("restore", "Restores a backup into an empty installation, "+
-		"completely or not at all.", args, stderr,
+		"completely or not at all.", args, stdout, stderr,
 		func(ctx context.Context, b *queue.Broker, file string) error {
 			from, err := os.Open(file)
 			if err != nil {
@@ -65,6 +65,10 @@ func tell(to io.Writer, what string, c backup.Contents) {
 }
 
 func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Contents, error) {
+	// Renaming would replace a device or a pipe.
+	if info, err := os.Stat(file); file == "" || err == nil && !info.Mode().IsRegular() {
+		return backup.Contents{}, fmt.Errorf("%q: want the name of a regular file", file)
+	}
 	dir, name := filepath.Split(file)
 	part, err := os.CreateTemp(cmp.Or(dir, "."), name+".*.partial") // readable only by its owner
 	if err != nil {
@@ -85,11 +89,11 @@ func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Conte
 	return c, err
 }
 
-func overInstallation(name, does string, args []string, stderr io.Writer,
+func overInstallation(name, does string, args []string, stdout, stderr io.Writer,
 	do func(ctx context.Context, b *queue.Broker, file string) error) int {
 	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	config.Flags(flags)
-	return subcommand(name+" FILE [flags]", does, flags, args, stderr,
+	return subcommand(name+" FILE [flags]", does, flags, args, stdout, stderr,
 		func(file string) (int, error) {
 			c, err := config.LoadFile(flags)
 			if err != nil {

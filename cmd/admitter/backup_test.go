@@ -111,6 +111,8 @@ policies:
 		t.Errorf("%s: %v", none, err)
 	}
 	run(0, "PENSTOCK_extra: 5 messages", "backup", saved, "--config", file)
+	run(1, "want the name of a regular file", "backup", dir, "--config", file)
+	run(1, "want the name of a regular file", "backup", "", "--config", file)
 }
 
 func (p *process) sends(method, path, body string, status int, header ...string) {

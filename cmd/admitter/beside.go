@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 
 	"github.com/penstock-mq/penstock/admission/limiter"
@@ -65,6 +66,9 @@ func (b *beside) limits() lifecycle.HTTPOptions {
 
 func checkEnvoy(c config.Config) error {
 	_, err := envoy.Load(c.Envoy.Files)
+	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
+		return fmt.Errorf("envoy.files: %w", err)
+	}
 	return err
 }
 

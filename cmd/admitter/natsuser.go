@@ -20,7 +20,8 @@ func natsUser(args []string, stdout, stderr io.Writer) int {
 		"`role`: producer, checker, caller, reader, worker, operator, drainer or admitter")
 	policies := flags.StringSlice("policies", nil, "`names` of policies, or *")
 	return subcommand("nats-user NAME --role ROLE [flags]", "Creates an nkey and prints its seed "+
-		"and the user's entry for the file of nats.embedded.users.", flags, args, stderr,
+		"and the user's entry for the file of nats.embedded.users.", flags, args,
+		stdout, stderr,
 		func(name string) (int, error) {
 			seed, public, err := newNKey()
 			if err != nil {

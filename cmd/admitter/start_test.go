@@ -7,12 +7,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/penstock-mq/penstock/internal/certtest"
+	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
@@ -64,7 +66,7 @@ policies:
 		{"open to others", []string{"--config", good, "--http-listen", "0.0.0.0:0"}, 2, 1,
 			[]string{"http.listen (--http-listen)", "http.tokens", "http.insecure: true"}},
 		{"clients that are no file", []string{"--config", good, "--http-tokens", notDir + ".yaml"},
-			1, 1, []string{"no such file"}},
+			1, 1, []string{"http.tokens: ", "no such file"}},
 		{"clients that are none", []string{"--config", good, "--http-tokens", bad}, 2, 0,
 			[]string{bad + ":", "clients: is missing"}},
 		{"a key without a certificate", []string{"--config", good, "--http-tls-key", notDir}, 2, 1,
@@ -80,11 +82,18 @@ policies:
 		{"a token with a wrong right", []string{"token", "me", "--rights", "raed"}, 2, 1,
 			[]string{"want submit, check, read"}},
 		{"a NATS user without a role", []string{"nats-user", "me"}, 2, 0,
-			[]string{"admitter: role \"\": want one of [producer checker caller reader"}},
+			[]string{"admitter: role: \"\": want one of [producer checker caller reader"}},
 		{"a NATS user of no policy", []string{"nats-user", "me", "--role", "worker"}, 2, 1,
-			[]string{"policies are missing"}},
+			[]string{"policies: want names"}},
 		{"a NATS open to others", []string{"--config", good, "--nats-listen", "0.0.0.0:0"}, 2, 1,
 			[]string{"nats.embedded.listen (--nats-listen)", "nats.embedded.insecure: true"}},
+		{"users that are no file", []string{"--config", good, "--nats-users", notDir + ".yaml"},
+			1, 1, []string{"nats.embedded.users: ", "no such file"}},
+		{"a certificate that is no file", []string{"--config", good, "--http-tls-key", notDir,
+			"--http-tls-cert", notDir + ".pem"}, 1, 1, []string{"http.tls: ", "no such file"}},
+		{"gateways' limits that are no file", []string{"validate", good, "--envoy-listen",
+			"127.0.0.1:0", "--envoy-files", notDir + ".yaml"}, 1, 1,
+			[]string{"envoy.files: ", "no such file"}},
 		{"users that are none", []string{"--config", good, "--nats-users", bad}, 2, 0,
 			[]string{bad + ":", "users: want a list with at least one"}},
 		{"HTTP port in use", []string{"--config", good, "--http-listen", busy.Addr().String()}, 1,
@@ -124,13 +133,32 @@ policies:
 
 func TestHelpNamesEverySubcommand(t *testing.T) {
 	p := launch(t, "--help")
-	if status := p.end(); status != 0 {
-		t.Errorf("ended with status %d", status)
+	var text string
+	for line := range p.Lines {
+		text += line + "\n"
+	}
+	if status := p.end(); status != 0 || p.Log.String() != "" {
+		t.Errorf("ended with status %d, %s", status, p.Log)
 	}
 	for _, word := range []string{"validate", "healthcheck", "token", "nats-user", "backup",
 		"restore"} {
-		if !strings.Contains(p.Log.String(), "\n       admitter "+word+" ") {
+		if !strings.Contains(text, "\n       admitter "+word+" ") {
 			t.Errorf("does not name %s", word)
+		}
+	}
+}
+
+func TestOutputThatCannotBeWrittenIsAnError(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"--help"}, {"--version"}, {"validate"}, {"token", "--help"}} {
+		cmd := exec.CommandContext(t.Context(), proctest.Program("admitter"), args...)
+		cmd.Stdout = full
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() == 0 {
+			t.Errorf("admitter %s: %v", args, err)
 		}
 	}
 }

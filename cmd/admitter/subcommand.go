@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"regexp"
 
@@ -19,14 +18,10 @@ func withoutPlace(err error) error {
 }
 
 // subcommand parses the arguments of a command such as "backup FILE", and returns its exit status.
-func subcommand(usage, does string, flags *pflag.FlagSet, args []string, stderr io.Writer,
-	do func(operand string) (status int, err error)) int {
+func subcommand(usage, does string, flags *pflag.FlagSet, args []string,
+	stdout, stderr io.Writer, do func(operand string) (status int, err error)) int {
 
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprintf(stderr, "Usage: admitter %s\n\n%s\n\n%s", usage, does, flags.FlagUsages())
-	}
-	err := flags.Parse(args)
+	err := daemon.Parse(flags, args, stdout, "Usage: admitter "+usage+"\n\n"+does)
 	if err == nil && flags.NArg() != 1 {
 		err = errors.New("want one argument: " + usage)
 	}

@@ -21,7 +21,7 @@ func token(args []string, stdout, stderr io.Writer) int {
 	keys := flags.StringSlice("keys", nil, "`keys`; * matches anything; default all")
 	return subcommand("token NAME --rights RIGHTS [flags]",
 		"Creates a token and prints it with its entry for the file of http.tokens.", flags, args,
-		stderr, func(name string) (int, error) {
+		stdout, stderr, func(name string) (int, error) {
 			secret := access.NewToken()
 			line := access.Line(name, *rights, *policies, *keys, secret)
 			_, err := access.Parse(strings.NewReader("clients:\n" + line + "\n"))

@@ -31,12 +31,12 @@ exit status is 3.
 An outflow goal applies per key. It limits what a policy's rule allows for any trace.`,
 		Example: "  penstock advise --trace access.log --key user " +
 			"--goal 'refused <= 0.1%, wait p99 <= 30s, outflow <= 50/s'",
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			goals, err := advice.ParseGoals(goal)
 			if err != nil {
 				return usageError{err}
 			}
-			t, err := f.read(a)
+			t, err := f.read(cmd.Context(), a)
 			if err != nil {
 				return err
 			}

@@ -74,6 +74,7 @@ type loader struct {
 	rest    time.Time // pause after an unanswered batch
 	ended   bool
 	stuck   bool // and said so
+	why     int  // status of the last refusal
 	total   totals
 	last    error
 
@@ -82,7 +83,7 @@ type loader struct {
 }
 
 func (a *app) submitFile(ctx context.Context, s submission, header http.Header) error {
-	in, err := a.open(s.file)
+	in, err := a.open(ctx, s.file)
 	if err != nil {
 		return usageError{err}
 	}
@@ -108,7 +109,7 @@ func (a *app) submitFile(ctx context.Context, s submission, header http.Header) 
 	case l.total.Bad > 0:
 		return said(exitUsage)
 	case l.total.NotTaken > 0:
-		return said(exitRefused)
+		return said(l.why)
 	}
 	return nil
 }
@@ -193,7 +194,9 @@ func (l *loader) batch() (batch []numbered, err error) {
 		case err != nil && !long:
 			return nil, fmt.Errorf("%s: %w", l.file, err)
 		}
-		l.total.Lines++
+		if l.total.Lines++; l.total.Lines == 1 {
+			text = bytes.TrimPrefix(text, []byte("\ufeff"))
+		}
 		if text = bytes.TrimSpace(text); len(text) == 0 {
 			continue
 		}
@@ -347,6 +350,7 @@ func (l *loader) unanswered(batch []numbered, err error) error {
 		l.total.Accepted == 0 && !said {
 		return err
 	}
+	l.why = status(err)
 	l.waits(err.Error())
 	return nil
 }
@@ -371,6 +375,7 @@ func (l *loader) verdict(one numbered, v verdictAnswer) {
 		l.taken, l.stuck = time.Now(), false
 	case kind == exitRefused || kind == exitUnavailable:
 		l.total.Refusals++
+		l.why = kind
 		g := l.gates[one.bucket]
 		if g == nil {
 			g = &gate{allow: firstAllowed}

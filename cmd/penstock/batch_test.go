@@ -33,7 +33,7 @@ func TestAFileOfJobsIsSubmittedAndBadLinesAreNamed(t *testing.T) {
 		to.URL+`}}}
 `, "--drain")
 	const sent = `{"to":"<ann>",  "n":1.0}`
-	file := write(t, strings.Join([]string{
+	file := write(t, "\ufeff"+strings.Join([]string{
 		`{"key":"a","body":` + sent + `}`,
 		`not json`,
 		``,

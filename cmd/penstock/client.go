@@ -71,12 +71,14 @@ func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
 			*v.to = value
 		}
 	}
-	if !strings.Contains(s.server, "://") {
-		s.server = "http://" + s.server
+	full := s.server
+	if !strings.Contains(full, "://") {
+		full = "http://" + full
 	}
-	server, err := url.Parse(s.server)
+	server, err := url.Parse(full)
 	if err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https" ||
-		strings.Trim(server.Path, "/") != "" || server.RawQuery != "" {
+		strings.Trim(server.Path, "/") != "" || server.RawQuery != "" || server.Fragment != "" ||
+		server.User != nil {
 		return nil, fmt.Errorf("server: %q: want a URL such as %s", s.server, defaultServer)
 	}
 	if s.timeout <= 0 {
@@ -195,8 +197,8 @@ func (c *client) prepare(ctx context.Context, q request) (*http.Request, error) 
 func (c *client) send(r *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(r)
 	if err != nil {
-		if parent := r.Context().Err(); errors.Is(parent, context.Canceled) {
-			return nil, parent
+		if why := context.Cause(r.Context()); errors.Is(why, context.Canceled) {
+			return nil, why
 		}
 		return nil, &noAnswer{c.server, c.timeout, err}
 	}
@@ -258,6 +260,9 @@ func (c *client) once(ctx context.Context, q request) (answer []byte, err error)
 	if answer, err = io.ReadAll(response.Body); err != nil {
 		return nil, &noAnswer{c.server, c.timeout, err}
 	}
+	if len(answer) == 0 && response.StatusCode != http.StatusNoContent {
+		return nil, fmt.Errorf("%w (it is empty)", errForeign)
+	}
 	return answer, nil
 }
 
@@ -275,7 +280,7 @@ func (c *client) askFor(ctx context.Context, q request, into any) (answer []byte
 	return answer, read(answer, into)
 }
 
-var errForeign = errors.New("the answer is not one of an admitter")
+var errForeign = errors.New("the answer is not an admitter's")
 
 func read(answer []byte, into any) error {
 	if err := json.Unmarshal(answer, into); err != nil {

@@ -46,6 +46,11 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"rate mail":                            "1 argument: usage: penstock rate POLICY",
 		"policies ls --server ftp://x":         "want a URL such as",
 		"policies ls --server http://x/sub":    "want a URL such as",
+		"policies ls --server http://u:p@x":    "want a URL such as",
+		"policies ls --server http://x#y":      "want a URL such as",
+		"policies ls --server=":                `server: "": want a URL such as`,
+		"completion bsh":                       "did you mean bash?",
+		"completion":                           "completion: want one of bash, fish",
 		"policies ls --timeout 0s":             "want more than 0",
 		"policies ls --token-file /no":         "no such file",
 		"policies ls --cacert /no":             "no such file",
@@ -73,6 +78,8 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 	t.Cleanup(hangs.Close)
 	i.says(7, words("policies ls --timeout 50ms --server "+hangs.URL),
 		"no answer from "+hangs.URL+" within 50ms\n")
+	i.says(7, words("tail --timeout 50ms --server "+hangs.URL),
+		"no answer from "+hangs.URL+" within 50ms\n")
 }
 
 func TestAnAnswerOfAnotherServerIsNoSuccess(t *testing.T) {
@@ -81,12 +88,65 @@ func TestAnAnswerOfAnotherServerIsNoSuccess(t *testing.T) {
 	}))
 	t.Cleanup(other.Close)
 	i := at(t, other.URL)
-	i.says(1, words("submit mail x"), "the answer is not one of an admitter")
+	i.says(1, words("submit mail x"), "the answer is not an admitter's")
 	lines := filepath.Join(t.TempDir(), "lines")
 	if err := os.WriteFile(lines, []byte(`{"text":"x"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	i.says(7, words("submit mail --file "+lines), "the answer is not one of an admitter")
+	i.says(7, words("submit mail --file "+lines), "the answer is not an admitter's")
+	i.says(1, words("tail"), "the answer is not an admitter's")
+
+	empty := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(empty.Close)
+	i = at(t, empty.URL)
+	for _, args := range []string{"pause mail", "check signup", "buckets mail", "job mail:1"} {
+		i.says(1, words(args), "the answer is not an admitter's")
+	}
+
+	down := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	t.Cleanup(down.Close)
+	at(t, down.URL).says(7, words("submit mail --wait 10ms --file "+lines), "1 not taken")
+}
+
+func TestAnInterruptEndsAReadOfStandardInput(t *testing.T) {
+	i := at(t, "http://127.0.0.1:1")
+	for _, args := range []string{"submit mail -", "submit mail --file -", "policies apply -",
+		"advise --trace - --goal depth<=1"} {
+		in, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := i.command(words(args)...)
+		cmd.Stdin = in
+		p := proctest.Start(t, cmd)
+		if _, err := out.Write(make([]byte, 1<<20)); err != nil { // more than a pipe holds
+			t.Fatal(err)
+		}
+		p.Signal(os.Interrupt)
+		if err := p.End(); cmd.ProcessState.ExitCode() != exitInterrupted {
+			t.Errorf("%s: %v, %s", args, err, p.Log)
+		}
+		in.Close()
+		out.Close()
+	}
+}
+
+func TestOutputThatCannotBeWrittenIsAnError(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range []string{"", "--help", "help submit", "--version", "version",
+		"completion fish"} {
+		cmd := at(t, "").command(words(args)...)
+		cmd.Stdout = full
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitFailed {
+			t.Errorf("penstock %s: %v", args, err)
+		}
+	}
 }
 
 func TestBadInputIsAnErrorOfTheServer(t *testing.T) {
@@ -218,7 +278,7 @@ func TestATokenIsSentToItsServerOnly(t *testing.T) {
 	i.says(5, words("policies ls --token wrong"), "no such token [401]")
 	i.run(0, words("policies ls --token secret")...)
 	i.run(0, words("policies ls --token-file "+file)...)
-	i.says(1, words("job mail:1 --token secret"), "not one of an admitter")
+	i.says(1, words("job mail:1 --token secret"), "not an admitter's")
 	i.run(1, words("drainers --token secret")...)
 	i.env = []string{"PENSTOCK_TOKEN=secret"}
 	i.run(0, words("policies ls")...)

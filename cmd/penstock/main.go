@@ -25,6 +25,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
 	err := a.run(ctx, os.Args[1:])
 	stop()
@@ -54,12 +55,18 @@ type app struct {
 
 func (a *app) run(ctx context.Context, args []string) error {
 	root, running := a.root()
+	help := &recorder{Writer: a.out}
+	root.InitDefaultCompletionCmd()
+	completion, _, _ := root.Find([]string{"completion"})
+	needsCommand(completion)
 	root.SetArgs(args)
 	root.SetIn(a.in)
-	root.SetOut(a.out)
+	root.SetOut(help)
 	root.SetErr(a.err)
 	err := root.ExecuteContext(ctx)
 	switch {
+	case help.err != nil:
+		return help.err
 	case err == nil:
 		return nil
 	case !*running: // cobra's own errors come before a command runs
@@ -173,20 +180,26 @@ func (a *app) man() *cobra.Command {
 }
 
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
-	g := &cobra.Command{Use: use, Short: short, SuggestionsMinimumDistance: 2}
+	g := &cobra.Command{Use: use, Short: short}
 	g.AddCommand(commands...)
+	needsCommand(g)
+	return g
+}
+
+// needsCommand refuses a group without one of its commands.
+func needsCommand(g *cobra.Command) {
 	g.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknown(g, args[0])
+		}
 		var names []string
-		for _, c := range commands {
+		for _, c := range g.Commands() {
 			names = append(names, c.Name())
 		}
-		if len(args) == 0 {
-			return fmt.Errorf("%s: want one of %s", g.CommandPath(), strings.Join(names, ", "))
-		}
-		return unknown(g, args[0])
+		return fmt.Errorf("%s: want one of %s", g.Name(), strings.Join(names, ", "))
 	}
 	g.RunE = func(*cobra.Command, []string) error { return nil }
-	return g
+	g.SuggestionsMinimumDistance = 2
 }
 
 func unknown(parent *cobra.Command, word string) error {

@@ -63,8 +63,7 @@ type result struct {
 	status   int
 }
 
-func (i *installation) feed(input string, args ...string) result {
-	i.t.Helper()
+func (i *installation) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(i.t.Context(), proctest.Program("penstock"), args...)
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "PENSTOCK_") {
@@ -72,6 +71,12 @@ func (i *installation) feed(input string, args ...string) result {
 		}
 	}
 	cmd.Env = append(append(cmd.Env, "TZ=UTC", "PENSTOCK_SERVER="+i.server), i.env...)
+	return cmd
+}
+
+func (i *installation) feed(input string, args ...string) result {
+	i.t.Helper()
+	cmd := i.command(args...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -503,6 +508,7 @@ func flaky(t *testing.T,
 	asked := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
+		w.Header().Set("Content-Type", "text/event-stream")
 		tell(asked, r.Header.Get("Last-Event-ID"), func(format string, args ...any) {
 			fmt.Fprintf(w, format, args...)
 		})

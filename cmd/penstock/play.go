@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -39,7 +40,7 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 }
 
 // read reports skipped lines on standard error.
-func (f *traceFlags) read(a *app) (*trace.Trace, error) {
+func (f *traceFlags) read(ctx context.Context, a *app) (*trace.Trace, error) {
 	o := f.options
 	switch {
 	case f.file == "":
@@ -47,7 +48,7 @@ func (f *traceFlags) read(a *app) (*trace.Trace, error) {
 	case min(o.Duration, o.Deadline, o.Window) < 0, min(o.Workers, o.Keys) < 0:
 		return nil, usageError{errors.New("durations and numbers must not be negative")}
 	}
-	in, err := a.open(f.file)
+	in, err := a.open(ctx, f.file)
 	if err != nil {
 		return nil, usageError{err}
 	}

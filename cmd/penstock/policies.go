@@ -129,7 +129,7 @@ func (a *app) policiesShow() *cobra.Command {
 func asYAML(text []byte) ([]byte, error) {
 	var node yaml.Node
 	if err := yaml.Unmarshal(text, &node); err != nil {
-		return nil, fmt.Errorf("the answer is not one of an admitter: %w", err)
+		return nil, fmt.Errorf("%w: %w", errForeign, err)
 	}
 	var unstyle func(n *yaml.Node)
 	unstyle = func(n *yaml.Node) {
@@ -150,7 +150,7 @@ func (a *app) policiesApply() *cobra.Command {
 		Long: `Creates or replaces the policies in a YAML or JSON file: a configuration file with a
 list "policies", or a single policy. "-" reads standard input. Other policies are not changed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := a.readPolicies(args[0])
+			all, err := a.readPolicies(cmd.Context(), args[0])
 			if err != nil {
 				return usageError{err}
 			}
@@ -166,8 +166,8 @@ list "policies", or a single policy. "-" reads standard input. Other policies ar
 	return cmd
 }
 
-func (a *app) readPolicies(name string) ([]policy.Policy, error) {
-	in, err := a.open(name)
+func (a *app) readPolicies(ctx context.Context, name string) ([]policy.Policy, error) {
+	in, err := a.open(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -54,17 +55,41 @@ func word(text string) string {
 	return "'" + strings.ReplaceAll(plain(text), "'", `'\''`) + "'"
 }
 
+// recorder keeps the error of a write, which cobra's help ignores.
+type recorder struct {
+	io.Writer
+	err error
+}
+
+func (r *recorder) Write(text []byte) (n int, err error) {
+	if n, err = r.Writer.Write(text); err != nil {
+		r.err = err
+	}
+	return n, err
+}
+
 func (a *app) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.out, format, args...)
 	return err
 }
 
 // open opens a file, or standard input for "-".
-func (a *app) open(name string) (io.ReadCloser, error) {
+func (a *app) open(ctx context.Context, name string) (io.ReadCloser, error) {
 	if name == "-" {
-		return a.in, nil
+		return until(ctx, a.in), nil
 	}
 	return os.Open(name)
+}
+
+// until ends reads with ctx; nothing interrupts a read of a terminal or a pipe itself.
+func until(ctx context.Context, in io.Reader) io.ReadCloser {
+	out, to := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = to.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.Copy(to, in)
+		_ = to.CloseWithError(err)
+	}()
+	return out
 }
 
 type row []any

@@ -154,7 +154,7 @@ schedule with the same key and name.`,
 			if err != nil {
 				return usageError{err}
 			}
-			body, err := a.body(args[2:])
+			body, err := a.body(cmd.Context(), args[2:])
 			if err != nil {
 				return usageError{err}
 			}

@@ -28,8 +28,8 @@ without a server.
 A request that names a policy is played through it, any other request through every policy.`,
 		Example: "  penstock simulate --config penstock.yaml --trace access.log --policy api\n" +
 			"  penstock simulate --config now.yaml --config new.yaml --trace day.csv --html r.html",
-		RunE: func(*cobra.Command, []string) error {
-			t, err := f.read(a)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, err := f.read(cmd.Context(), a)
 			if err != nil {
 				return err
 			}

@@ -43,6 +43,9 @@ func status(err error) int {
 	if err == nil {
 		return exitDone
 	}
+	if errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
 	if s, ok := errors.AsType[said](err); ok {
 		return int(s)
 	}
@@ -54,9 +57,6 @@ func status(err error) int {
 	}
 	if _, ok := errors.AsType[*noAnswer](err); ok {
 		return exitUnavailable
-	}
-	if errors.Is(err, context.Canceled) {
-		return exitInterrupted
 	}
 	return exitFailed
 }

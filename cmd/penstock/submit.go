@@ -103,7 +103,7 @@ duplicate_window, name the run, as in --run again.`,
 				}
 				return a.submitFile(cmd.Context(), s, header)
 			}
-			body, err := a.body(args[1:])
+			body, err := a.body(cmd.Context(), args[1:])
 			if err != nil {
 				return usageError{err}
 			}
@@ -156,7 +156,7 @@ func (s *submission) header() (http.Header, error) {
 	return header, nil
 }
 
-func (a *app) body(args []string) ([]byte, error) {
+func (a *app) body(ctx context.Context, args []string) ([]byte, error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
@@ -164,7 +164,7 @@ func (a *app) body(args []string) ([]byte, error) {
 		return os.ReadFile(file)
 	}
 	if args[0] == "-" {
-		return io.ReadAll(a.in)
+		return io.ReadAll(until(ctx, a.in))
 	}
 	return []byte(args[0]), nil
 }

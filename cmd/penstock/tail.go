@@ -107,8 +107,9 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 const quiet = 45 * time.Second
 
 func (a *app) listen(ctx context.Context, s *stream) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := func() { cancel(context.DeadlineExceeded) }
 	from := strings.TrimSuffix("/v1/events?"+s.query.Encode(), "?")
 	r, err := a.prepare(ctx, request{path: from})
 	if err != nil {
@@ -117,13 +118,17 @@ func (a *app) listen(ctx context.Context, s *stream) error {
 	if s.last != "" {
 		r.Header.Set("Last-Event-ID", s.last)
 	}
-	silence := time.AfterFunc(quiet, cancel)
+	silence := time.AfterFunc(a.timeout, silent)
 	defer silence.Stop()
 	response, err := a.send(r)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
+	if response.Header.Get("Content-Type") != "text/event-stream" {
+		return errForeign
+	}
+	silence.Reset(quiet)
 	if s.lost {
 		fmt.Fprintln(a.err, "penstock: connected again")
 	}

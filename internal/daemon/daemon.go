@@ -51,6 +51,16 @@ func Report(to io.Writer, program string, status int, err error) int {
 	return status
 }
 
+// Parse is flags.Parse, with --help on out: text, then the flags.
+func Parse(flags *pflag.FlagSet, args []string, out io.Writer, text string) error {
+	var failed error
+	flags.Usage = func() { _, failed = fmt.Fprintf(out, "%s\n\n%s", text, flags.FlagUsages()) }
+	if err := flags.Parse(args); failed == nil {
+		return err
+	}
+	return failed
+}
+
 // A repeated signal within it counts as the first: programs such as timeout signal a process and
 // then its group.
 const sameSignal = 100 * time.Millisecond
@@ -131,26 +141,16 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	reloads <-chan os.Signal, running *atomic.Pointer[Process]) (status int, err error) {
 
 	flags := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprintf(stderr, "Usage: %s [flags]\n", c.Name)
-		for _, usage := range c.usages() {
-			fmt.Fprintf(stderr, "       %s %s\n", c.Name, usage)
-		}
-		fmt.Fprintf(stderr, "\n%s\n"+
-			`"validate" checks a configuration without running it, "healthcheck" checks that `+
-			"the process at http.listen is ready.\n\n%s", c.Does, flags.FlagUsages())
-	}
 	c.Flags(flags)
 	profile := flags.String("pprof", "",
 		"serve Go profiles at this local `host:port`, such as 127.0.0.1:6060")
 	version := flags.Bool("version", false, "print the version")
-	if err := flags.Parse(args); err != nil {
-		return Invalid, err
+	if err := Parse(flags, args, stdout, c.help()); err != nil {
+		return statusOf(err, Invalid), err
 	}
 	if *version {
-		fmt.Fprintln(stdout, c.Name, buildinfo.Version())
-		return Done, nil
+		_, err := fmt.Fprintln(stdout, c.Name, buildinfo.Version())
+		return Failed, err
 	}
 	if err := c.arguments(flags); err != nil {
 		return Invalid, err
@@ -168,9 +168,9 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 		for _, warning := range cfg.Warnings {
 			fmt.Fprintln(stderr, c.Name+": warning: "+warning)
 		}
-		fmt.Fprintf(stdout, "the configuration is valid (policies: %d, schedules: %d)\n",
+		_, err := fmt.Fprintf(stdout, "the configuration is valid (policies: %d, schedules: %d)\n",
 			len(cfg.Policies), len(cfg.Schedules))
-		return Done, nil
+		return Failed, err
 	}
 	level := new(slog.LevelVar)
 	logger, err := telemetry.NewLogger(stderr, level, cfg.Log.Format)
@@ -220,6 +220,16 @@ func (c Command) usages() []string {
 		c.More...)
 }
 
+func (c Command) help() string {
+	text := "Usage: " + c.Name + " [flags]\n"
+	for _, usage := range c.usages() {
+		text += "       " + c.Name + " " + usage + "\n"
+	}
+	return text + "\n" + c.Does + "\n" +
+		`"validate" checks a configuration without running it, "healthcheck" checks that ` +
+		"the process at http.listen is ready."
+}
+
 // arguments accepts the arguments healthcheck, or validate with an optional file.
 func (c Command) arguments(flags *pflag.FlagSet) error {
 	switch {
@@ -246,18 +256,30 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	}
 	if err == nil && cfg.HTTP.Tokens != "" {
 		_, err = access.Load(cfg.HTTP.Tokens)
+		err = named("http.tokens", err)
 	}
 	if err == nil && cfg.HTTP.TLS.Cert != "" {
 		_, err = guard.Files(cfg.HTTP.TLS).Load()
+		err = named("http.tls", err)
 	}
 	server := cfg.NATS.Embedded
 	if err == nil && server.Users != "" && cfg.NATS.URL == "" {
 		_, err = natsusers.Load(server.Users)
+		err = named("nats.embedded.users", err)
 	}
 	if err == nil && server.TLS.Cert != "" && cfg.NATS.URL == "" {
 		_, err = guard.Files(server.TLS).Load()
+		err = named("nats.embedded.tls", err)
 	}
 	return cfg, err
+}
+
+// named adds the setting of a file that cannot be read. Mistakes in it have its name and line.
+func named(setting string, err error) error {
+	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
+		return fmt.Errorf("%s: %w", setting, err)
+	}
+	return err
 }
 
 // others returns the files that load reads beside the configuration.

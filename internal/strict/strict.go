@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -332,6 +333,9 @@ func (d *decoder) byKind(at string, n *yaml.Node, into reflect.Value, tag reflec
 	}
 }
 
+// zeroFirst matches what is octal in YAML 1.1 and decimal in YAML 1.2.
+var zeroFirst = regexp.MustCompile(`^[+-]?0[0-9]`)
+
 func (d *decoder) number(at string, n *yaml.Node, into reflect.Value, want func(string)) {
 	digits := strings.ReplaceAll(n.Value, "_", "")
 	whole := n.ShortTag() == "!!int" || n.Tag == fromText ||
@@ -342,6 +346,8 @@ func (d *decoder) number(at string, n *yaml.Node, into reflect.Value, want func(
 	}
 	i, err := strconv.ParseInt(digits, base, 64)
 	switch {
+	case whole && base == 0 && zeroFirst.MatchString(digits):
+		want("a whole number that does not begin with 0")
 	case !whole || err != nil && !errors.Is(err, strconv.ErrRange):
 		want("a whole number")
 	case into.CanUint() && (err != nil || i < 0 || into.OverflowUint(uint64(i))):

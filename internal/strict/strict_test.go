@@ -110,6 +110,21 @@ group:
 	}
 }
 
+// 010 is 8 to some readers of YAML, and 10 to others.
+func TestANumberThatBeginsWithZeroIsRefused(t *testing.T) {
+	for _, text := range []string{"010", "08", "-017", "0_10"} {
+		f, err := strict.Read(strings.NewReader("number: " + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d document
+		f.Decode(&d)
+		if err := f.Err(); err == nil || !strings.HasSuffix(err.Error(), "does not begin with 0") {
+			t.Errorf("%s is read as %d, %v", text, d.Number, err)
+		}
+	}
+}
+
 // Values from other sources replace the file's, whose other places may be aliases.
 func TestTextsGoOverAFile(t *testing.T) {
 	f, err := strict.Read(strings.NewReader("any: &g {of: a}\ngroup: *g\nnumber: x\ntexts: [a]\n"))

@@ -89,7 +89,7 @@ admission/natsapi: admission admission/answer admission/manage queue queue/job n
 	policy policy/store queue queue/embedded queue/job queue/kv workers workers/audit nats.go
 
 config: admission/outbound admission/schedules algorithms internal/guard internal/installation internal/lifecycle
-	internal/natsconn internal/policyfile internal/strict policy pflag
+	internal/natsconn internal/policyfile internal/reach internal/strict policy pflag
 cmd/admitter: . admission/access admission/outbound admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/clienttls internal/daemon internal/envoy internal/follow internal/guard internal/lifecycle internal/natsusers
 	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag

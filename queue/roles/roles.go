@@ -3,6 +3,7 @@
 package roles
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ func Inbox(user string) string { return "_INBOX." + user }
 
 func Check(role Role, policies []string) error {
 	if !slices.Contains(All, role) {
-		return fmt.Errorf("role %.32q: want one of %v", role, All)
+		return fmt.Errorf("role: %.32q: want one of %v", role, All)
 	}
 	if role == Drainer || role == Admitter {
 		if len(policies) > 0 {
@@ -88,7 +89,7 @@ func Check(role Role, policies []string) error {
 		return nil
 	}
 	if len(policies) == 0 {
-		return fmt.Errorf("policies are missing: names, or \"*\" for all")
+		return errors.New("policies: want names, or \"*\" for all")
 	}
 	for _, name := range policies {
 		if name != "*" && !policy.IsName(name) {
