@@ -2397,7 +2397,7 @@ func (Synced)`,
 		name: "ten-is-eight-in-a-file", file: "internal/strict/strict.go",
 		old: "case whole && base == 0 && zeroFirst.MatchString(digits):",
 		new: "case false && zeroFirst.MatchString(digits):",
-		by:  "./internal/strict TestANumberThatBeginsWithZero",
+		by:  "./internal/strict TestANumberThatBeginsWithZeroIsRefused",
 	},
 	{
 		name: "a-backup-replaces-a-directory-or-device", file: "cmd/admitter/backup.go",
