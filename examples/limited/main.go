@@ -33,6 +33,7 @@ func run(ctx context.Context, address string) error {
 		return err
 	}
 	defer p.Close()
+	fmt.Println("listening on http://" + address)
 	server := http.Server{Addr: address, Handler: limit(p, hello), ReadHeaderTimeout: time.Minute}
 	return server.ListenAndServe()
 }
