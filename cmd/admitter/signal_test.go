@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -372,4 +373,33 @@ func TestQuickstart(t *testing.T) {
 			`job demo:1 of "customer-1" started, attempt 1: POST / "hello"`)
 	})
 	p.stop()
+}
+
+// An interrupt in a shell also ends the reader of "admitter 2>&1 | tee log", and the next line killed
+// the process.
+func TestALogWithoutItsReaderEndsNoProcess(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"admitter", "--drain", "--config", configure(t, policies)},
+		{"drainer", "--nats-url", "nats://127.0.0.1:1"},
+	} {
+		log, to, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), proctest.Program(args[0]), args[1:]...)
+		cmd.Stderr = to
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		to.Close()
+		if _, err := log.Read(make([]byte, 1)); err != nil { // it runs
+			t.Fatal(err)
+		}
+		log.Close()
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", args[0], err)
+		}
+	}
 }

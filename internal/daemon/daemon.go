@@ -102,6 +102,7 @@ func (c Command) Main() {
 	ends, reloads := make(chan os.Signal, 2), make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGTERM, os.Interrupt)
 	signal.Notify(reloads, syscall.SIGHUP)
+	signal.Ignore(syscall.SIGPIPE) // a log without its reader must not prevent a handover
 	var running atomic.Pointer[Process]
 	go func() {
 		first := <-ends

@@ -2394,6 +2394,12 @@ func (Synced)`,
 		by:  "./config TestProblems",
 	},
 	{
+		name: "a-log-without-its-reader-kills", file: "internal/daemon/daemon.go",
+		old: "signal.Ignore(syscall.SIGPIPE)",
+		new: "",
+		by:  "./cmd/admitter TestALogWithoutItsReaderEndsNoProcess",
+	},
+	{
 		name: "ten-is-eight-in-a-file", file: "internal/strict/strict.go",
 		old: "case whole && base == 0 && zeroFirst.MatchString(digits):",
 		new: "case false && zeroFirst.MatchString(digits):",
