@@ -204,7 +204,7 @@ func badServers(servers string) string {
 			server = "nats://" + server
 		}
 		u, err := url.Parse(server)
-		if err != nil || u.Hostname() == "" ||
+		if err != nil || u.Hostname() == "" || u.Port() != "" && badAddress(u.Host) != "" ||
 			!slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
 			return fmt.Sprintf("server %d of the list: want nats://HOST:PORT (or tls, ws, wss)",
 				i+1)

@@ -375,8 +375,8 @@ func TestQuickstart(t *testing.T) {
 	p.stop()
 }
 
-// An interrupt in a shell also ends the reader of "admitter 2>&1 | tee log", and the next line killed
-// the process.
+// An interrupt in a shell also ends the reader of "admitter 2>&1 | tee log", and the next line of
+// the log killed the process.
 func TestALogWithoutItsReaderEndsNoProcess(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{

@@ -78,7 +78,7 @@ func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
 	server, err := url.Parse(full)
 	if err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https" ||
 		strings.Trim(server.Path, "/") != "" || server.RawQuery != "" || server.Fragment != "" ||
-		server.User != nil {
+		server.User != nil || !isPort(cmp.Or(server.Port(), "80")) {
 		return nil, fmt.Errorf("server: %q: want a URL such as %s", s.server, defaultServer)
 	}
 	if s.timeout <= 0 {
@@ -107,6 +107,11 @@ func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
 		timeout: s.timeout,
 		http:    &http.Client{Transport: transport, CheckRedirect: noRedirect},
 	}, err
+}
+
+func isPort(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 16)
+	return err == nil
 }
 
 // noRedirect keeps the token from other hosts; an admitter never redirects.

@@ -47,6 +47,7 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"policies ls --server ftp://x":         "want a URL such as",
 		"policies ls --server http://x/sub":    "want a URL such as",
 		"policies ls --server http://u:p@x":    "want a URL such as",
+		"policies ls --server x:99999":         "want a URL such as",
 		"policies ls --server http://x#y":      "want a URL such as",
 		"policies ls --server=":                `server: "": want a URL such as`,
 		"completion bsh":                       "did you mean bash?",

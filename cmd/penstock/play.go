@@ -46,7 +46,8 @@ func (f *traceFlags) read(ctx context.Context, a *app) (*trace.Trace, error) {
 	case f.file == "":
 		return nil, usageError{errors.New("want --trace FILE")}
 	case min(o.Duration, o.Deadline, o.Window) < 0, min(o.Workers, o.Keys) < 0:
-		return nil, usageError{errors.New("durations and numbers must not be negative")}
+		return nil, usageError{errors.New("--duration, --deadline, --window, --workers and " +
+			"--keys must not be negative")}
 	}
 	in, err := a.open(ctx, f.file)
 	if err != nil {
