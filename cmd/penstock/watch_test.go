@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -186,4 +187,20 @@ func TestSparksAreAsHighAsTheirNumbers(t *testing.T) {
 			t.Errorf("%v: %q, want %q", c.numbers, got, c.want)
 		}
 	}
+}
+
+func TestAClientOfSomeKeysTailsTheirEvents(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path + r.URL.Query().Get("key") {
+		case "/v1/eventstenant-1":
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, "event: done\ndata: {\"type\":\"done\",\"job\":\"mail:7\"}\n\n")
+		default:
+			w.WriteHeader(http.StatusForbidden)
+		}
+	}))
+	t.Cleanup(server.Close)
+	i := at(t, server.URL)
+	i.says(0, words("tail mail --key tenant-1 --limit 1"), "mail:7")
+	i.run(exitForbidden, words("tail mail --key tenant-2 --limit 1")...)
 }
