@@ -181,7 +181,8 @@ func proxy(ctx context.Context, dir, admitter, url string) (string, func(), erro
 		return "", nil, err
 	}
 	p, err := proctest.Open(exec.Command(admitter, "--config", file, "--drain", "--nats-dir",
-		filepath.Join(dir, "data"), "--http-listen", "127.0.0.1:0"))
+		filepath.Join(dir, "data"), "--http-listen", "127.0.0.1:0",
+		"--nats-listen", "127.0.0.1:0"))
 	if err != nil {
 		return "", nil, err
 	}
