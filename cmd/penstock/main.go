@@ -34,7 +34,9 @@ func main() {
 	}
 	_, quiet := errors.AsType[said](err)
 	if err != nil && !quiet && status(err) != exitInterrupted {
-		fmt.Fprintln(a.err, "penstock:", plain(err.Error()))
+		for text := range strings.SplitSeq(err.Error(), "\n") {
+			fmt.Fprintln(a.err, "penstock:", plain(text))
+		}
 	}
 	os.Exit(status(err))
 }

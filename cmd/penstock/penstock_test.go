@@ -468,7 +468,8 @@ policies:
 		{2, "policies: [{algorithm: leaking_bucket}]", nil, "policies[0].name: is required"},
 		{2, "http: {listen: x}", nil, `want a list "policies", or one policy`},
 		{2, "a: [", nil, "is not YAML"},
-		{6, "{name: mail, algorithm: token_bucket, capacity: 2, refill: 2/s}", nil, "mail: "},
+		{6, "{name: mail, algorithm: token_bucket, capacity: 2, refill: 2/s}", nil,
+			"\npenstock: mail: queue: cannot be removed"},
 	} {
 		if out := apply(c.status, c.text, c.args...); !strings.Contains(out, c.want) {
 			t.Errorf("apply says\n%s\nwant %q", out, c.want)

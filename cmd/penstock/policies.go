@@ -156,7 +156,7 @@ list "policies", or a single policy. "-" reads standard input. Other policies ar
 			}
 			for _, p := range all {
 				if err := a.apply(cmd.Context(), p, dry); err != nil {
-					return fmt.Errorf("%s: %w", p.Name, err)
+					return ofPolicy{err, p.Name}
 				}
 			}
 			return nil
@@ -215,6 +215,18 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 		return a.changed(p.Name, verb, after.Changed, dry)
 	})
 }
+
+// ofPolicy begins each line of an error with the policy's name.
+type ofPolicy struct {
+	error
+	name string
+}
+
+func (o ofPolicy) Error() string {
+	return o.name + ": " + strings.ReplaceAll(o.error.Error(), "\n", "\n"+o.name+": ")
+}
+
+func (o ofPolicy) Unwrap() error { return o.error }
 
 func (a *app) changed(what, verb string, changes []string, dry bool) error {
 	if dry {

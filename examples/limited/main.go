@@ -63,7 +63,7 @@ func limit(p *penstock.Penstock, next http.Handler) http.Handler {
 		}
 		checked, err := p.Check(r.Context(), penstock.Request{Policy: "visitors", Key: client})
 		if err != nil {
-			http.Error(w, "the limit cannot be told", http.StatusInternalServerError)
+			http.Error(w, "the limit cannot be checked", http.StatusInternalServerError)
 			return
 		}
 		if !checked.Allowed {

@@ -169,7 +169,7 @@ func summed(out *tar.Writer, sum hash.Hash, name string, text []byte) error {
 	return entry(out, name, text)
 }
 
-var ErrCut = errors.New("this is no whole backup: it was cut off, or changed")
+var ErrCut = errors.New("this is not a complete backup: it was cut off or changed")
 
 // Read checks that a backup is whole. It reads to the end.
 func Read(from io.Reader) (Contents, error) {
