@@ -162,7 +162,8 @@ type noAnswer struct {
 func (n *noAnswer) Error() string {
 	err := n.err
 	if n.timeout > 0 && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("no answer from %s within %v", n.server, n.timeout)
+		return fmt.Sprintf("no answer from %s within %v", n.server,
+			n.timeout.Round(time.Millisecond))
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err

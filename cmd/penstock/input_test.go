@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/internal/proctest"
 )
@@ -74,6 +76,7 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 	i.says(7, words("policies ls"), "no answer from http://127.0.0.1:1", "connection refused")
 	i.says(7, words("policies ls --server 127.0.0.1:1"), "no answer from http://127.0.0.1:1")
 	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that the client has gone
 		<-r.Context().Done()
 	}))
 	t.Cleanup(hangs.Close)
@@ -81,6 +84,13 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"no answer from "+hangs.URL+" within 50ms\n")
 	i.says(7, words("tail --timeout 50ms --server "+hangs.URL),
 		"no answer from "+hangs.URL+" within 50ms\n")
+	i.says(7, words("submit mail x --wait 50ms --timeout 50ms --server "+hangs.URL),
+		"no answer from "+hangs.URL+" within 100ms\n")
+	began := time.Now()
+	i.says(0, words("__complete --server "+hangs.URL+" pause m"), "ShellCompDirectiveError")
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("a shell waited %v for the names of policies", took)
+	}
 }
 
 func TestAnAnswerOfAnotherServerIsNoSuccess(t *testing.T) {

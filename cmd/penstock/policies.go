@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -39,6 +40,7 @@ func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Comple
 	if a.client, err = a.settings.client(cmd.Root().PersistentFlags()); err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
+	a.timeout = min(a.timeout, time.Second) // a shell waits
 	names, err := a.policyNames(cmd.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
