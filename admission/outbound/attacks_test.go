@@ -166,6 +166,43 @@ func (a attack) play(t *testing.T, major int) {
 	}
 }
 
+// Answers that no caller can get would end the process, or hold the only place for ever.
+func TestAnswersThatCannotBePassedOn(t *testing.T) {
+	answers := make(chan string, 1)
+	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, out, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprint(out, "HTTP/1.1 ", <-answers)
+		out.Flush()
+	}, outbound.Options{}, outbound.Route{Policy: "one"})
+	n := 0
+	for _, answer := range []string{"101 Bare\r\n\r\n",
+		"101 Unasked\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "099 Low\r\n\r\n"} {
+		conn, in := w.dial()
+		for _, c := range []struct {
+			answer, ended string
+			status        int
+		}{{answer, job.CallUnavailable, 502},
+			{"200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", job.CallDone, 200}} {
+			answers <- c.answer
+			fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			response, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatalf("%q: %v", c.answer, err)
+			}
+			text(t, response)
+			n++
+			if end := w.end(n); response.StatusCode != c.status || end.Status != c.ended {
+				t.Errorf("%q: %d, settled %+v", c.answer, response.StatusCode, end)
+			}
+		}
+	}
+}
+
 func TestAThrottleThatDoesNotEndIsAbsorbed(t *testing.T) {
 	var n atomic.Int64
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,6 +130,10 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	response, err := c.route.transport.RoundTrip(request)
 	answered.Store(true)
 	timer.Stop()
+	if err == nil && !passable(request, response) {
+		_ = response.Body.Close()
+		err = fmt.Errorf("its status is %d", response.StatusCode)
+	}
 	if err != nil {
 		if context.Cause(ctx) == silent {
 			err = silent
@@ -170,6 +175,16 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	}
 	response.Body = body
 	return response, notThrottled, nil
+}
+
+// passable is false for answers at which ReverseProxy panics, or leaves the body open.
+func passable(request *http.Request, response *http.Response) bool {
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		_, open := response.Body.(io.Writer)
+		return open && strings.EqualFold(request.Header.Get("Upgrade"),
+			response.Header.Get("Upgrade"))
+	}
+	return response.StatusCode >= 100 && response.StatusCode <= 999
 }
 
 type settling struct {

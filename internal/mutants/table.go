@@ -3174,6 +3174,18 @@ func (Synced)`,
 		by:  "./admission/outbound TestACallerThatGoesWithdrawsItsWait",
 	},
 	{
+		name: "proxy-passes-any-status-on", file: "admission/outbound/send.go",
+		old: "if err == nil && !passable(request, response) {",
+		new: "if false {",
+		by:  "./admission/outbound TestAnswersThatCannotBePassedOn",
+	},
+	{
+		name: "a-101-holds-a-worker", file: "workers/httptarget/httptarget.go",
+		old: "if err == nil && response.StatusCode == http.StatusSwitchingProtocols {",
+		new: "if false {",
+		by:  "./workers/httptarget TestATargetThatSwitchesProtocolsHoldsNoWorker",
+	},
+	{
 		name: "proxy-resends-inside", file: "admission/outbound/send.go",
 		old: "oneshot.SetBody(request, c.body)",
 		new: "request.GetBody = func() (io.ReadCloser, error) {\n" +
