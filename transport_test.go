@@ -78,6 +78,41 @@ func TestATargetsPauseHoldsAllCallsOfItsKey(t *testing.T) {
 	(<-third).Body.Close()
 }
 
+// A reverse proxy writes to an answer of status 101 if it can, in a goroutine of its own.
+func TestOnlyUpgradedConnectionsCanBeWritten(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1000, 100)}})
+	run(t, p)
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, out, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprint(out, "HTTP/1.1 101 Switching Protocols\r\n", r.URL.Query().Get("more"), "\r\n")
+		out.Flush()
+	}))
+	defer target.Close()
+	client := &http.Client{Transport: &penstock.Transport{Permits: p, Policy: "api"}}
+	for more, want := range map[string]bool{"": false,
+		"Connection: Upgrade\r\nUpgrade: x\r\n": true} {
+		response, err := client.Get(target.URL + "?more=" + url.QueryEscape(more))
+		if err != nil {
+			t.Fatal(err)
+		}
+		connection, open := response.Body.(io.Writer)
+		if open != want {
+			t.Errorf("%q: can be written: %v", more, open)
+		}
+		if open {
+			if _, err := connection.Write([]byte("x")); err != nil {
+				t.Error(err)
+			}
+		}
+		response.Body.Close()
+	}
+}
+
 // The stream's headers report an exhausted limit long before its end.
 func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

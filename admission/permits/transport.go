@@ -74,7 +74,13 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.Body == http.NoBody || result.Status == Throttled {
 		end()
 	}
-	a.Body = body{a.Body, end}
+	connection, upgraded := a.Body.(io.Writer)
+	if a.Body = (body{a.Body, end}); upgraded {
+		a.Body = struct {
+			io.ReadCloser
+			io.Writer
+		}{a.Body, connection}
+	}
 	return a, nil
 }
 
@@ -106,9 +112,6 @@ type body struct {
 	io.ReadCloser
 	end func()
 }
-
-// Write is for upgraded connections.
-func (b body) Write(p []byte) (int, error) { return b.ReadCloser.(io.Writer).Write(p) }
 
 func (b body) Close() error {
 	defer b.end()
