@@ -4,6 +4,7 @@
 package httptarget
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,14 +76,34 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 				if err != nil {
 					return nil, fmt.Errorf("oauth2 of policy %s: %w", p.Name, err)
 				}
-				t.tokens = newTokens(of, client)
+				t.tokens = newTokens(of, ending(client))
 			}
 			if t.client, err = withTLS(t.client, p.Target.HTTP.TLS); err != nil {
 				return nil, fmt.Errorf("target of policy %s: %w", p.Name, err)
 			}
 		}
+		t.client = ending(t.client)
 		return t.handle, nil
 	}
+}
+
+// ending returns a client whose bodies end with the request's context. Those of a 101 do not, and
+// nobody asks for one.
+func ending(client *http.Client) *http.Client {
+	made := *client
+	made.Transport = switchless{cmp.Or(client.Transport, http.DefaultTransport)}
+	return &made
+}
+
+type switchless struct{ http.RoundTripper }
+
+func (s switchless) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := s.RoundTripper.RoundTrip(r)
+	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {
+		_ = response.Body.Close()
+		response.Body = http.NoBody
+	}
+	return response, err
 }
 
 // Client returns an HTTP client without restrictions, redirects or a timeout.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -262,6 +263,40 @@ func TestHangingTargetEndsWithItsContext(t *testing.T) {
 	if err := handlerFor(t, base)(ctx, workers.Job{}); verdict(err) != "unavailable" ||
 		ctx.Err() == nil {
 		t.Errorf("%v", err)
+	}
+}
+
+// A context does not end the body of a 101, which would hold a worker for ever.
+func TestATargetThatSwitchesProtocolsHoldsNoWorker(t *testing.T) {
+	base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { conn.Close() })
+	})
+	secret := filepath.Join(t.TempDir(), "secret")
+	put(t, secret, "first-secret")
+	ctx := within(t)
+	for want, handle := range map[string]workers.Handler{
+		"permanent": handlerFor(t, base),
+		"unavailable": of(t, New(Options{}), policy.SourceFile, policy.HTTPTarget{URL: base,
+			OAuth2: &policy.OAuth2{TokenURL: base, ClientID: "x", ClientSecretFile: secret}}),
+	} {
+		answered := make(chan error, 1)
+		go func() { answered <- handle(ctx, workers.Job{}) }()
+		select {
+		case err := <-answered:
+			if verdict(err) != want {
+				t.Error(err)
+			}
+		case <-ctx.Done():
+			t.Fatal("the worker still reads")
+		}
 	}
 }
 
