@@ -275,6 +275,52 @@ func TestKeptConnectionsMayEnd(t *testing.T) {
 	t.Logf("%d answered, %d not", answered, lost)
 }
 
+// An upstream that does not read would hold its callers as long as they like to wait. Their own
+// pauses do not count against it.
+func TestAnUpstreamThatDoesNotReadIsGivenUp(t *testing.T) {
+	deaf, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deaf.Close()
+	go func() {
+		for {
+			conn, err := deaf.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+		}
+	}()
+	const timeout, large = time.Second, 20 << 20
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, " ", err)
+	}, outbound.Options{}, outbound.Route{Timeout: timeout, Policy: "one"},
+		outbound.Route{Path: "/deaf", Upstream: "http://" + deaf.Addr().String(), Timeout: timeout,
+			Policy: "one"})
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience())
+	defer cancel()
+	for i, size := range []int{7 << 20, large} {
+		response := w.askWith(ctx, "POST", "/deaf", strings.Repeat("x", size))
+		if end := w.end(i + 1); response.StatusCode != 504 || end.Status != job.CallUnavailable {
+			t.Errorf("%d bytes: %d, settled %+v", size, response.StatusCode, end)
+		}
+	}
+	conn, in := w.dial()
+	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", large)
+	conn.Write(make([]byte, large-1))
+	<-time.After(timeout * 3 / 2)
+	conn.Write(make([]byte, 1))
+	response, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := text(t, response); got != fmt.Sprint(large, " <nil>") {
+		t.Errorf("a caller that pauses: %d %s", response.StatusCode, got)
+	}
+}
+
 // A caller waits for 100 Continue before it sends a body, which the upstream may refuse.
 func TestACallerMayWaitForContinue(t *testing.T) {
 	w := begin(t, func(w http.ResponseWriter, r *http.Request) {

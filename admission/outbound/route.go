@@ -50,8 +50,8 @@ type Route struct {
 	// time-out. Requests that would start later are refused at once. SDKs that send their time-out
 	// (X-Stainless-Timeout) wait for three quarters of it; Penstock-Wait asks for less.
 	MaxWait time.Duration `json:"max_wait"`
-	// Timeout bounds the time from the end of a request to the begin of its answer, 1ms to 1h,
-	// default 10m. Then the caller gets 504.
+	// Timeout bounds the time from the end of a request to the begin of its answer, and the time
+	// that the upstream does not read, 1ms to 1h, default 10m. Then the caller gets 504.
 	Timeout time.Duration `json:"timeout"`
 	// OnThrottle selects the caller's answer when the upstream throttles, which pauses the bucket:
 	// pass (default) returns the upstream's; absorb retries within MaxWait if the body has at most

@@ -119,13 +119,16 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 			c.modify(http.Header(header))
 			return nil
 		},
+
+		GotConn:      func(httptrace.GotConnInfo) { timer.Reset(c.route.Timeout) },
 		WroteHeaders: func() { wrote.Store(true) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { timer.Reset(c.route.Timeout) }}))
 	if c.whole {
 		request.Header.Del("Expect") // the caller has sent all
 		oneshot.SetBody(request, c.body)
 	} else {
-		request.Body = readCloser{io.MultiReader(bytes.NewReader(c.body), out.Body), out.Body}
+		all := io.MultiReader(bytes.NewReader(c.body), out.Body)
+		request.Body = readCloser{untimed{all, timer, c.route.Timeout}, out.Body}
 	}
 	response, err := c.route.transport.RoundTrip(request)
 	answered.Store(true)
@@ -175,6 +178,19 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	}
 	response.Body = body
 	return response, notThrottled, nil
+}
+
+// untimed is a caller's body, whose own time does not count against the upstream.
+type untimed struct {
+	io.Reader
+	timer   *time.Timer
+	timeout time.Duration
+}
+
+func (u untimed) Read(p []byte) (int, error) {
+	u.timer.Stop()
+	defer u.timer.Reset(u.timeout)
+	return u.Reader.Read(p)
 }
 
 // passable is false for answers at which ReverseProxy panics, or leaves the body open.

@@ -3180,6 +3180,18 @@ func (Synced)`,
 		by:  "./admission/outbound TestAnswersThatCannotBePassedOn",
 	},
 	{
+		name: "proxy-waits-for-upstreams-that-do-not-read", file: "admission/outbound/send.go",
+		old: "GotConn:      func(httptrace.GotConnInfo) { timer.Reset(c.route.Timeout) },",
+		new: "",
+		by:  "./admission/outbound TestAnUpstreamThatDoesNotReadIsGivenUp",
+	},
+	{
+		name: "proxy-blames-upstreams-for-pauses-of-callers", file: "admission/outbound/send.go",
+		old: "u.timer.Stop()",
+		new: "",
+		by:  "./admission/outbound TestAnUpstreamThatDoesNotReadIsGivenUp",
+	},
+	{
 		name: "a-101-holds-a-worker", file: "workers/httptarget/httptarget.go",
 		old: "if err == nil && response.StatusCode == http.StatusSwitchingProtocols {",
 		new: "if false {",
