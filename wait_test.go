@@ -3,6 +3,7 @@ package penstock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -192,7 +193,11 @@ func TestAWaitReturnsTheTargetsAnswer(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		switch string(body) {
 		case "large":
-			_, err = io.WriteString(w, strings.Repeat("x", job.MaxReply+1))
+			_, err = fmt.Fprintf(w, `{"x":%q,"used":7}`, strings.Repeat("x", job.MaxReply))
+		case "broken":
+			_, err = io.WriteString(w, "a part")
+			w.(http.Flusher).Flush()
+			defer panic(http.ErrAbortHandler)
 		default:
 			_, err = io.WriteString(w, "made by "+r.Header.Get("Authorization"))
 		}
@@ -202,10 +207,25 @@ func TestAWaitReturnsTheTargetsAnswer(t *testing.T) {
 	}))
 	defer target.Close()
 	pay := paced("pay", 1000, 10)
-	pay.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: target.URL}}
+	pay.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: target.URL,
+		CostFromResponse: policy.CostFromResponse{"tokens": {JSON: "used"}}}}
+	pay.Limits = policy.Limits{{Name: "tokens", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.FixedWindow, Limit: 1000, Window: policy.Duration(time.Hour)}}}
 	p := open(t, penstock.Options{Policies: []policy.Policy{pay},
 		AllowTargets: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	stop := run(t, p)
+	nc, err := p.Connect("events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	events, err := nc.SubscribeSync("penstock.event.pay.a")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	ask := func(query, body string) (int, string) {
 		t.Helper()
 		r := httptest.NewRequest("POST", "/v1/jobs/pay/a"+query, strings.NewReader(body))
@@ -226,6 +246,14 @@ func TestAWaitReturnsTheTargetsAnswer(t *testing.T) {
 	if status, body := ask("?wait=1m", "large"); status != 200 || len(body) > 1000 ||
 		!strings.Contains(body, `"body_too_large":true`) {
 		t.Errorf("a large answer: %d %.300s", status, body)
+	}
+	waittest.Until(t, "its cost is settled", func() bool {
+		e, err := events.NextMsg(waittest.Patience())
+		return err == nil && strings.Contains(string(e.Data), `"used":{"tokens":7}`)
+	})
+	if status, body := ask("?wait=1m", "broken"); status != 200 ||
+		!strings.Contains(body, `"end":"done"`) || strings.Contains(body, "reply") {
+		t.Errorf("an answer that breaks off: %d %.300s", status, body)
 	}
 	for _, query := range []string{"?wait=", "?wait=0s", "?wait=6m", "?wait=1s&wait=1s", "?x=1"} {
 		if status, body := ask(query, ""); status != 400 {

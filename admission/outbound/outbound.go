@@ -33,9 +33,8 @@ import (
 const (
 	// mostHeld is read of a body before the request starts: for the estimate, to repeat it, and
 	// because net/http notices that a caller has gone only after the body was read.
-	mostHeld   = 8 << 20
-	firstHeld  = 4 << 10
-	mostHeader = 1 << 20
+	mostHeld  = 8 << 20
+	firstHeld = 4 << 10
 	// keepIdle is shorter than load balancers keep connections (60 s and more).
 	keepIdle = 50 * time.Second
 )
@@ -109,7 +108,6 @@ func (p *Proxy) SetRoutes(of []Route) error {
 func NewTransport() *http.Transport {
 	t := httptarget.Client().Transport.(*http.Transport)
 	t.IdleConnTimeout, t.DisableCompression = keepIdle, true
-	t.MaxResponseHeaderBytes = mostHeader
 	return t
 }
 

@@ -27,6 +27,7 @@ import (
 )
 
 const (
+	mostHeader = 1 << 20
 	// mostAnswer bounds the part of a body that is read, for reuse of the connection.
 	mostAnswer = 64 << 10
 	// mostDetail bounds the part of a body that an error quotes.
@@ -110,14 +111,15 @@ func (s switchless) RoundTrip(r *http.Request) (*http.Response, error) {
 func Client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           dialer().DialContext,
-			ForceAttemptHTTP2:     true,
-			MaxIdleConns:          1024,
-			MaxIdleConnsPerHost:   256,
-			IdleConnTimeout:       keepIdle,
-			TLSHandshakeTimeout:   10 * time.Second,
-			ExpectContinueTimeout: time.Second,
+			Proxy:                  http.ProxyFromEnvironment,
+			DialContext:            dialer().DialContext,
+			ForceAttemptHTTP2:      true,
+			MaxResponseHeaderBytes: mostHeader,
+			MaxIdleConns:           1024,
+			MaxIdleConnsPerHost:    256,
+			IdleConnTimeout:        keepIdle,
+			TLSHandshakeTimeout:    10 * time.Second,
+			ExpectContinueTimeout:  time.Second,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
@@ -192,11 +194,11 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		}
 	}
 	if j.Awaited() {
-		most = job.MaxReply + 1
+		most = max(most, job.MaxReply+1)
 	}
-	body, _ := io.ReadAll(io.LimitReader(response.Body, most))
+	body, broken := io.ReadAll(io.LimitReader(response.Body, most))
 	settle(j, from, response.Header, body)
-	if j.Awaited() || j.Kept() {
+	if broken == nil && (j.Awaited() || j.Kept()) { // a part would pass for the whole
 		j.Reply(response.StatusCode, shown(response.Header, hidden),
 			[]byte(redact.Text(string(body), hidden)))
 	}

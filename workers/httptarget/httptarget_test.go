@@ -333,6 +333,15 @@ func TestAnswerThatBreaksOffAfterItsStatus(t *testing.T) {
 	}
 }
 
+func TestAHeaderWithoutEndIsNotRead(t *testing.T) {
+	base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("x", 2<<20))
+	})
+	if err := handlerFor(t, base)(within(t), workers.Job{}); verdict(err) != "unavailable" {
+		t.Error(err)
+	}
+}
+
 func TestErrorsQuoteTheAnswerShortly(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)

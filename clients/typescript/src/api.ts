@@ -1187,7 +1187,7 @@ export interface components {
             error?: string;
             /** @description failed attempts */
             attempts: number;
-            /** @description the reply of the HTTP target or handler */
+            /** @description the reply of the HTTP target or handler, if it arrived whole */
             reply?: {
                 status?: number;
                 header?: {
