@@ -407,6 +407,39 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 	}
 }
 
+// A breaker must not open because of callers.
+func TestABodyThatBreaksIsNotTheUpstreamsFault(t *testing.T) {
+	const large = 9 << 20
+	w := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+	}, outbound.Options{Stall: time.Second}, outbound.Route{})
+	conn, in := w.dial()
+	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+
+		"%x\r\n%s\r\ngarbage\r\n", large, make([]byte, large))
+	response, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := text(t, response); response.StatusCode != 400 || w.end(1).Status != job.CallFailed {
+		t.Errorf("garbage: %d %s, settled %+v", response.StatusCode, got, w.end(1))
+	}
+
+	server := httptest.NewUnstartedServer(w.proxy)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	body, more := io.Pipe()
+	defer more.Close()
+	go more.Write(make([]byte, large))
+	response, err = server.Client().Post(server.URL, "text/plain", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := text(t, response); response.StatusCode != 408 || w.end(2).Status != job.CallFailed {
+		t.Errorf("a stall on HTTP/2: %d %s, settled %+v", response.StatusCode, got, w.end(2))
+	}
+}
+
 // An answer that nobody reads would hold its memory, its connection and its place for ever. An
 // upstream may pause for longer.
 func TestACallerThatDoesNotReadIsCutOff(t *testing.T) {

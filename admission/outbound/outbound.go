@@ -240,10 +240,12 @@ func (c *call) prepare() error {
 		c.from.Name = hostName(r.RemoteAddr)
 	}
 	if err = c.read(); err != nil {
-		return &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
+		return errBody
 	}
 	return c.ask(key)
 }
+
+var errBody = &admission.RequestError{Field: "body", Reason: "ended early or cannot be read"}
 
 var stalled = &refusal{http.StatusRequestTimeout, "stalled", "the body came too slowly", 0, ""}
 

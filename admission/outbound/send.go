@@ -143,6 +143,8 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		}
 		result := permits.Result{Status: permits.Unreached, Err: err}
 		switch c.trace(0, err); {
+		case errors.Is(err, errBody):
+			result.Status = permits.Failed
 		case wrote.Load() && out.Context().Err() != nil: // the caller may have been impatient
 			result.Status, result.Err = permits.Failed, errLeft
 		case wrote.Load():
@@ -180,7 +182,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	return response, notThrottled, nil
 }
 
-// untimed is a caller's body, whose own time does not count against the upstream.
+// untimed is a caller's body, whose own time and errors do not count against the upstream.
 type untimed struct {
 	io.Reader
 	timer   *time.Timer
@@ -190,7 +192,11 @@ type untimed struct {
 func (u untimed) Read(p []byte) (int, error) {
 	u.timer.Stop()
 	defer u.timer.Reset(u.timeout)
-	return u.Reader.Read(p)
+	n, err := u.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		err = errBody
+	}
+	return n, err
 }
 
 // passable is false for answers at which ReverseProxy panics, or leaves the body open.

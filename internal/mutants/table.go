@@ -3192,6 +3192,12 @@ func (Synced)`,
 		by:  "./admission/outbound TestAnUpstreamThatDoesNotReadIsGivenUp",
 	},
 	{
+		name: "proxy-blames-upstreams-for-broken-bodies", file: "admission/outbound/send.go",
+		old: "case errors.Is(err, errBody):",
+		new: "case false:",
+		by:  "./admission/outbound TestABodyThatBreaksIsNotTheUpstreamsFault",
+	},
+	{
 		name: "a-part-of-an-answer-passes-for-the-whole", file: "workers/httptarget/httptarget.go",
 		old: "if broken == nil && (j.Awaited() || j.Kept()) {",
 		new: "if _ = broken; j.Awaited() || j.Kept() {",
