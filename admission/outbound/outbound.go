@@ -202,10 +202,15 @@ func (c *call) prepare() error {
 	case dotted(path):
 		return &admission.RequestError{Field: "path", Reason: `must not have segments "." or ".."`}
 	}
+	host, read := hostName(r.Host), plain(path)
 	rest, found := "", false
 	for _, c.route = range c.routes {
-		if rest, found = c.route.match(hostName(r.Host), path); found {
+		if rest, found = c.route.match(host, path); found {
 			break
+		}
+		if _, misread := c.route.match(host, read); misread {
+			return &admission.RequestError{Field: "path",
+				Reason: "could be read as one of another route"}
 		}
 	}
 	if !found {

@@ -41,6 +41,7 @@ func TestRequestsAreRoutedByHostPrefixAndPath(t *testing.T) {
 		outbound.Route{Host: "stripe.test"},
 		outbound.Route{Host: "stripe.test", Path: "/v1/files", Upstream: other.URL},
 		outbound.Route{Prefix: "/openai"},
+		outbound.Route{Prefix: "/open;ai%20"},
 		outbound.Route{Prefix: "/base", Upstream: other.URL + "/a/b/"})
 	for _, c := range []struct{ host, path, want string }{
 		{"stripe.test", "/v1/charges?x=%2F&y", "api /v1/charges?x=%2F&y"},
@@ -49,6 +50,7 @@ func TestRequestsAreRoutedByHostPrefixAndPath(t *testing.T) {
 		{"stripe.test", "/v1/filesystem", "api /v1/filesystem?"},
 		{"other.test", "/openai/v1/models", "api /v1/models?"},
 		{"other.test", "/openai", "api /?"},
+		{"other.test", "/open;ai%20/x", "api /x?"},
 		{"other.test", "/base/c", "files /a/b/c?"},
 		{"other.test", "/v1/charges", ""},
 		{"other.test", "/openaix", ""},
@@ -57,6 +59,14 @@ func TestRequestsAreRoutedByHostPrefixAndPath(t *testing.T) {
 		{"stripe.test", "/v1/x%2F..%2Fadmin", ""},
 		{"stripe.test", "/v1/%252e%252e%5Cadmin", ""},
 		{"stripe.test", "/v1/..;x/admin", ""},
+		{"stripe.test", "/v1/%66iles", ""},
+		{"stripe.test", "/v1/%2566iles/x", ""},
+		{"stripe.test", "/v1//files", ""},
+		{"stripe.test", "/v1;x/files", ""},
+		{"stripe.test", "/v1%2Ffiles", ""},
+		{"stripe.test", "//v1%5Cfiles%2F", ""},
+		{"stripe.test", "/v1/x//%79;z=files", "api /v1/x//%79;z=files?"},
+		{"stripe.test", "/v1/files//%78", "files /v1/files//%78?"},
 	} {
 		response := w.ask("GET", c.path, "", "Host: "+c.host)
 		if got := text(t, response); c.want != "" && got != c.want {

@@ -35,6 +35,7 @@ type Route struct {
 	// Prefix of the requests' paths, which the upstream does not get: /openai.
 	Prefix string `json:"prefix"`
 	// Path limits the route to paths below it, after Prefix; the upstream gets it: /v1/files.
+	// Requests that servers may read as such ones, /v1/%66iles, are refused.
 	Path string `json:"path"`
 	// Upstream is the URL that precedes the rest of the path: https://api.openai.com.
 	Upstream string `json:"upstream"`
@@ -182,6 +183,24 @@ func dotted(path string) bool {
 		}
 	}
 	return false
+}
+
+// plain is a path as servers may read it that decode twice, read a backslash as a slash, merge
+// slashes or drop text after a semicolon.
+func plain(path string) string {
+	for range 2 {
+		if decoded, err := url.PathUnescape(path); err == nil {
+			path = decoded
+		}
+	}
+	var b strings.Builder
+	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool {
+		return r == '/' || r == '\\'
+	}) {
+		segment, _, _ = strings.Cut(segment, ";")
+		b.WriteString("/" + segment)
+	}
+	return b.String()
 }
 
 func hostName(host string) string { return (&url.URL{Host: host}).Hostname() }
