@@ -181,7 +181,8 @@ func TestAnswersThatCannotBePassedOn(t *testing.T) {
 	}, outbound.Options{}, outbound.Route{Policy: "one"})
 	n := 0
 	for _, answer := range []string{"101 Bare\r\n\r\n",
-		"101 Unasked\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "099 Low\r\n\r\n"} {
+		"101 Unasked\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "099 Low\r\n\r\n",
+		strings.Repeat("\x01", 900_000) + "\r\n\r\n"} { // its error exceeds a message
 		conn, in := w.dial()
 		for _, c := range []struct {
 			answer, ended string
@@ -192,12 +193,14 @@ func TestAnswersThatCannotBePassedOn(t *testing.T) {
 			fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 			response, err := http.ReadResponse(in, nil)
 			if err != nil {
-				t.Fatalf("%q: %v", c.answer, err)
+				t.Fatalf("%.80q: %v", c.answer, err)
 			}
-			text(t, response)
+			body := text(t, response)
 			n++
-			if end := w.end(n); response.StatusCode != c.status || end.Status != c.ended {
-				t.Errorf("%q: %d, settled %+v", c.answer, response.StatusCode, end)
+			if end := w.end(n); response.StatusCode != c.status || end.Status != c.ended ||
+				len(body) > 10_000 {
+				t.Errorf("%.80q: %d, %d bytes, settled %+v", c.answer, response.StatusCode,
+					len(body), end)
 			}
 		}
 	}

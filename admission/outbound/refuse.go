@@ -63,7 +63,7 @@ func refused(err error) *refusal {
 			"the request cannot be scheduled at the moment", time.Second, "true"}
 	}
 	return &refusal{http.StatusBadGateway, codeUpstream,
-		fmt.Sprintf("the upstream did not answer: %v", err), 0, ""}
+		fmt.Sprintf("the upstream did not answer: %.1000v", err), 0, ""}
 }
 
 // kinds are SDKs' types of errors, by status.

@@ -3,6 +3,7 @@ package permits
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -69,11 +70,12 @@ func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, false) 
 
 func ceil(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
+// text is short enough for a message: an error may quote an answer's whole header.
 func text(err error) string {
 	if err == nil {
 		return ""
 	}
-	return err.Error()
+	return fmt.Sprintf("%.1000v", err)
 }
 
 // Without a lease, an idle settlement is not sent.

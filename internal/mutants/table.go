@@ -3180,6 +3180,12 @@ func (Synced)`,
 		by:  "./admission/outbound TestAnswersThatCannotBePassedOn",
 	},
 	{
+		name: "settlements-exceed-a-message", file: "admission/permits/permit.go",
+		old: "return fmt.Sprintf(\"%.1000v\", err)",
+		new: "return fmt.Sprintf(\"%v\", err)",
+		by:  "./admission/outbound TestAnswersThatCannotBePassedOn",
+	},
+	{
 		name: "proxy-waits-for-upstreams-that-do-not-read", file: "admission/outbound/send.go",
 		old: "GotConn:      func(httptrace.GotConnInfo) { timer.Reset(c.route.Timeout) },",
 		new: "",

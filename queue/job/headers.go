@@ -56,6 +56,8 @@ const (
 // HeaderUsedPrefix begins the actual costs in an answer.
 const HeaderUsedPrefix = "Penstock-Used-"
 
+const mostCostName = 32 // bytes; longer ones could exceed a message
+
 // HeaderAgain asks in an answer to run the job again: RFC 3339, or a duration from now.
 const HeaderAgain = "Penstock-Again"
 
@@ -63,8 +65,9 @@ const HeaderAgain = "Penstock-Again"
 // [policy.MaxLimits]. It ignores values that are not whole numbers.
 func ReadUsed(h map[string][]string) (used map[string]int64) {
 	for name, values := range h {
+		length := len(name) - len(HeaderUsedPrefix)
 		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 ||
-			len(used) == policy.MaxLimits {
+			length == 0 || length > mostCostName || len(used) == policy.MaxLimits {
 			continue
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(values[0]), 10, 64)

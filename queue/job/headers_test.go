@@ -103,3 +103,11 @@ func TestHeaders(t *testing.T) {
 		}
 	})
 }
+
+func TestUsedCostsHaveNamesOfCosts(t *testing.T) {
+	used := ReadUsed(map[string][]string{"Penstock-Used-Tokens": {"7"}, "Penstock-Used-": {"1"},
+		"Penstock-Used-" + strings.Repeat("x", 500_000): {"1"}})
+	if len(used) != 1 || used["tokens"] != 7 {
+		t.Errorf("%d costs: %.200v", len(used), used)
+	}
+}
