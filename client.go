@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -42,6 +43,9 @@ func NewHTTPClient(server, token string, hc *http.Client) (*Client, error) {
 // NewNATSClient returns a client over NATS; an empty prefix means penstock.
 func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 	names, err := queue.NewNames(prefix)
+	if err == nil && nc == nil {
+		err = errors.New("penstock: no connection to NATS")
+	}
 	if err != nil {
 		return nil, err
 	}

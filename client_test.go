@@ -45,6 +45,12 @@ func connected(t *testing.T, p *penstock.Penstock) *nats.Conn {
 	return nc
 }
 
+func TestAClientWithoutAConnectionIsAnError(t *testing.T) {
+	if _, err := penstock.NewNATSClient(nil, ""); err == nil {
+		t.Error("made")
+	}
+}
+
 type letter struct {
 	To   string
 	Fail bool
