@@ -257,7 +257,7 @@ func TestACrashAfterACallbackDoesNotRepeatIt(t *testing.T) {
 		t.Fatal(answer)
 	}
 	receive(t, finished)
-	if n := p.Depths(t.Context())["mail"]; n != 1 {
+	if n := depth(t, p, "mail"); n != 1 {
 		t.Errorf("%d jobs are left", n)
 	}
 	first.Close()
@@ -270,8 +270,7 @@ func TestACrashAfterACallbackDoesNotRepeatIt(t *testing.T) {
 	})})
 	receive(t, again)
 	waittest.Until(t, "nothing is left to do", func() bool {
-		depths := p.Depths(t.Context())
-		return depths["mail"]+depths["calls"] == 0
+		return depth(t, p, "mail")+depth(t, p, "calls") == 0
 	})
 	if n := len(r.called); n != 1 {
 		t.Errorf("posted %d times", n)

@@ -133,7 +133,7 @@ func TestCloseBeforeRunEndsWaits(t *testing.T) {
 		}
 		ended <- err
 	}()
-	eventually(t, "a job waits", func() bool { return p.Depths(ctx)["mail"] == 1 })
+	eventually(t, "a job waits", func() bool { return depth(t, p, "mail") == 1 })
 	go func() {
 		_, err := p.Acquire(ctx, penstock.Call{Policy: "mail", Wait: permits.MaxWait})
 		if !errors.Is(err, penstock.ErrClosed) {

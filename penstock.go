@@ -71,6 +71,7 @@ type Penstock struct {
 	mu      sync.Mutex
 	handled map[string]bool
 	stop    context.CancelFunc // of Run; nil before
+	running context.Context    // until stop
 	ended   chan struct{}      // closed when Run has returned
 	life    context.Context    // until Close
 	end     context.CancelCauseFunc
@@ -249,8 +250,15 @@ func (p *Penstock) Connected() bool { return p.broker.Conn().IsConnected() }
 // Policies returns the policies last read from NATS, or nil. The caller must not change them.
 func (p *Penstock) Policies() policy.Entries { return p.node.Policies() }
 
-// Depths counts the jobs of every policy with a queue: waiting, backing off and running.
-func (p *Penstock) Depths(ctx context.Context) map[string]uint64 { return p.node.Depths(ctx) }
+// Depths counts the jobs of every policy with a queue: waiting, backing off and running. With an
+// error, some are missing.
+func (p *Penstock) Depths(ctx context.Context) (map[string]uint64, error) {
+	depths, err := p.node.Depths(ctx)
+	if err != nil {
+		err = cmp.Or(p.usable(), err)
+	}
+	return depths, err
+}
 
 // Handler returns the HTTP API (docs/reference/api.md), for a server of the caller.
 func (p *Penstock) Handler() http.Handler { return p.door.Handler }
@@ -280,7 +288,7 @@ func (p *Penstock) SetUsers(users []embedded.User) error {
 
 // Reload applies changed Policies, Set, Prune, Schedules and DrainPolicies, and rereads the files
 // of clients and certificates. After an error about them no policy is changed. Reload waits for
-// NATS.
+// NATS, and until this process follows the policies, or before Run leaves that to Run.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits
@@ -301,6 +309,13 @@ func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	}
 	if p.drainer != nil {
 		p.drainer.SetPolicies(o.DrainPolicies)
+	}
+	p.mu.Lock()
+	running := p.running
+	p.mu.Unlock()
+	if running != nil {
+		defer context.AfterFunc(running, cancel)()
+		p.node.CatchUp(ctx)
 	}
 	return nil
 }

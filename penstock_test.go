@@ -54,6 +54,15 @@ func run(t *testing.T, p *penstock.Penstock) (stop func() error) {
 	}
 }
 
+func depth(t *testing.T, p *penstock.Penstock, policy string) uint64 {
+	t.Helper()
+	depths, err := p.Depths(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return depths[policy]
+}
+
 func receive[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	select {

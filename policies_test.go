@@ -1,12 +1,17 @@
 package penstock_test
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/workers"
 )
 
 func TestAllProcessesFollowAPolicyThatOneChanges(t *testing.T) {
@@ -89,5 +94,55 @@ func TestNoPolicyIsFoundByAnImpossibleName(t *testing.T) {
 				t.Errorf("%s of %q: %d %s", method, name, status, answer)
 			}
 		}
+	}
+}
+
+func TestPoliciesAreFollowedAfterAReload(t *testing.T) {
+	slow := queue.SinkFunc(func(e queue.Event) {
+		if e.Type == queue.EventFollowed {
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	p := open(t, penstock.Options{Sink: slow})
+	run(t, p)
+	if err := p.Reload(t.Context(),
+		penstock.Options{Policies: []policy.Policy{door("signup")}}); err != nil {
+		t.Fatal(err)
+	}
+	if p.Policies()["signup"] == nil {
+		t.Error("this process does not know the policy that it wrote")
+	}
+}
+
+func TestReloadsBeforeRunDoNotWaitForIt(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("mail", 1000, 10),
+		paced("text", 1000, 10)}})
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		for i := range 300 {
+			err := p.Reload(ctx, penstock.Options{DrainPolicies: []string{
+				[]string{"mail", "text"}[i%2]}})
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	if err := receive(t, ended); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan string, 2)
+	for _, name := range []string{"mail", "text"} {
+		p.Handle(name, func(context.Context, workers.Job) error { started <- name; return nil })
+		if _, err := p.Submit(t.Context(), penstock.Job{Policy: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, p)
+	if name := receive(t, started); name != "text" {
+		t.Errorf("a job of %s started", name)
 	}
 }

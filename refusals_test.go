@@ -181,7 +181,7 @@ func TestADeadlineIsAcceptedWhileTheStartIsUnknown(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", door, r, want)
 		}
 	}
-	if n := p.Depths(t.Context())["mail"]; n != stored {
+	if n := depth(t, p, "mail"); n != stored {
 		t.Errorf("%d jobs are stored, want %d", n, stored)
 	}
 }
@@ -207,7 +207,7 @@ func TestACrowdAtAFullBucketGetsOnePlaceEach(t *testing.T) {
 				}
 				receive(t, began)
 				eventually(t, "the first job is done",
-					func() bool { return p.Depths(t.Context())["mail"] == 0 })
+					func() bool { return depth(t, p, "mail") == 0 })
 			}
 			api := httptest.NewServer(p.Handler())
 			defer api.Close()

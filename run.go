@@ -63,6 +63,7 @@ func (p *Penstock) begin(ctx context.Context) (_ context.Context, ended func(), 
 		return nil, nil, errors.New("penstock: Run was called before")
 	}
 	ctx, p.stop = context.WithCancel(ctx)
+	p.running = ctx
 	p.ended = make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		p.stopping.Store(true)

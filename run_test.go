@@ -26,7 +26,7 @@ func TestJobsWaitForRun(t *testing.T) {
 	if err != nil || ticket.Verdict != admission.Queued || ticket.DelayKnown {
 		t.Fatalf("%+v, %v", ticket, err)
 	}
-	if got := p.Depths(t.Context())["mail"]; got != 1 {
+	if got := depth(t, p, "mail"); got != 1 {
 		t.Errorf("%d jobs wait", got)
 	}
 	jobs := make(chan workers.Job, 1)
@@ -122,7 +122,9 @@ func TestCloseEndsRun(t *testing.T) {
 	_, submit := p.Submit(ctx, penstock.Job{Policy: "mail"})
 	_, wait := p.Wait(ctx, "mail:1")
 	_, acquire := p.Acquire(ctx, penstock.Call{Policy: "mail"})
+	_, depths := p.Depths(ctx)
 	for what, err := range map[string]error{"Submit": submit, "Wait": wait, "Acquire": acquire,
+		"Depths": depths,
 		"Cancel": p.Cancel(ctx, "mail:1"), "Reload": p.Reload(ctx, penstock.Options{}),
 		"a wait during Close": receive(t, waited)} {
 		if !errors.Is(err, penstock.ErrClosed) {

@@ -124,16 +124,16 @@ func TestJobsAreCancelledByTheirTag(t *testing.T) {
 		askAPI(t, p, "POST", "/v1/cancel/slow"+query, &answer)
 		return answer
 	}
-	depth := func(want uint64) {
+	left := func(want uint64) {
 		t.Helper()
 		waittest.Until(t, fmt.Sprintf("%d jobs are left", want),
-			func() bool { return p.Depths(t.Context())["slow"] == want })
+			func() bool { return depth(t, p, "slow") == want })
 	}
-	depth(1 + jobs)
+	left(1 + jobs)
 	if got := cancel("/1?tag=odd"); got.Cancelled != jobs/10-1 || got.Left != 1 || got.Next != nil {
 		t.Errorf("one bucket: %+v", got)
 	}
-	depth(1 + jobs - (jobs/10 - 1))
+	left(1 + jobs - (jobs/10 - 1))
 	if got := cancel("?tag=none"); got.Cancelled != 0 || got.Left != 0 || got.Next != nil {
 		t.Errorf("a tag that no job has: %+v", got)
 	}
@@ -141,5 +141,5 @@ func TestJobsAreCancelledByTheirTag(t *testing.T) {
 		got.Next != nil {
 		t.Errorf("the policy: %+v", got)
 	}
-	depth(1 + jobs/2 + 2)
+	left(1 + jobs/2 + 2)
 }

@@ -77,7 +77,7 @@ func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 		waits <- ticket
 	}()
 	waittest.Until(t, "the job that is waited for is stored",
-		func() bool { return p.Depths(t.Context())["slow"] == 2 })
+		func() bool { return depth(t, p, "slow") == 2 })
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

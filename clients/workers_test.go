@@ -98,8 +98,8 @@ func (w *worker) stop() []string {
 func (i *installation) empty() {
 	i.t.Helper()
 	waittest.Until(i.t, "the queue is empty", func() bool {
-		n, known := i.p.Depths(i.t.Context())["jobs"]
-		return known && n == 0
+		depths, err := i.p.Depths(i.t.Context())
+		return err == nil && depths["jobs"] == 0
 	})
 }
 
@@ -196,8 +196,8 @@ func TestCodecsInteroperate(t *testing.T) {
 			t.Error(err)
 		}
 		waittest.Until(t, "the batch has run", func() bool {
-			n, known := p.Depths(t.Context())["go"]
-			return known && n == 0
+			depths, err := p.Depths(t.Context())
+			return err == nil && depths["go"] == 0
 		})
 		letters, err := p.Connect("test")
 		if err != nil {

@@ -33,7 +33,8 @@ import (
 type Drainer struct {
 	*parts
 	options Options
-	began   atomic.Bool // Run was called
+	began   atomic.Bool              // Run was called
+	names   atomic.Pointer[[]string] // of SetPolicies, until an event takes them
 
 	bell      *alarm.Alarm
 	rings     <-chan struct{}

@@ -98,8 +98,11 @@ func (d *Drainer) connected(up bool) core.Connected {
 
 // SetPolicies changes [Options.Policies] of a running drainer.
 func (d *Drainer) SetPolicies(names []string) {
+	if d.names.Swap(&names) != nil {
+		return // an event takes them, perhaps not before Run
+	}
 	d.post(func(now pace.Instant) {
-		d.options.Policies = names
+		d.options.Policies = *d.names.Swap(nil)
 		if d.set != nil {
 			d.configure(slices.Collect(maps.Keys(d.set)), now)
 		}

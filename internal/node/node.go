@@ -163,8 +163,13 @@ func (n *Node) Followed(ctx context.Context, policy string, revision uint64) {
 	n.known.wait(ctx, policy, revision)
 }
 
-// Depths counts jobs, where possible before ctx ends.
-func (n *Node) Depths(ctx context.Context) map[string]uint64 { return n.streams.depths(ctx) }
+// CatchUp waits until this process follows what it wrote.
+func (n *Node) CatchUp(ctx context.Context) { n.policies.followed(ctx) }
+
+// Depths counts the jobs of policies with a queue. With an error, some are missing.
+func (n *Node) Depths(ctx context.Context) (map[string]uint64, error) {
+	return n.streams.depths(ctx)
+}
 
 // Health returns the parts in the order of dependence: the first error causes later ones. stopping
 // and starting are why jobs are not taken.

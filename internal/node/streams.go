@@ -291,14 +291,11 @@ func (s *streams) end(ctx context.Context, name string,
 	return gone, err
 }
 
-func (s *streams) depths(ctx context.Context) map[string]uint64 {
+func (s *streams) depths(ctx context.Context) (map[string]uint64, error) {
 	all, err := s.broker.AllDepths(ctx)
-	if err != nil {
-		s.log.Debug("queue depths unknown", "error", err)
-	}
 	known := s.known.policies()
 	maps.DeleteFunc(all, func(name string, _ uint64) bool {
 		return !known[name].HasQueue()
 	})
-	return all
+	return all, err
 }

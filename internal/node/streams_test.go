@@ -328,8 +328,8 @@ func TestDepths(t *testing.T) {
 	f := &fakeStreams{}
 	known := &known{}
 	s := quietStreams(f, known)
-	if got := s.depths(t.Context()); len(got) != 0 {
-		t.Errorf("got %v", got)
+	if got, err := s.depths(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v", got, err)
 	}
 	known.take(policy.Entries{
 		"new":  {Policy: paced("new")},
@@ -337,8 +337,9 @@ func TestDepths(t *testing.T) {
 		"old":  {Policy: paced("old"), Retired: true},
 		"door": {Policy: policy.Policy{Rule: policy.Rule{Algorithm: policy.TokenBucket}}},
 	}, nil)
-	if got := s.depths(t.Context()); !maps.Equal(got, map[string]uint64{"abc": 3, "old": 3}) {
-		t.Errorf("got %v", got)
+	got, err := s.depths(t.Context())
+	if err != nil || !maps.Equal(got, map[string]uint64{"abc": 3, "old": 3}) {
+		t.Errorf("got %v, %v", got, err)
 	}
 }
 

@@ -238,12 +238,12 @@ func (r *Registry) NATS(connected func() bool) {
 
 // QueueJobs registers penstock_queue_jobs. depths is called at every scrape, with a deadline of one
 // second; policies that it omits are missing.
-func (r *Registry) QueueJobs(depths func(ctx context.Context) map[string]uint64) {
+func (r *Registry) QueueJobs(depths func(context.Context) (map[string]uint64, error)) {
 	r.prometheus.MustRegister(queueJobs{depths})
 }
 
 type queueJobs struct {
-	depths func(ctx context.Context) map[string]uint64
+	depths func(context.Context) (map[string]uint64, error)
 }
 
 var queueJobsDesc = prometheus.NewDesc("penstock_queue_jobs",
@@ -255,7 +255,8 @@ func (q queueJobs) Describe(out chan<- *prometheus.Desc) { out <- queueJobsDesc 
 func (q queueJobs) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeDeadline)
 	defer cancel()
-	for policy, jobs := range q.depths(ctx) {
+	depths, _ := q.depths(ctx) // without those of an error
+	for policy, jobs := range depths {
 		out <- prometheus.MustNewConstMetric(queueJobsDesc, prometheus.GaugeValue, float64(jobs),
 			policy)
 	}

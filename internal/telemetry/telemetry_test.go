@@ -47,11 +47,11 @@ func TestMetrics(t *testing.T) {
 	a.Take(queue.Event{Type: queue.EventInventory, Data: store.Inventory{OK: 3, Retired: 2,
 		Unreadable: map[string]error{"odd": nil}}})
 	a.Take(queue.Event{Type: queue.EventRetired, Policy: "old"})
-	r.QueueJobs(func(ctx context.Context) map[string]uint64 {
+	r.QueueJobs(func(ctx context.Context) (map[string]uint64, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
 			t.Error("no deadline of a second")
 		}
-		return map[string]uint64{"stripe": 4711}
+		return map[string]uint64{"stripe": 4711}, nil
 	})
 	r.NATS(func() bool { return true })
 	r.FileRead()("clients", errors.New("bad"))
