@@ -4044,4 +4044,16 @@ func (Synced)`,
 		new: "		false {",
 		by:  "./admission/manage TestWritesWithoutAnAnswerAreAudited",
 	},
+	{
+		name: "a-reload-leaves-its-policies-unknown", file: "penstock.go",
+		old: "p.node.CatchUp(ctx)",
+		new: "_ = ctx",
+		by:  ". TestPoliciesAreFollowedAfterAReload",
+	},
+	{
+		name: "calls-forget-why-they-lack-a-connection", file: "internal/door/door.go",
+		old: "return nil, fmt.Errorf(\"%w: %w\", admission.ErrUnavailable, err)",
+		new: "return nil, err",
+		by:  "./internal/door TestACallWhoseFirstConnectionFailsIsUnavailable",
+	},
 }
