@@ -16,6 +16,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -77,6 +79,10 @@ func row(j penstock.Job) ([]any, error) {
 		return nil, err
 	case len(body) > admission.MaxBody:
 		return nil, fmt.Errorf("%w: %d bytes", admission.ErrTooLarge, len(body))
+	}
+	if all := fmt.Sprint(j); !utf8.ValidString(all) || strings.Contains(all, "\x00") {
+		// JSON would make different keys of idempotency equal.
+		return nil, errors.New("its key, headers and names must be UTF-8 without NUL")
 	}
 	text, err := json.Marshal(j)
 	return []any{j.Policy, j.Key, string(text), body}, err

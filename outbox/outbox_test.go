@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
@@ -314,6 +315,41 @@ func TestRowsWaitWhilePenstockIsAway(t *testing.T) {
 	w.hasRun("", "0")
 	waittest.Until(t, "the outbox is empty", func() bool { return w.rows("true") == 0 })
 	w.hasRun("repeated", "0")
+}
+
+func TestProcessesThatStartAtOnceCreateTheSchema(t *testing.T) {
+	db, err := pgxpool.New(t.Context(), pgtest.Start(t).At)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if _, err := db.Exec(t.Context(), outbox.Schema); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// none fails the test if a statement is sent.
+type none struct{ t *testing.T }
+
+func (n none) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	n.t.Error("sent to PostgreSQL")
+	return pgconn.CommandTag{}, nil
+}
+
+func TestTextThatCannotBeStoredIsRefusedBeforeItFailsTheTransaction(t *testing.T) {
+	for _, j := range []penstock.Job{{IdempotencyKey: "\xff"}, {Unique: "\xfe"}, {Key: "a\x00"},
+		{Header: http.Header{"Content-Type": {"caf\xe9"}}}, {Key: "\xff"}} {
+		j.Policy = "mail"
+		if err := outbox.Insert(t.Context(), none{t}, j); err == nil {
+			t.Errorf("%+v was taken", j)
+		}
+	}
 }
 
 func TestARowThatCannotBeSubmittedIsSetAside(t *testing.T) {

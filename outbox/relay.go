@@ -44,11 +44,10 @@ const (
 
 // Run relays until the context ends, and returns nil. It takes one connection of the pool.
 func (r *Relay) Run(ctx context.Context) error {
-	log := cmp.Or(r.Logger, slog.Default())
-	r.waits = seldom.New(log)
+	r.waits = seldom.New(cmp.Or(r.Logger, slog.Default()))
 	for ctx.Err() == nil {
 		if err := r.listen(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("outbox not readable", "error", err)
+			r.waits.Log("database", slog.LevelWarn, "outbox not readable", "error", err)
 			select {
 			case <-time.After(retryAfter):
 			case <-ctx.Done():

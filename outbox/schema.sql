@@ -1,3 +1,6 @@
+-- Processes that start at once do this one after the other.
+SELECT pg_advisory_xact_lock(hashtextextended('penstock_outbox_schema', 0));
+
 CREATE TABLE IF NOT EXISTS penstock_outbox (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     policy   text COLLATE "C" NOT NULL,
