@@ -180,8 +180,8 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 	err := caught(ctx, handle, job)
 	if p, ok := errors.AsType[*panicked](err); ok {
 		lines.Log("panic "+job.Policy, slog.LevelError, "a handler panicked", "policy", job.Policy,
-			"job", job.ID, "key", job.Key.Raw(), "attempt", job.Attempt, "panic", p.value, "stack",
-			p.stack)
+			"job", job.ID, "key", job.Key.Raw(), "attempt", job.Attempt, "panic",
+			valve.Clip(fmt.Sprint(p.value), mostError), "stack", p.stack)
 	}
 	o := outcomeOf(seq, err)
 	if over := context.DeadlineExceeded; errors.Is(ctx.Err(), over) {
@@ -208,7 +208,9 @@ func caught(ctx context.Context, handle Handler, job Job) (err error) {
 			err = &panicked{r, string(debug.Stack())}
 		}
 	}()
-	return handle(ctx, job)
+	err = handle(ctx, job)
+	outcomeOf(0, err) // panics here if the error's methods do, as of a nil pointer
+	return err
 }
 
 // exited is the outcome of a handler that ends its goroutine, as t.FailNow does in a test.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"slices"
 	"strings"
@@ -35,7 +36,8 @@ func TestDrainerOutcomes(t *testing.T) {
 	})
 	defer end()
 	outcomes := map[string][]int{
-		"fails": {1, 2, 3}, "panics": {1, 2}, "exits": {1, 2}, "permanent": {1},
+		"fails": {1, 2, 3}, "panics": {1, 2}, "nil-error": {1, 2}, "exits": {1, 2},
+		"permanent":   {1},
 		"throttled":   {1, 1, 1, 1, 1},
 		"unavailable": {1, 2}, "fine": {1},
 	}
@@ -71,6 +73,8 @@ func TestDrainerOutcomes(t *testing.T) {
 			return errors.New("no")
 		case key == "panics" && n == 1:
 			panic("oh")
+		case key == "nil-error" && n == 1:
+			return (*fs.PathError)(nil) // is not nil, and its methods panic
 		case key == "exits" && n == 1:
 			runtime.Goexit()
 		case key == "permanent":
@@ -111,7 +115,7 @@ func TestDrainerOutcomes(t *testing.T) {
 		}
 	}
 	if got := fmt.Sprint(finished, ended); got !=
-		"map[done:5 failed:6 permanent:1 throttled:4] map[dead:2 done:5]" {
+		"map[done:6 failed:7 permanent:1 throttled:4] map[dead:2 done:6]" {
 		t.Errorf("the observer has heard %s", got)
 	}
 	js, err := nc.JetStream(nats.MaxWait(deadline))

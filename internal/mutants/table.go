@@ -4056,4 +4056,10 @@ func (Synced)`,
 		new: "return nil, err",
 		by:  "./internal/door TestACallWhoseFirstConnectionFailsIsUnavailable",
 	},
+	{
+		name: "an-errors-methods-end-the-process", file: "workers/handler.go",
+		old: "outcomeOf(0, err) // panics here",
+		new: "// panics here",
+		by:  "./workers TestDrainerOutcomes",
+	},
 }
