@@ -78,19 +78,15 @@ func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	for name, values := range header {
-		if err := admission.CheckValues(name, values); err != nil {
-			return Ticket{}, err
-		}
-	}
-	if j.Wait > 0 {
+	wait := min(max(j.Wait, 0), admission.MaxWait)
+	if wait > 0 {
 		if header = maps.Clone(header); header == nil {
 			header = http.Header{}
 		}
-		header.Set(admission.WaitHeader, j.Wait.String())
+		header.Set(admission.WaitHeader, wait.String())
 	}
 	body, err = c.ask(ctx, answer.Request{Endpoint: "submit", Policy: j.Policy, Key: j.Key,
-		Wait: max(j.Wait, 0), Header: header, Body: body})
+		Wait: wait, Header: header, Body: body})
 	if err != nil {
 		return Ticket{}, err
 	}

@@ -3,9 +3,11 @@ package penstock_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,7 +95,7 @@ func TestAClientWaitsForJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const key = "a b/ü?%2F"
 			j := penstock.Job{Policy: "mail", Key: key, Body: []byte(`{"to":"ann"}`),
-				IdempotencyKey: name, Wait: waittest.Patience()}
+				IdempotencyKey: name, Wait: math.MaxInt64}
 			ticket, err := c.Submit(t.Context(), j)
 			if err != nil || ticket.Result == nil {
 				t.Fatalf("%+v, %v", ticket, err)
@@ -186,6 +188,10 @@ func TestClientErrorsMatchThePackages(t *testing.T) {
 		for what, j := range map[string]penstock.Job{
 			"full":        {Policy: "later", Key: "full"},
 			"unknown":     {Policy: "none"},
+			"two tokens":  {Policy: "mail.x"},
+			"no name":     {},
+			"a space":     {Policy: "a b"},
+			"bad name":    {Policy: "mail", Costs: map[string]int64{"a b": 1}},
 			"no queue":    {Policy: "signup"},
 			"bad":         {Policy: "mail", Priority: 99},
 			"bad key":     {Policy: "mail", Key: "\xff"},
@@ -210,7 +216,7 @@ func TestClientErrorsMatchThePackages(t *testing.T) {
 			ended, _ := errors.AsType[*admission.EndedError](there)
 			if (refused != nil) != (what == "full") ||
 				refused != nil && (refused.RetryAfter <= 0 || refused.Policy != "later") ||
-				(bad != nil) != (what == "bad" || what == "bad key" || what == "control") ||
+				(bad != nil) != (strings.HasPrefix(what, "bad") || what == "control") ||
 				(ended != nil) != (what == "of one gone") ||
 				ended != nil && ended.Job != gone.Job {
 				t.Errorf("%s over %s: %#v", what, name, there)
@@ -285,6 +291,10 @@ func TestClientsAcquirePermits(t *testing.T) {
 		time.AfterFunc(3*time.Second, func() {
 			first.Settle(permits.Result{Status: permits.Done})
 		})
+		if _, err := c.Acquire(t.Context(), penstock.Call{Policy: "api.x"}); !errors.Is(err,
+			penstock.ErrUnknownPolicy) {
+			t.Errorf("%s: no name of a policy: %v", name, err)
+		}
 		began := time.Now()
 		second, err := c.Acquire(t.Context(), call)
 		if err != nil {

@@ -99,7 +99,7 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 	if _, twice := j.stored[name]; twice || len(values) != 1 && !several {
 		return &RequestError{name, "must be given once"}
 	}
-	if err := CheckValues(name, values); err != nil {
+	if err := CheckField(name, values); err != nil {
 		return err
 	}
 	if j.stored == nil {
@@ -225,8 +225,12 @@ func checkIdempotencyKey(key string) error {
 	return nil
 }
 
-// CheckValues refuses control characters: HTTP forbids them (RFC 9110, 5.5), NATS does not.
-func CheckValues(name string, values []string) error {
+// CheckField refuses what HTTP forbids (RFC 9110, 5.1 and 5.5) and NATS does not: names that are
+// not tokens, and control characters.
+func CheckField(name string, values []string) error {
+	if !job.IsToken(name) {
+		return &RequestError{fmt.Sprintf("%.100q", name), "cannot be the name of a header"}
+	}
 	control := func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 	for _, value := range values {
 		if strings.ContainsFunc(value, control) {

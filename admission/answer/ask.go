@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -37,9 +38,15 @@ type Request struct {
 // if no admitter answers within the context's time or, beyond the request's wait, 30 s.
 type Asker func(ctx context.Context, r Request) ([]byte, error)
 
-// patient bounds the time in which a lost answer is awaited.
+// patient bounds the time in which a lost answer is awaited. It refuses headers that cannot be
+// sent: the transports' errors look like an outage.
 func patient(ask Asker) Asker {
 	return func(ctx context.Context, r Request) ([]byte, error) {
+		for name, values := range r.Header {
+			if err := admission.CheckField(name, values); err != nil {
+				return nil, err
+			}
+		}
 		ctx, cancel := context.WithTimeout(ctx, r.Wait+patience)
 		defer cancel()
 		return ask(ctx, r)
@@ -93,6 +100,9 @@ func OverHTTP(server, token string, client *http.Client) (Asker, error) {
 
 func OverNATS(nc *nats.Conn, names queue.Names) Asker {
 	return patient(func(ctx context.Context, r Request) ([]byte, error) {
+		if !policy.IsName(r.Policy) { // its subject could be another policy's
+			return nil, admission.UnknownPolicy(r.Policy)
+		}
 		token := strconv.FormatUint(r.Seq, 10)
 		if r.Endpoint == "submit" {
 			key, err := job.EncodeKey(r.Key)

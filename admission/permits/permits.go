@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -134,6 +135,7 @@ type call struct {
 // Acquire waits until a call may begin. The caller begins at once, and then calls Settle or Return.
 // Errors: [*admission.RefusedError] if too many calls wait, the start comes after the wait, or the
 // bucket is paused; [*admission.RequestError] for costs that can never pass;
+// [admission.ErrUnknownPolicy] for what is no name of a policy;
 // [admission.ErrNoDrainer] if no drainer answers within the wait; [admission.ErrUnavailable] if the
 // client or its connection is closed; the context's.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
@@ -163,6 +165,9 @@ func (c *Client) lend(ctx context.Context, r Request) (*Permit, *call, error) {
 	key, err := job.EncodeKey(r.Key)
 	if err != nil {
 		return nil, nil, admission.InvalidKey(err)
+	}
+	if !policy.IsName(r.Policy) {
+		return nil, nil, admission.UnknownPolicy(r.Policy)
 	}
 	k := c.call(r.Policy, key, rand.Text())
 	k.question.Cost, k.question.Costs, k.question.Priority = r.Cost, r.Costs, r.Priority

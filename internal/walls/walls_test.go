@@ -78,7 +78,7 @@ admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore po
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/clienttls internal/hints internal/oneshot policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission internal/hints internal/oneshot queue queue/job nats.go
+admission/permits: admission internal/hints internal/oneshot policy queue queue/job nats.go
 admission/schedules: admission algorithms internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go

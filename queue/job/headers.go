@@ -261,7 +261,7 @@ var jobHeaders = []struct {
 		return nil
 	}},
 	{HeaderMethod, func(_ *Arrived, value string) error {
-		if !isToken(value) || len(value) > 32 || policy.NeverMethod(strings.ToUpper(value)) {
+		if !IsToken(value) || len(value) > 32 || policy.NeverMethod(strings.ToUpper(value)) {
 			return fmt.Errorf("%q: jobs cannot have this method", value)
 		}
 		return nil

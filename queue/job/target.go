@@ -20,7 +20,7 @@ const mostDecodings = 3
 // checkForwarded refuses names that no policy may forward.
 func checkForwarded(name string) error {
 	switch {
-	case !isToken(name):
+	case !IsToken(name):
 		return errors.New("not a header name")
 	case policy.NeverForwarded(name):
 		return fmt.Errorf("%s is never forwarded", name)
@@ -173,7 +173,8 @@ func isControlOr(others string) func(rune) bool {
 	return func(r rune) bool { return r < ' ' || r == 0x7F || strings.ContainsRune(others, r) }
 }
 
-func isToken(s string) bool {
+// IsToken reports whether a text can be the name of a header.
+func IsToken(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
