@@ -1,13 +1,17 @@
 package queue
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
 // TestOneOfThreeServersIsAway checks the number of copies, and lists dead letters, while one of
@@ -51,4 +55,35 @@ func TestOneOfThreeServersIsAway(t *testing.T) {
 		}
 	}
 	lacking("three copies are three again", Copies{})
+}
+
+func TestTicksEndWhileNATSIsAway(t *testing.T) {
+	server := natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})
+	b, err := NewBroker(natstest.Reconnecting(t, server.URL()), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmp.Or(b.Setup(natstest.Context(t)),
+		b.SetUpSchedules(natstest.Context(t))); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- b.Ticks(ctx, func(Tick) (time.Duration, bool) { return 0, true })
+	}()
+	waittest.Until(t, "they are heard", func() bool {
+		_, err := b.js.Consumer(natstest.Context(t), b.names.schedules(), "ticks")
+		return err == nil
+	})
+	server.Shutdown()
+	waittest.Until(t, "NATS is away", func() bool { return !b.nc.IsConnected() })
+	began := time.Now()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("they ended after %v", took)
+	}
 }

@@ -302,7 +302,11 @@ func (b *Broker) Ticks(ctx context.Context,
 		return jsapi.Translate(err)
 	}
 	defer func() {
-		consuming.Drain()
+		if b.nc.IsConnected() {
+			consuming.Drain()
+		} else {
+			consuming.Stop() // draining would wait for the server
+		}
 		<-consuming.Closed()
 	}()
 	select {
