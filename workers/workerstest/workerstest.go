@@ -38,14 +38,14 @@ type Kit struct {
 	server   *embedded.Server
 	broker   *queue.Broker
 	producer *queue.Producer
-	policies map[string]policy.Policy
 	handlers map[string]workers.Handler
 	drainer  sync.Once
 
-	mu      sync.Mutex
-	changed chan struct{}
-	starts  map[string][]workers.Job
-	ends    map[string][]queue.Event
+	mu       sync.Mutex
+	policies map[string]policy.Policy
+	changed  chan struct{}
+	starts   map[string][]workers.Job
+	ends     map[string][]queue.Event
 }
 
 // Policy returns a leaking bucket with a rate such as "50/s" and room for 100,000 jobs per key.
@@ -122,7 +122,16 @@ func (k *Kit) SetPolicy(p policy.Policy) {
 	if err := k.broker.Apply(k.t.Context(), p); err != nil {
 		k.t.Fatalf("workerstest: %v", err)
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.policies[p.Name] = p
+}
+
+func (k *Kit) policy(name string) (p policy.Policy, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p, known = k.policies[name]
+	return p, known
 }
 
 // Audit observes all starts, and fails the test at its end if they broke a limit.
@@ -231,8 +240,9 @@ func (k *Kit) TryPublish(policy, key string, body []byte) error {
 	if err != nil {
 		return err
 	}
+	p, _ := k.policy(policy)
 	_, err = k.producer.Publish(k.t.Context(), queue.Submission{
-		Policy: policy, Key: encoded, Body: body, Admitted: k.policies[policy].Door(),
+		Policy: policy, Key: encoded, Body: body, Admitted: p.Door(),
 	})
 	return err
 }
@@ -240,7 +250,7 @@ func (k *Kit) TryPublish(policy, key string, body []byte) error {
 // Wait waits until n jobs of a policy have ended since the test began, and returns these events.
 func (k *Kit) Wait(policy string, n int) []queue.Event {
 	k.t.Helper()
-	if _, known := k.policies[policy]; !known {
+	if _, known := k.policy(policy); !known {
 		k.t.Fatalf("workerstest: there is no policy %q", policy)
 	}
 	timer := time.NewTimer(Patience)
@@ -280,7 +290,7 @@ func (k *Kit) Jobs(policy, key string) []workers.Job {
 // and ignores overrides.
 func (k *Kit) AssertRate(policy, key string) {
 	k.t.Helper()
-	p := k.policies[policy]
+	p, _ := k.policy(policy)
 	if p.Outflow.IsZero() && p.OutflowTotal.IsZero() {
 		k.t.Fatalf("workerstest: policy %q has no outflow", policy)
 	}

@@ -143,3 +143,18 @@ func TestCheckRateFindsTheClump(t *testing.T) {
 		t.Error("a clump of three passed")
 	}
 }
+
+func TestAPolicyCanChangeWhileJobsArePublished(t *testing.T) {
+	kit := workerstest.New(t, workerstest.Policy("mail", "1000/s"))
+	kit.Handle("mail", nil)
+	changed := make(chan struct{})
+	go func() {
+		defer close(changed)
+		for range 5 {
+			kit.SetPolicy(workerstest.Policy("mail", "2000/s"))
+		}
+	}()
+	kit.Publish("mail", "k", nil, 20)
+	kit.Wait("mail", 20)
+	<-changed
+}
