@@ -266,6 +266,30 @@ func TestAClientWithoutAServerReturnsAnError(t *testing.T) {
 	}
 }
 
+func TestOddSettlementsFreeTheirPlace(t *testing.T) {
+	api := paced("api", 1000, 100)
+	api.Concurrency, api.Timeout = 1, policy.Duration(time.Hour)
+	p := open(t, penstock.Options{Policies: []policy.Policy{api}})
+	run(t, p)
+	for name, c := range clients(t, p) {
+		for what, r := range map[string]permits.Result{
+			"no status": {}, "another status": {Status: "nonsense"},
+			"usage":      {Status: permits.Done, Used: map[string]int64{"tokens": -1}},
+			"a pause":    {Status: permits.Done, RetryAfter: -time.Hour},
+			"long error": {Status: permits.Failed, Err: errors.New(strings.Repeat("é", 2<<20))},
+		} {
+			call := penstock.Call{Policy: "api", Key: name + what, Wait: 10 * time.Second}
+			for range 2 {
+				permit, err := c.Acquire(t.Context(), call)
+				if err != nil {
+					t.Fatalf("%s over %s: %v", what, name, err)
+				}
+				permit.Settle(r)
+			}
+		}
+	}
+}
+
 func TestMustRatePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {

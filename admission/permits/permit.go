@@ -3,7 +3,8 @@ package permits
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
+	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,10 +55,18 @@ func Lent(id string, startBy time.Time, lease time.Duration, tell func(job.Call)
 	return p
 }
 
-// Only the first Settle or Return counts.
+// Only the first Settle or Return counts. Another [Status] is Failed, and negative usage does not
+// count: a refused settlement would hold its place until the lease ends.
 func (p *Permit) Settle(r Result) {
-	p.settle(job.Call{Status: string(r.Status), RetryAfterMS: ceil(r.RetryAfter), Used: r.Used,
-		Error: text(r.Err)}, r.Status == Done && r.RetryAfter <= 0)
+	switch r.Status {
+	case Done, Unavailable, Unreached, Throttled:
+	default:
+		r.Status = Failed
+	}
+	used := maps.Clone(r.Used)
+	maps.DeleteFunc(used, func(_ string, n int64) bool { return n < 0 })
+	p.settle(job.Call{Status: string(r.Status), RetryAfterMS: ceil(max(r.RetryAfter, 0)),
+		Used: used, Error: text(r.Err)}, r.Status == Done && r.RetryAfter <= 0)
 }
 
 // Pause pauses the bucket during the call.
@@ -70,12 +79,16 @@ func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, false) 
 
 func ceil(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
-// text is short enough for a message: an error may quote an answer's whole header.
+// mostError bounds the text of an error, in bytes: it may quote an answer's whole header, and a
+// message has a largest size.
+const mostError = 1024
+
 func text(err error) string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("%.1000v", err)
+	text := err.Error()
+	return strings.ToValidUTF8(text[:min(len(text), mostError)], "")
 }
 
 // Without a lease, an idle settlement is not sent.

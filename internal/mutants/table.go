@@ -4074,4 +4074,10 @@ func (Synced)`,
 		new: "if false {",
 		by:  ". TestClientErrorsMatchThePackages",
 	},
+	{
+		name: "permits-errors-are-too-long-to-send", file: "admission/permits/permit.go",
+		old: "text[:min(len(text), mostError)]",
+		new: "text",
+		by:  ". TestOddSettlementsFreeTheirPlace",
+	},
 }
