@@ -297,7 +297,9 @@ func admits(r *telemetry.Registry) {
 	store.Take(queue.Event{Type: queue.EventFellBack, Policy: "p", Name: "open"})
 	r.Envoy()
 	r.Outbound()("p", "answered", time.Second)
-	r.QueueJobs(func(context.Context) map[string]uint64 { return map[string]uint64{"p": 1} })
+	r.QueueJobs(func(context.Context) (map[string]uint64, error) {
+		return map[string]uint64{"p": 1}, nil
+	})
 	for _, e := range []queue.Event{
 		{Type: queue.EventStored, Data: queue.Storage{Fill: queue.Fill{Used: 1, Max: 2},
 			Jobs:   map[string]queue.Fill{"stripe": {Used: 1, Max: 2}},
