@@ -3180,12 +3180,6 @@ func (Synced)`,
 		by:  "./admission/outbound TestAnswersThatCannotBePassedOn",
 	},
 	{
-		name: "settlements-exceed-a-message", file: "admission/permits/permit.go",
-		old: "return fmt.Sprintf(\"%.1000v\", err)",
-		new: "return fmt.Sprintf(\"%v\", err)",
-		by:  "./admission/outbound TestAnswersThatCannotBePassedOn",
-	},
-	{
 		name: "proxy-waits-for-upstreams-that-do-not-read", file: "admission/outbound/send.go",
 		old: "GotConn:      func(httptrace.GotConnInfo) { timer.Reset(c.route.Timeout) },",
 		new: "",
@@ -3220,7 +3214,7 @@ func (Synced)`,
 		old: "oneshot.SetBody(request, c.body)",
 		new: "request.GetBody = func() (io.ReadCloser, error) {\n" +
 			"return io.NopCloser(bytes.NewReader(c.body)), nil\n}\n" +
-			"request.Body, _ = request.GetBody()",
+			"request.Body, _ = request.GetBody()\n_ = oneshot.SetBody",
 		by: "./admission/outbound TestAStartIsOneRequest",
 	},
 	{
@@ -3574,7 +3568,7 @@ func (Synced)`,
 	{
 		name: "shared-limit-untold-once-allowed", file: "workers/internal/valve/startlimits.go",
 		old: "\t\tb.Part.covers(head.takes(), now) {",
-		new: "\t\tb.Part.tells(head.takes(), now, v.quota) {",
+		new: "\t\tb.Part.tells(head.takes(), v.quota, now) {",
 		by:  "./workers/internal/valve TestAllowedWaitsForASharedCheckpoint",
 	},
 	{
@@ -3928,7 +3922,7 @@ func (Synced)`,
 	},
 	{
 		name: "learnt-not-inherited", file: "workers/internal/valve/inherit.go",
-		old: "v.inheritLearnt(b, c.Learnt, left(0), now)",
+		old: "p.v.inheritLearnt(b, c.Learnt, left(0), now)",
 		new: "",
 		by:  "./workers/internal/valve TestALearntLimitIsHandedOver",
 	},
