@@ -38,7 +38,6 @@ func must(allowed bool, err error) error {
 type contestant struct {
 	name, algorithm string
 	ours            bool
-	goals           bool // ours, with a state of constant size
 	unkeyed         bool
 	open            func(keys int) (openLimiter, error)
 }
@@ -54,20 +53,20 @@ const (
 func contestants() []contestant {
 	refill := algorithms.Rate{Count: perSecond, Per: time.Second}
 	return []contestant{
-		{name: "penstock", algorithm: "token bucket", ours: true, goals: true, open: func(
+		{name: "penstock", algorithm: "token bucket", ours: true, open: func(
 			int) (openLimiter, error) {
 			return ours(algorithms.TokenBucket{Capacity: plenty, Refill: refill})
 		}},
-		{name: "penstock", algorithm: "leaking bucket", ours: true, goals: true, open: func(
+		{name: "penstock", algorithm: "leaking bucket", ours: true, open: func(
 			int) (openLimiter, error) {
 			return ours(algorithms.LeakingBucket{Capacity: plenty, Outflow: refill,
 				Burst: plenty / 2})
 		}},
-		{name: "penstock", algorithm: "fixed window", ours: true, goals: true, open: func(
+		{name: "penstock", algorithm: "fixed window", ours: true, open: func(
 			int) (openLimiter, error) {
 			return ours(algorithms.FixedWindow{Limit: plenty, Window: window})
 		}},
-		{name: "penstock", algorithm: "sliding counter", ours: true, goals: true, open: func(
+		{name: "penstock", algorithm: "sliding counter", ours: true, open: func(
 			int) (openLimiter, error) {
 			return ours(algorithms.SlidingCounter{Limit: plenty, Window: window})
 		}},

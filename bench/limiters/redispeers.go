@@ -24,22 +24,22 @@ const (
 func redisContestants(addr string) []contestant {
 	refill := algorithms.Rate{Count: perSecond, Per: time.Second}
 	return []contestant{
-		{name: "penstock", algorithm: "token bucket", ours: true, goals: true, open: func(
+		{name: "penstock", algorithm: "token bucket", ours: true, open: func(
 			int) (openLimiter, error) {
 			return oursInRedis(addr, algorithms.TokenBucket{Capacity: plenty, Refill: refill},
 				1), nil
 		}},
-		{name: "penstock", algorithm: "leaking bucket", ours: true, goals: true, open: func(
+		{name: "penstock", algorithm: "leaking bucket", ours: true, open: func(
 			int) (openLimiter, error) {
 			return oursInRedis(addr,
 				algorithms.LeakingBucket{Capacity: plenty, Outflow: refill, Burst: plenty / 2},
 				1), nil
 		}},
-		{name: "penstock", algorithm: "fixed window", ours: true, goals: true, open: func(
+		{name: "penstock", algorithm: "fixed window", ours: true, open: func(
 			int) (openLimiter, error) {
 			return oursInRedis(addr, algorithms.FixedWindow{Limit: plenty, Window: window}, 1), nil
 		}},
-		{name: "penstock", algorithm: "sliding counter", ours: true, goals: true, open: func(
+		{name: "penstock", algorithm: "sliding counter", ours: true, open: func(
 			int) (openLimiter, error) {
 			return oursInRedis(addr, algorithms.SlidingCounter{Limit: plenty, Window: window},
 				1), nil
