@@ -254,10 +254,7 @@ func (p *Penstock) Policies() policy.Entries { return p.node.Policies() }
 // error, some are missing.
 func (p *Penstock) Depths(ctx context.Context) (map[string]uint64, error) {
 	depths, err := p.node.Depths(ctx)
-	if err != nil {
-		err = cmp.Or(p.usable(), err)
-	}
-	return depths, err
+	return depths, cmp.Or(p.usable(), err)
 }
 
 // Handler returns the HTTP API (docs/reference/api.md), for a server of the caller.
