@@ -470,6 +470,8 @@ policies:
 		{2, "a: [", nil, "is not YAML"},
 		{6, "{name: mail, algorithm: token_bucket, capacity: 2, refill: 2/s}", nil,
 			"\npenstock: mail: queue: cannot be removed"},
+		{6, strings.NewReplacer("leaking_bucket, outflow: 7/s", "token_bucket, refill: 2/s",
+			"refill: 2/s}", "refill: 3/s}").Replace(file), nil, "new changed: refill 2/s → 3/s\n"},
 	} {
 		if out := apply(c.status, c.text, c.args...); !strings.Contains(out, c.want) {
 			t.Errorf("apply says\n%s\nwant %q", out, c.want)

@@ -150,18 +150,24 @@ func (a *app) policiesApply() *cobra.Command {
 		Use:   "apply FILE",
 		Short: "Create or replace policies from a file",
 		Long: `Creates or replaces the policies in a YAML or JSON file: a configuration file with a
-list "policies", or a single policy. "-" reads standard input. Other policies are not changed.`,
+list "policies", or a single policy. "-" reads standard input. Other policies are not changed.
+A policy that is refused does not keep the next ones from being applied.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := a.readPolicies(cmd.Context(), args[0])
 			if err != nil {
 				return usageError{err}
 			}
+			var failed []error
 			for _, p := range all {
-				if err := a.apply(cmd.Context(), p, dry); err != nil {
-					return ofPolicy{err, p.Name}
+				err := a.apply(cmd.Context(), p, dry)
+				if err != nil {
+					failed = append(failed, ofPolicy{err, p.Name})
+				}
+				if code := status(err); code == exitUnavailable || code == exitInterrupted {
+					break
 				}
 			}
-			return nil
+			return errors.Join(failed...)
 		},
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate without writing")
