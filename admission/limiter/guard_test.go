@@ -359,7 +359,7 @@ func TestAFrozenMasterIsLoggedAndNoOutage(t *testing.T) {
 	rdb := cluster.Client()
 	defer rdb.Close()
 	s.factory = limiter.New(limiter.Options{
-		Shared: inredis.New(rdb, inredis.Options{Timeout: 500 * time.Millisecond}),
+		Shared: inredis.New(rdb, inredis.Options{Timeout: timeout}),
 		Sink:   s, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	})
 	l := s.limit(tokens("api", 30_000), policy.Open)

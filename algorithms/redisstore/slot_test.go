@@ -1,14 +1,16 @@
 package redisstore
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 func TestSlotsMatchRedis(t *testing.T) {
@@ -106,6 +108,12 @@ func (b *testBreaker) Allow() (func(error), error) {
 	}, b.open
 }
 
+func (b *testBreaker) last() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.told[len(b.told)-1]
+}
+
 func TestBreakerCountsPipelines(t *testing.T) {
 	s := redistest.Start(t)
 	b := &testBreaker{}
@@ -140,48 +148,51 @@ func TestBreakerCountsPipelines(t *testing.T) {
 
 func TestAFrozenMasterDelaysOnlyItsKeys(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
-	rdb := cluster.Client()
+	addresses := []string{cluster.Nodes[0].Addr(), cluster.Nodes[1].Addr()}
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses,
+		ContextTimeoutEnabled: true, ReadTimeout: waittest.Patience()})
 	defer rdb.Close()
-	b := &testBreaker{}
-	c := newClientOf(rdb, Options{Timeout: time.Second, Breaker: b})
-	s := New(c, "policy", algorithms.TokenBucket{Capacity: 1000, Refill: perHour(1)})
+	rule := algorithms.TokenBucket{Capacity: 1000, Refill: perHour(1)}
+	c := newClientOf(rdb, Options{Timeout: waittest.Patience()})
+	s := New(c, "policy", rule)
 	var healthy, frozen []string
-	for i := 0; len(healthy) < 50 || len(frozen) < 5000; i++ {
+	for i := 0; len(healthy) < 20 || len(frozen) < maxFlights; i++ {
 		key := fmt.Sprint(i)
 		if slotOf(redisKey(s.lane.stem, key)) >= 2*16384/3 {
 			frozen = append(frozen, key)
-		} else if len(healthy) < 50 {
+		} else {
 			healthy = append(healthy, key)
 		}
 	}
-	waitFor(t, "decisions", func() bool {
-		_, err := s.Take(t.Context(), frozen[0], 1)
-		_, other := s.Take(t.Context(), healthy[0], 1)
-		return err == nil && other == nil
-	})
-
-	cluster.Nodes[2].Freeze()
-	defer cluster.Nodes[2].Thaw()
+	mustTake(t, s, healthy[0], 1) // the client learns which server has which slots
+	freezeIdle(t, cluster.Nodes[2], c)
 	var wait sync.WaitGroup
-	for _, key := range frozen {
-		wait.Go(func() {
-			if _, err := s.Take(t.Context(), key, 1); err == nil {
-				t.Errorf("%s is decided by a frozen server", key)
-			}
+	defer wait.Wait()
+	defer cluster.Nodes[2].Thaw()
+	for i := range maxFlights {
+		wait.Go(func() { _, _ = s.Take(t.Context(), frozen[i], 1) })
+		waitFor(t, "one more flight waits for the frozen server", func() bool {
+			return c.inFlight() == i+1 && c.waitingNow() == 0
 		})
 	}
-	waitFor(t, "as many flights as there may be", func() bool { return c.inFlight() == maxFlights })
 	for _, key := range healthy {
-		if _, err := s.Take(t.Context(), key, 1); err != nil {
-			t.Errorf("%s, of a server that answers: %v", key, err)
-		}
+		mustTake(t, s, key, 1)
 	}
-	if c.inFlight() < maxFlights {
-		t.Error("they had to wait for the frozen server")
+	if n := c.inFlight(); n < maxFlights {
+		t.Errorf("they waited for the frozen server, of whose %d flights %d are left", maxFlights, n)
 	}
-	wait.Wait()
-	if err := errors.Join(b.told...); err != nil {
-		t.Errorf("the breaker was told of an outage while others answered: %v", err)
+
+	b := &testBreaker{}
+	s = New(newClientOf(rdb, Options{Timeout: 50 * time.Millisecond, Breaker: b}), "policy", rule)
+	waitFor(t, "a decision of a server that answers", func() bool {
+		_, err := s.Take(t.Context(), healthy[0], 1)
+		return err == nil
+	})
+	if _, err := s.Take(t.Context(), frozen[0], 1); err == nil {
+		t.Error("a frozen server decided")
+	}
+	if last := b.last(); last != nil {
+		t.Errorf("the breaker was told of an outage while a server answers: %v", last)
 	}
 }
 
