@@ -179,7 +179,7 @@ func TestAFrozenMasterDelaysOnlyItsKeys(t *testing.T) {
 		mustTake(t, s, key, 1)
 	}
 	if n := c.inFlight(); n < maxFlights {
-		t.Errorf("they waited for the frozen server, of whose %d flights %d are left", maxFlights, n)
+		t.Errorf("they waited for the frozen server, of whose flights %d are left", n)
 	}
 
 	b := &testBreaker{}
