@@ -137,7 +137,7 @@ func TestDrain(t *testing.T) {
 	p := launch(t, "--drain", "--config", configure(t, fmt.Sprintf(`
 drain: {lease: 1s}
 policies:
-  - {name: stripe, algorithm: leaking_bucket, outflow: 100/s, capacity: 30, target: {http: {url: %q}}}
+  - {name: stripe, algorithm: leaking_bucket, outflow: 1000/s, capacity: 30, target: {http: {url: %q}}}
 `, target.URL))).ready()
 	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
 		t.Fatalf("%d %s", status, body)
@@ -150,7 +150,8 @@ policies:
 	case <-time.After(waittest.Patience()):
 		t.Fatal("the job did not start")
 	}
-	// Once the partition has an owner, its valve reports starts.
+	// Once the partition has an owner, its valve reports starts. The rate is higher than that of
+	// these questions.
 	eventually(t, "no job is allowed at once", func() bool {
 		_, body := p.post("/v1/jobs/stripe/acme", "pay")
 		<-arrived
