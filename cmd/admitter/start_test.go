@@ -149,14 +149,14 @@ func TestHelpNamesEverySubcommand(t *testing.T) {
 }
 
 func TestOutputThatCannotBeWrittenIsAnError(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	unwritable, err := os.Open(os.DevNull) // only to read
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
-	defer full.Close()
+	defer unwritable.Close()
 	for _, args := range [][]string{{"--help"}, {"--version"}, {"validate"}, {"token", "--help"}} {
 		cmd := exec.CommandContext(t.Context(), proctest.Program("admitter"), args...)
-		cmd.Stdout = full
+		cmd.Stdout = unwritable
 		if err := cmd.Run(); cmd.ProcessState.ExitCode() == 0 {
 			t.Errorf("admitter %s: %v", args, err)
 		}
