@@ -3,6 +3,7 @@ package penstock_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,6 +25,7 @@ import (
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // A pause requested by one answer holds all requests, and a body that is being read counts against
@@ -144,6 +147,33 @@ func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
 }
 
 // net/http would repeat these on another connection.
+// lending lends permits without a limit, and receives what their calls report.
+type lending chan job.Call
+
+func (l lending) Acquire(context.Context, permits.Request) (*permits.Permit, error) {
+	return permits.Lent("id", time.Now().Add(time.Minute), time.Hour, func(c job.Call) error {
+		l <- c
+		return nil
+	}), nil
+}
+
+func TestATargetIsNotBlamedForTheCallersBody(t *testing.T) {
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
+	defer target.Close()
+	broken := errors.New("the file is gone")
+	calls := make(lending, 1)
+	client := &http.Client{Transport: &penstock.Transport{Permits: calls}}
+	body := io.MultiReader(strings.NewReader("a part"), iotest.ErrReader(broken))
+	if _, err := client.Post(target.URL, "text/plain", body); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+	if c := <-calls; c.Status != job.CallFailed {
+		t.Errorf("reported %+v", c)
+	}
+}
+
 func TestAPermitIsForOneRequest(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1000, 100)}})
 	run(t, p)

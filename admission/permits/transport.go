@@ -2,6 +2,7 @@ package permits
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -48,13 +49,16 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		base = http.DefaultTransport
 	}
 	once := r.Clone(r.Context()) // net/http would resend it
-	if once.GetBody = nil; r.Body == nil || r.Body == http.NoBody {
+	switch once.GetBody = nil; {
+	case r.Body == nil || r.Body == http.NoBody:
 		oneshot.SetBody(once, nil)
+	case r.GetBody == nil: // reads may fail
+		once.Body = upload{r.Body}
 	}
 	a, err := base.RoundTrip(once)
 	if err != nil {
 		result := Result{Status: Unavailable, Err: err}
-		if r.Context().Err() != nil {
+		if _, own := errors.AsType[*uploadError](err); own || r.Context().Err() != nil {
 			result.Status = Failed
 		}
 		permit.Settle(result)
@@ -106,6 +110,21 @@ func ResultOf(status int, header http.Header) Result {
 		r.Status = Unavailable
 	}
 	return r
+}
+
+// upload marks the errors of a caller's body, which are not the target's.
+type upload struct{ io.ReadCloser }
+
+type uploadError struct{ error }
+
+func (e *uploadError) Unwrap() error { return e.error }
+
+func (u upload) Read(p []byte) (int, error) {
+	n, err := u.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = &uploadError{err}
+	}
+	return n, err
 }
 
 type body struct {
