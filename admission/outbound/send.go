@@ -138,7 +138,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		err = fmt.Errorf("its status is %d", response.StatusCode)
 	}
 	if err != nil {
-		if context.Cause(ctx) == silent {
+		if err = oneshot.Cause(err); context.Cause(ctx) == silent {
 			err = silent
 		}
 		result := permits.Result{Status: permits.Unreached, Err: err}

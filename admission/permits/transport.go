@@ -57,6 +57,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	a, err := base.RoundTrip(once)
 	if err != nil {
+		err = oneshot.Cause(err)
 		result := Result{Status: Unavailable, Err: err}
 		if _, own := errors.AsType[*uploadError](err); own || r.Context().Err() != nil {
 			result.Status = Failed

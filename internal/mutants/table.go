@@ -3204,6 +3204,12 @@ func (Synced)`,
 		by:  ". TestAWaitReturnsTheTargetsAnswer",
 	},
 	{
+		name: "a-silent-connection-is-kept", file: "workers/httptarget/httptarget.go",
+		old: "HTTP2: &http.HTTP2Config{SendPingTimeout: mostSilence, PingTimeout: mostSilence},",
+		new: "",
+		by:  "./workers/httptarget TestASilentConnectionIsGivenUp",
+	},
+	{
 		name: "a-101-holds-a-worker", file: "workers/httptarget/httptarget.go",
 		old: "if err == nil && response.StatusCode == http.StatusSwitchingProtocols {",
 		new: "if false {",

@@ -3,8 +3,10 @@ package oneshot
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
+	"strings"
 )
 
 // SetBody gives a request a body that net/http cannot resend, as it does on other kept connections
@@ -23,4 +25,13 @@ func SetBody(request *http.Request, body []byte) {
 		// HTTP/1 omits the canonical spelling, HTTP/2 any
 		request.Header["content-length"] = []string{"0"}
 	}
+}
+
+// Cause returns a request's error without net/http's advice to let it resend HTTP/2 requests.
+func Cause(err error) error {
+	_, cause, advised := strings.Cut(err.Error(), "cannot retry err [")
+	if cause, _, _ = strings.Cut(cause, "] after Request.Body was written"); advised {
+		return errors.New(cause)
+	}
+	return err
 }

@@ -35,6 +35,8 @@ const (
 	// keepIdle is shorter than servers usually keep a connection (5 s and more): a request on one
 	// being closed is a failed attempt.
 	keepIdle = 4 * time.Second
+	// mostSilence on an HTTP/2 connection leads to a ping, and without an answer to its end.
+	mostSilence = 15 * time.Second
 )
 
 // Options are the settings of [New]. The zero value works.
@@ -120,6 +122,8 @@ func Client() *http.Client {
 			IdleConnTimeout:        keepIdle,
 			TLSHandshakeTimeout:    10 * time.Second,
 			ExpectContinueTimeout:  time.Second,
+			// Requests that time out do not end their connection.
+			HTTP2: &http.HTTP2Config{SendPingTimeout: mostSilence, PingTimeout: mostSilence},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
@@ -182,7 +186,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		return workers.Permanent(fmt.Errorf("call target: %w", withoutURL(err)))
 	}
 	if err != nil {
-		return t.down(fmt.Errorf("call target: %w", withoutURL(err)))
+		return t.down(fmt.Errorf("call target: %w", oneshot.Cause(withoutURL(err))))
 	}
 	defer response.Body.Close()
 	// The status decides: a request was served even if the rest of the response is lost.
