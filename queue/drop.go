@@ -11,9 +11,9 @@ import (
 
 const dropsAtOnce = 500
 
-// DropBucket removes the jobs of a bucket, without dead letters, in a partition without an owner;
-// ask an owner by [job.OpPurge]. It returns the number removed before the context ended, which is
-// an error only if it is 0.
+// DropBucket removes the first jobs of a bucket, at most 500, without dead letters, in a partition
+// without an owner; ask an owner by [job.OpPurge]. It returns their number, before the context
+// ended. Ask for an owner again after each call: one that came meanwhile may have read the jobs.
 func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	k job.Key) (removed int, err error) {
 	defer errs.Annotate(&err, "drop bucket %s.%s", policy, k)
@@ -21,19 +21,6 @@ func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	if err != nil {
 		return 0, err
 	}
-	for {
-		n, err := b.dropSome(ctx, policy, subject)
-		removed += n
-		if err != nil && (removed == 0 || !errors.Is(err, ErrUnavailable)) {
-			return removed, err
-		}
-		if err != nil || n == 0 {
-			return removed, nil
-		}
-	}
-}
-
-func (b *Broker) dropSome(ctx context.Context, policy, subject string) (removed int, err error) {
 	var found []job.Arrived
 	stream := b.names.Stream(policy)
 	next := uint64(1)

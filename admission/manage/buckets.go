@@ -305,13 +305,20 @@ func (s *Service) purge(ctx context.Context, p policy.Policy,
 		switch {
 		case errors.Is(err, errNobody):
 			n, err := s.broker.DropBucket(ctx, p.Name, partition, key)
-			return removed + n, ctx.Err() != nil, translate(err)
+			if removed += n; err == nil && n > 0 {
+				continue // an owner that came meanwhile may have read them
+			}
+			if removed > 0 && errors.Is(err, queue.ErrUnavailable) {
+				err = nil
+			}
+			return removed, ctx.Err() != nil, translate(err)
 		case err != nil && removed == 0:
 			return 0, false, err
 		case err != nil, a.More == 0, time.Until(end) < s.options.Timeout/2:
 			return removed, err != nil || a.More > 0, nil
+		default:
+			q.Jobs = []uint64{a.More}
 		}
-		q.Jobs = []uint64{a.More}
 	}
 }
 

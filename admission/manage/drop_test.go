@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -102,6 +103,72 @@ func TestDropWithoutAnOwner(t *testing.T) {
 	defer stop()
 	if _, err := s.Purge(ctx, "stripe", "a.b"); !errors.Is(err, admission.ErrNoDrainer) {
 		t.Errorf("without the owner's word: %v", err)
+	}
+}
+
+// A drainer that takes the partition meanwhile may have read the jobs, and would run its copies.
+func TestAnOwnerThatComesMeanwhileDropsItsCopies(t *testing.T) {
+	s := open(t, Options{})
+	put(t, s, stripe(10))
+	ctx, nc := t.Context(), s.broker.Conn()
+	for want, drop := range map[string]func(seq uint64) error{
+		job.OpPurge: func(uint64) error {
+			purged, err := s.Purge(ctx, "stripe", "a")
+			if purged.Removed != 1 {
+				t.Errorf("purged %+v", purged)
+			}
+			return err
+		},
+		job.OpCancel: func(seq uint64) error {
+			_, err := s.Cancel(ctx, "stripe", seq)
+			return err
+		},
+	} {
+		receipt, err := s.producer.Publish(ctx, queue.Submission{Policy: "stripe", Key: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked []string
+		owner, err := nc.Subscribe(s.broker.Names().Valve("stripe",
+			s.partitionOf(stripe(10), "a")), func(m *nats.Msg) {
+			var q job.Question
+			if err := json.Unmarshal(m.Data, &q); err != nil {
+				t.Error(err)
+			}
+			answer := &nats.Msg{Data: fmt.Appendf(nil, `{"v":%d}`, job.FormatVersion)}
+			if asked = append(asked, q.Op); len(asked) == 1 { // as the server without an owner
+				answer = &nats.Msg{Header: nats.Header{"Status": {"503"}}}
+			}
+			if err := m.RespondMsg(answer); err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = drop(receipt.Seq)
+		if err := owner.Unsubscribe(); err != nil {
+			t.Error(err)
+		}
+		if err != nil || !slices.Equal(asked, []string{want, want}) {
+			t.Errorf("%s: the owner was asked %q, %v", want, asked, err)
+		}
+	}
+}
+
+// A deletion of the policy came first.
+func TestDropsWithoutAStreamAreConflicts(t *testing.T) {
+	s := open(t, Options{})
+	put(t, s, stripe(10))
+	js, err := jetstream.New(s.broker.Conn())
+	if err == nil {
+		err = js.DeleteStream(t.Context(), "PENSTOCK_stripe")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Purge(t.Context(), "stripe", "a"); !errors.Is(err, admission.ErrConflict) {
+		t.Error(err)
 	}
 }
 

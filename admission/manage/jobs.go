@@ -248,11 +248,15 @@ func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, err
 
 func (s *Service) cancel(ctx context.Context, name string, j Job) (Job, error) {
 	_, seq, _ := job.ParseID(j.Job)
-	a, err := s.ask(ctx, name, j.Partition, job.Question{Op: job.OpCancel, Jobs: []uint64{seq}})
+	q := job.Question{Op: job.OpCancel, Jobs: []uint64{seq}}
+	a, err := s.ask(ctx, name, j.Partition, q)
 	if errors.Is(err, errNobody) {
 		err = s.broker.DropJob(ctx, name, seq)
 		if errors.Is(err, queue.ErrNotFound) {
 			return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
+		}
+		if err == nil { // an owner that came meanwhile may have read it
+			_, _ = s.ask(ctx, name, j.Partition, q)
 		}
 		a, err = job.Answer{Removed: 1}, translate(err)
 	}

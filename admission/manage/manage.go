@@ -242,7 +242,7 @@ func translate(err error) error {
 	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrStreamFull),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
-	case errors.Is(err, queue.ErrConflict):
+	case errors.Is(err, queue.ErrConflict), errors.Is(err, queue.ErrNoStream):
 		return fmt.Errorf("%w: concurrent changes; try again", admission.ErrConflict)
 	}
 	return err

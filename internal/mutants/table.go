@@ -3210,6 +3210,12 @@ func (Synced)`,
 		by:  "./workers/httptarget TestASilentConnectionIsGivenUp",
 	},
 	{
+		name: "a-new-owner-keeps-purged-jobs", file: "admission/manage/buckets.go",
+		old: "continue // an owner that came meanwhile may have read them",
+		new: "return removed, false, nil",
+		by:  "./admission/manage TestAnOwnerThatComesMeanwhileDropsItsCopies",
+	},
+	{
 		name: "a-101-holds-a-worker", file: "workers/httptarget/httptarget.go",
 		old: "if err == nil && response.StatusCode == http.StatusSwitchingProtocols {",
 		new: "if false {",
