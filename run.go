@@ -17,7 +17,8 @@ const rosterLease = 5 * time.Second
 
 // Run starts jobs, follows the policies, and serves HTTP and NATS, until ctx ends or Close is
 // called. Then it hands over its partitions, gives running jobs at most Grace to finish, and
-// returns nil. Other errors are permanent. It can be called once.
+// returns nil, or an error if it could not hand over in time, for example without NATS: then some
+// jobs may run twice. Other errors are permanent. It can be called once.
 func (p *Penstock) Run(ctx context.Context) error {
 	ctx, ended, err := p.begin(ctx)
 	if err != nil {

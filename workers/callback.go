@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -88,6 +89,9 @@ func (c callback) queue(ctx context.Context, t job.Result) error {
 
 func receiver(to *url.URL) (job.Key, error) {
 	host := strings.TrimSuffix(strings.ToLower(to.Hostname()), ".")
+	if address, err := netip.ParseAddr(host); err == nil {
+		host = address.Unmap().String()
+	}
 	switch port := to.Port(); {
 	case port == "", to.Scheme == "http" && port == "80", to.Scheme == "https" && port == "443":
 		return job.EncodeKey(host)

@@ -15,6 +15,8 @@ func TestAReceiverHasOneBucket(t *testing.T) {
 		"http://shop.example:80/?a=b":  "shop.example",
 		"http://shop.example:443/":     "shop.example:443",
 		"https://[2001:DB8::1]/":       "2001:db8::1",
+		"https://[2001:db8:0::01]/":    "2001:db8::1",
+		"http://[::ffff:192.0.2.1]/":   "192.0.2.1",
 		"https://[2001:db8::1]:8443/x": "[2001:db8::1]:8443",
 	} {
 		to, err := job.ParseCallback(text)

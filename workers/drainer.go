@@ -126,7 +126,8 @@ func (d *Drainer) AskValve(ctx context.Context, policy string, partition int,
 }
 
 // Run drains until the context ends. Then it hands its partitions over, lets jobs finish for at
-// most [Options.Grace], and returns nil. It can be called once.
+// most [Options.Grace], and returns nil, or an error if it could not hand over in time. It can be
+// called once.
 func (d *Drainer) Run(ctx context.Context) error {
 	if d.began.Swap(true) {
 		return errors.New("workers: Run was called before")
