@@ -24,6 +24,8 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/certtest"
+	"github.com/penstock-mq/penstock/internal/h2test"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -208,6 +210,25 @@ func TestAPermitIsForOneRequest(t *testing.T) {
 			if requests.Load() != before+1 || (err != nil) != (n == 1) {
 				t.Errorf("%s %d: %d requests, %v", method, n, requests.Load()-before, err)
 			}
+		}
+	}
+}
+
+// It did not process the calls, so they count neither against it nor as starts.
+func TestAServerThatEndsItsConnectionIsNotDown(t *testing.T) {
+	authority := certtest.New(t)
+	target := h2test.Serve(t, authority, func(uint32) []byte { return h2test.Leave(0) })
+	p := open(t, penstock.Options{Policies: []policy.Policy{paced("api", 1000, 100)}})
+	run(t, p)
+	base := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: authority.Client("")}
+	client := &http.Client{Transport: &penstock.Transport{Permits: p, Policy: "api", Base: base}}
+	for range 10 { // five open a breaker
+		response, err := client.Get(target)
+		if err == nil {
+			response.Body.Close()
+		}
+		if err == nil || !strings.HasSuffix(err.Error(), "graceful shutdown GOAWAY") {
+			t.Fatal(err)
 		}
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/internal/certtest"
+	"github.com/penstock-mq/penstock/internal/h2test"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -465,6 +466,40 @@ func TestAStartIsOneRequest(t *testing.T) {
 		}
 		if r := w.end(2*i + 2); r.Status != job.CallUnavailable {
 			t.Errorf("%+v: settled %+v", c, r)
+		}
+	}
+}
+
+// The upstream did not process the request, and takes it on another connection.
+func TestAnUpstreamThatEndsItsConnectionIsAskedAgain(t *testing.T) {
+	authority := certtest.New(t)
+	var requests atomic.Int64
+	upstream := h2test.Serve(t, authority, func(stream uint32) []byte {
+		if requests.Add(1) != 3 && stream == 1 {
+			return h2test.OK(stream)
+		}
+		return h2test.Leave(stream - 1)
+	})
+	w := begin(t, nil, outbound.Options{}, outbound.Route{Upstream: upstream})
+	w.transport.TLSClientConfig = authority.Client("")
+	starts := 0
+	for i, c := range []struct {
+		status int
+		ends   []string
+	}{
+		{200, []string{job.CallDone}},
+		{502, []string{job.CallReturned, job.CallReturned}}, // it meets the third request, too
+		{200, []string{job.CallDone}},
+	} {
+		response := w.ask("POST", "/", "x")
+		text(t, response)
+		for _, want := range c.ends {
+			if starts++; w.end(starts).Status != want {
+				t.Errorf("call %d: settled %+v", i, w.end(starts))
+			}
+		}
+		if response.StatusCode != c.status || requests.Load() != int64(starts) {
+			t.Errorf("call %d: %s after %d requests", i, response.Status, requests.Load())
 		}
 	}
 }

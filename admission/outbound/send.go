@@ -28,14 +28,21 @@ const (
 	leastHold = 100 * time.Millisecond
 )
 
-// RoundTrip implements [http.RoundTripper]. It sends the request once per start.
+// RoundTrip implements [http.RoundTripper]. It sends the request once per start, and starts again
+// if a throttle is absorbed or, once, if the upstream ends its connection.
 func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
 	permit, err := c.acquire(out)
 	if err != nil {
 		return nil, err
 	}
-	for {
+	for left := false; ; {
 		response, pause, err := c.send(out, permit)
+		if !left && c.whole && oneshot.Leaving(err) {
+			left = true
+			if permit, err = c.acquire(out); err == nil {
+				continue
+			}
+		}
 		if err != nil || pause < 0 || c.route.OnThrottle != Absorb || !c.whole ||
 			pause > c.wait-c.waited {
 			return response, err
@@ -147,10 +154,10 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 			result.Status = permits.Failed
 		case wrote.Load() && out.Context().Err() != nil: // the caller may have been impatient
 			result.Status, result.Err = permits.Failed, errLeft
+		case out.Context().Err() != nil, oneshot.Leaving(err):
+			permit.Return() // before Settle, which then has no effect
 		case wrote.Load():
 			result.Status = permits.Unavailable
-		case out.Context().Err() != nil:
-			permit.Return() // before Settle, which then has no effect
 		}
 		permit.Settle(result)
 		return nil, notThrottled, err

@@ -59,8 +59,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		err = oneshot.Cause(err)
 		result := Result{Status: Unavailable, Err: err}
-		if _, own := errors.AsType[*uploadError](err); own || r.Context().Err() != nil {
+		switch _, own := errors.AsType[*uploadError](err); {
+		case own, r.Context().Err() != nil:
 			result.Status = Failed
+		case oneshot.Leaving(err):
+			permit.Return() // before Settle, which then has no effect
 		}
 		permit.Settle(result)
 		return nil, err

@@ -35,3 +35,9 @@ func Cause(err error) error {
 	}
 	return err
 }
+
+// Leaving reports whether an HTTP/2 server did not take a request because it ends its connection,
+// as servers do after some thousand requests.
+func Leaving(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "graceful shutdown GOAWAY")
+}

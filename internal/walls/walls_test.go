@@ -100,6 +100,7 @@ cmd/drainer: admission admission/httpapi config internal/daemon internal/follow 
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
 internal/certtest:
+internal/h2test: internal/certtest
 internal/clienttls: internal/follow
 internal/chaos: admission admission/permits policy queue queue/job nats.go
 internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -181,7 +182,12 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		request.Header.Set("Authorization", token)
 		hidden = append(hidden, token)
 	}
-	response, err := t.client.Do(request)
+	used := false // its connection, before
+	response, err := t.client.Do(request.WithContext(httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { used = c.Reused }})))
+	if used && oneshot.Leaving(err) {
+		return workers.Again(0)
+	}
 	if errors.Is(err, errOutOfReach) && t.policy.Calls() {
 		return workers.Permanent(fmt.Errorf("call target: %w", withoutURL(err)))
 	}

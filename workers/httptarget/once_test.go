@@ -2,14 +2,11 @@ package httptarget
 
 import (
 	"bufio"
-	"crypto/tls"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/certtest"
+	"github.com/penstock-mq/penstock/internal/h2test"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -121,75 +119,55 @@ func TestOneRequestPerStart(t *testing.T) {
 	}
 }
 
-// goes is an HTTP/2 server that answers each request with a frame, and counts them.
-func goes(t *testing.T, authority *certtest.Authority, requests *atomic.Int64,
-	answer func(stream []byte) []byte) string {
-
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(authority.Issue("localhost"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{NextProtos: []string{"h2"},
-		Certificates: []tls.Certificate{pair}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var served sync.WaitGroup
-	served.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			served.Go(func() {
-				defer conn.Close()
-				_, err := io.CopyN(io.Discard, conn, 24) // the client's preface
-				conn.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0})
-				for head := make([]byte, 9); err == nil; {
-					if _, err = io.ReadFull(conn, head); err == nil {
-						length := binary.BigEndian.Uint32(head) >> 8
-						_, err = io.CopyN(io.Discard, conn, int64(length))
-					}
-					if err == nil && head[3] == 1 { // HEADERS
-						requests.Add(1)
-						conn.Write(answer(head[5:]))
-					}
-				}
-			})
-		}
-	})
-	t.Cleanup(func() {
-		listener.Close()
-		served.Wait()
-	})
-	return "https://" + listener.Addr().String()
-}
-
 // HTTP/2 servers say that they did not process a request, and net/http would send it again. Its
 // error advises how to have it sent again.
 func TestARefusedRequestIsNotSentAgain(t *testing.T) {
 	authority := certtest.New(t)
 	client := Client()
 	client.Transport.(*http.Transport).TLSClientConfig = authority.Client("")
-	for want, answer := range map[string]func(stream []byte) []byte{
-		"call target: stream error: stream ID 1; REFUSED_STREAM; received from peer": func(
-			stream []byte) []byte {
-			return slices.Concat([]byte{0, 0, 4, 3, 0}, stream, []byte{0, 0, 0, 7})
-		},
+	t.Cleanup(client.CloseIdleConnections)
+	for want, answer := range map[string]func(stream uint32) []byte{
+		"call target: stream error: stream ID 1; REFUSED_STREAM; received from peer": h2test.
+			Refuse,
 		"call target: http2: Transport received Server's graceful shutdown GOAWAY": func(
-			[]byte) []byte {
-			return append([]byte{0, 0, 8, 7}, make([]byte, 13)...)
+			uint32) []byte {
+			return h2test.Leave(0)
 		},
 	} {
 		for _, body := range []string{"", "payload"} {
 			var requests atomic.Int64
-			base := goes(t, authority, &requests, answer)
+			base := h2test.Serve(t, authority, func(stream uint32) []byte {
+				requests.Add(1)
+				return answer(stream)
+			})
 			err := handlerWith(t, client, base)(within(t), workers.Job{Body: []byte(body)})
 			if verdict(err) != "unavailable" || err.Error() != want || requests.Load() != 1 {
 				t.Errorf("%d requests of %d bytes, then %v", requests.Load(), len(body), err)
 			}
 			client.CloseIdleConnections()
+		}
+	}
+}
+
+// Servers end connections after some thousand requests. It must neither cost a job an attempt nor
+// open the breaker.
+func TestATargetThatEndsItsConnectionIsNotDown(t *testing.T) {
+	authority := certtest.New(t)
+	client := Client()
+	client.Transport.(*http.Transport).TLSClientConfig = authority.Client("")
+	t.Cleanup(client.CloseIdleConnections)
+	var requests atomic.Int64
+	handle := handlerWith(t, client, h2test.Serve(t, authority, func(stream uint32) []byte {
+		requests.Add(1)
+		if stream > 1 {
+			return h2test.Leave(1)
+		}
+		return h2test.OK(stream)
+	}))
+	for i, want := range []string{"done", "again 0s", "done"} {
+		err := handle(within(t), workers.Job{Body: []byte("x")})
+		if verdict(err) != want || requests.Load() != int64(i)+1 {
+			t.Errorf("start %d: %v after %d requests", i, err, requests.Load())
 		}
 	}
 }
