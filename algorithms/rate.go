@@ -40,6 +40,9 @@ func ParseRate(s string) (Rate, error) {
 		length = "1" + per
 	}
 	d, err := ParseDuration(length)
+	if errors.Is(err, errLong) {
+		d, err = math.MaxInt64, nil
+	}
 	if err != nil {
 		return Rate{}, fmt.Errorf("%q: want a rate per s, m, h, d, w or a duration such as 10s", s)
 	}
@@ -152,7 +155,20 @@ func ParseDuration(s string) (time.Duration, error) {
 	return total, nil
 }
 
+var errLong = errors.New("is longer than 292 years")
+
 func badDuration(s string) error {
+	zeros := strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return '0'
+		}
+		return r
+	}, s)
+	if zeros != s {
+		if _, err := ParseDuration(zeros); err == nil { // only its numbers are wrong
+			return fmt.Errorf("%q: %w", s, errLong)
+		}
+	}
 	return fmt.Errorf("%q: want a duration with a unit, such as 250ms, 30s, 5m, 1d or 1w", s)
 }
 

@@ -3,6 +3,7 @@ package algorithms_test
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ func TestParseRate(t *testing.T) {
 		"1/1us":         "at least 1ms",
 		"1/1.0000001s":  "whole microseconds",
 		"1/367d":        "at most 366 days",
+		"1/9999999999d": "at most 366 days",
 		"1000001/s":     "at most 1000000/s",
 		"2000000000/1w": "at most 1000000000",
 	} {
@@ -135,12 +137,20 @@ func TestParseDuration(t *testing.T) {
 	for _, text := range []string{
 		"", "-", "0", "-0", "5", "250", "1d5", "1d0", "d", "w", ".d", "1d1w", "1h1d", "1dd",
 		"1d-2h", "1d+2h", "+1s", "--1s",
-		"1e3d", "0x1d", "infd", "nand", "1 d", "1D", "2562048h", "20000w", "9999999999d",
-		"15250w48h", "1d2562047h",
+		"1e3d", "0x1d", "infd", "nand", "1 d", "1D", "99999999999", "9999999999.9.9h",
+	} {
+		got, err := algorithms.ParseDuration(text)
+		if err == nil || !strings.Contains(err.Error(), "want a duration with a unit") {
+			t.Errorf("%q: got %s, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{
+		"2562048h", "99999999999999999999h", "20000w", "9999999999d", "15250w48h", "1d2562047h",
 		"-2562047h47m16.854775809s", "2562047h47m16.854775808s", "-1d2562047h47m16.854775807s",
 	} {
-		if got, err := algorithms.ParseDuration(text); err == nil {
-			t.Errorf("%q: got %s, want an error", text, got)
+		if _, err := algorithms.ParseDuration(text); err == nil ||
+			err.Error() != strconv.Quote(text)+": is longer than 292 years" {
+			t.Errorf("%q: got %v", text, err)
 		}
 	}
 }

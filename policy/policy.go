@@ -31,13 +31,15 @@ type Rule struct {
 
 	// Leaking bucket. Outflow is the rate of starts, Burst the starts together after idleness
 	// (default 1), Capacity the most jobs of a bucket: waiting, backing off and running.
-	Outflow  algorithms.Rate `json:"outflow,omitzero"`
-	Burst    int64           `json:"burst,omitempty"`
-	Capacity int64           `json:"capacity,omitempty"` // also the tokens of a token bucket
+	Outflow algorithms.Rate `json:"outflow,omitzero"`
+	Burst   int64           `json:"burst,omitempty"`
+	// Capacity is also the tokens of a token bucket.
+	Capacity int64 `json:"capacity,omitempty" zero:"never"`
 
-	Refill algorithms.Rate `json:"refill,omitzero"`  // token bucket
-	Limit  int64           `json:"limit,omitempty"`  // fixed window, sliding log, sliding counter
-	Window Duration        `json:"window,omitempty"` // the same three
+	Refill algorithms.Rate `json:"refill,omitzero"` // token bucket
+	// Limit and Window are for a fixed window, sliding log and sliding counter.
+	Limit  int64    `json:"limit,omitempty" zero:"never"`
+	Window Duration `json:"window,omitempty" zero:"never"`
 
 	// Zone is the time zone of days, weeks or months; default UTC.
 	Zone string `json:"zone,omitempty"`
@@ -140,7 +142,7 @@ const (
 // Queue is false, or {capacity: N}; nil: not given.
 type Queue struct {
 	Off      bool  `json:"-"` // queue: false
-	Capacity int64 `json:"capacity,omitempty"`
+	Capacity int64 `json:"capacity,omitempty" zero:"never"`
 }
 
 // Target receives jobs without a Go handler: one of these.

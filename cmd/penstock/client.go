@@ -61,7 +61,8 @@ func (s *settings) flags(flags *pflag.FlagSet) {
 	for _, v := range s.variables() {
 		flags.StringVar(v.to, v.flag, *v.to, v.usage+" ("+v.name()+")")
 	}
-	flags.DurationVar(&s.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
+	s.timeout = 30 * time.Second
+	flags.Var((*length)(&s.timeout), "timeout", "how long to wait for an answer")
 }
 
 func (s *settings) client(flags *pflag.FlagSet) (*client, error) {

@@ -61,7 +61,8 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"policies ls --cert go.mod":            "go.mod: tls: ",
 		"buckets mail --limit many":            `--limit: "many": want a whole number`,
 		"dead ls mail --after -1":              `--after: "-1": want a whole number, 0 or more`,
-		"policies ls --timeout 3":              `--timeout: "3": want a time with a unit, such as`,
+		"policies ls --timeout 3":              `--timeout: "3": want a duration with a unit, such as`,
+		"submit mail x --wait 99999999999h":    `--wait: "99999999999h": is longer than 292 years`,
 		"policies ls --json=maybe":             `--json: "maybe": want true or false`,
 	} {
 		i.says(2, words(args), want)

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
@@ -240,14 +241,31 @@ func exactly(n int) cobra.PositionalArgs { return between(n, n) }
 var wants = map[string]string{
 	"int": "a whole number", "int64": "a whole number",
 	"uint": "a whole number, 0 or more", "uint64": "a whole number, 0 or more",
-	"bool": "true or false", "duration": "a time with a unit, such as 30s",
+	"bool": "true or false",
 }
+
+// length is a duration as in the API, also in days and weeks.
+type length time.Duration
+
+func (l *length) Set(text string) (err error) {
+	*(*time.Duration)(l), err = algorithms.ParseDuration(text)
+	return err
+}
+
+func (l *length) String() string {
+	if *l == 0 {
+		return ""
+	}
+	return algorithms.FormatDuration(time.Duration(*l))
+}
+
+func (*length) Type() string { return "duration" }
 
 func flagError(cmd *cobra.Command, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		want, known := wants[bad.GetFlag().Value.Type()]
 		if !known {
-			return fmt.Errorf("--%s: %q: %w", bad.GetFlag().Name, bad.GetValue(), bad.Unwrap())
+			return fmt.Errorf("--%s: %w", bad.GetFlag().Name, bad.Unwrap())
 		}
 		return fmt.Errorf("--%s: %q: want %s", bad.GetFlag().Name, bad.GetValue(), want)
 	}

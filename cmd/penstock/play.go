@@ -30,8 +30,8 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.format, "format", trace.Auto,
 		fmt.Sprintf("the trace's format, one of %v", trace.Formats))
 	flags.StringVar(&f.key, "key", "", "the `column` or field of the key; in logs ip, path or user")
-	flags.DurationVar(&f.options.Duration, "duration", 0, "how long each job runs")
-	flags.DurationVar(&f.options.Deadline, "deadline", 0,
+	flags.Var((*length)(&f.options.Duration), "duration", "how long each job runs")
+	flags.Var((*length)(&f.options.Deadline), "deadline",
 		"deadline of jobs without one in the trace")
 	flags.IntVar(&f.options.Workers, "workers", 0,
 		"total number of workers (default one drainer's)")

@@ -69,8 +69,8 @@ A request that names a policy is played through it, any other request through ev
 	flags.StringArrayVar(&configs, "config", nil,
 		"the `file` with the policies; repeat to compare several")
 	flags.StringSliceVar(&only, "policy", nil, "only these `policies`")
-	flags.DurationVar(&f.options.Window, "window", time.Second,
-		"window in which to look for the most starts")
+	f.options.Window = time.Second
+	flags.Var((*length)(&f.options.Window), "window", "window in which to look for the most starts")
 	flags.IntVar(&f.options.Keys, "keys", 0, "list this many `keys`, those with the most requests")
 	flags.StringVar(&html, "html", "", "write a report with charts to this `file`")
 	return cmd

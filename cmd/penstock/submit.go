@@ -115,7 +115,7 @@ duplicate_window, name the run, as in --run again.`,
 	s.flags(f)
 	f.StringVarP(&s.file, "file", "f", "", "submit the jobs of this NDJSON `file`")
 	f.StringVar(&s.run, "run", "", "`name` of this run; a new name submits the file's jobs again")
-	f.DurationVar(&s.wait, "wait", 0,
+	f.Var((*length)(&s.wait), "wait",
 		"how long to retry a refused job and wait for its outcome; "+
 			"for a file, how long without an accepted job (default 5m)")
 	return cmd

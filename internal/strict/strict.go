@@ -204,8 +204,8 @@ func (d *decoder) bad(at string, n *yaml.Node, format string, args ...any) {
 }
 
 // Struct fields are named by json tags. null, and with omitempty an empty list or object, counts as
-// missing. zero:"meant" allows an explicit zero, null:"refused" forbids null, secret:"true" keeps a
-// value out of messages. any accepts everything.
+// missing. zero:"meant" allows an explicit zero, zero:"never" marks a number without a default,
+// null:"refused" forbids null, secret:"true" keeps a value out of messages. any accepts everything.
 func (d *decoder) decode(at string, n *yaml.Node, into reflect.Value, tag reflect.StructTag) {
 	n = aliased(n)
 	if into.Kind() == reflect.Pointer {
@@ -218,8 +218,13 @@ func (d *decoder) decode(at string, n *yaml.Node, into reflect.Value, tag reflec
 	}
 	switch into.Kind() {
 	case reflect.Int, reflect.Int64, reflect.Uint32:
-		if into.IsZero() && tag.Get("zero") != "meant" && len(d.problems) == before {
-			d.bad(at, n, "must not be %s: omit it to get the default, if there is one", shown(n))
+		zero := tag.Get("zero")
+		switch {
+		case !into.IsZero() || zero == "meant" || len(d.problems) > before:
+		case zero == "never":
+			d.bad(at, n, "must be positive")
+		default:
+			d.bad(at, n, "must not be %s: omit it to get the default", shown(n))
 		}
 	case reflect.Slice, reflect.Map:
 		if into.Len() == 0 && strings.HasSuffix(tag.Get("json"), ",omitempty") {

@@ -13,6 +13,7 @@ import (
 type document struct {
 	Text   string            `json:"text"`
 	Number int64             `json:"number"`
+	Needed int64             `json:"needed" zero:"never"`
 	Small  uint32            `json:"small" zero:"meant"`
 	Flag   *bool             `json:"flag"`
 	Texts  []string          `json:"texts,omitempty"`
@@ -43,7 +44,8 @@ func TestAllMistakesAreReportedTogether(t *testing.T) {
 		`{"number":7.0,"small":-1}`: {"number: 7.0: want a whole number",
 			"small: -1: want a whole number from 0 to 4294967295"},
 		`{"number":9223372036854775808}`: {"number: 9223372036854775808: is too large"},
-		`{"number":0,"small":0}`:         {"number: must not be 0: omit it to get the default, if there is one"},
+		`{"number":0,"small":0}`:         {"number: must not be 0: omit it to get the default"},
+		`{"needed":0}`:                   {"needed: must be positive"},
 		`{"flag":"yes","wait":5}`:        {`flag: "yes": want true or false`, "wait: 5: want a duration"},
 		`{"texts":["a",1,{}]}`:           {"texts: 1: want text", "texts: want text, not fields"},
 		`{"map":{"a":"b","c":true}}`:     {"map.c: true: want text"},

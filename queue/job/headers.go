@@ -291,7 +291,10 @@ func Unique(h map[string][]string) (name string, replaces bool) {
 
 func checkDuration(value string, least time.Duration) error {
 	d, err := algorithms.ParseDuration(value)
-	if err != nil || d < least {
+	if err != nil {
+		return err
+	}
+	if d < least {
 		return fmt.Errorf("%q: want a duration such as 90s or 2d", value)
 	}
 	return nil

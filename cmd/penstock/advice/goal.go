@@ -125,7 +125,7 @@ func number(text string) (float64, error) {
 }
 
 func duration(text string) (float64, error) {
-	d, err := time.ParseDuration(text)
+	d, err := algorithms.ParseDuration(text)
 	if err != nil || d < 0 {
 		return 0, fmt.Errorf("%q: want a duration such as 30s", text)
 	}

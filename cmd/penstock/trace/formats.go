@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
 )
 
 // A first line may name the columns.
@@ -102,7 +104,7 @@ func (l *line) set(column, text string) (err error) {
 	case "ip":
 		l.IP = text
 	case "deadline":
-		if l.Deadline, err = time.ParseDuration(text); err != nil {
+		if l.Deadline, err = algorithms.ParseDuration(text); err != nil {
 			err = fmt.Errorf("deadline %q: want a duration such as 30s", text)
 		}
 	case "priority":
