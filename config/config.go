@@ -164,6 +164,13 @@ func (s *Sync) UnmarshalText(text []byte) error {
 	return nil
 }
 
+func (s Sync) String() string {
+	if s.Always {
+		return "always"
+	}
+	return algorithms.FormatDuration(s.Every)
+}
+
 func (e Embedded) Guard() guard.Options {
 	return guard.Options{Of: "nats.embedded", Listen: e.Listen, Tokens: e.Users,
 		TLS: guard.Files(e.TLS), Insecure: e.Insecure}

@@ -247,6 +247,15 @@ func TestDrainerFlags(t *testing.T) {
 		"state-store"}; !slices.Equal(missing, want) {
 		t.Errorf("without %v, want %v", missing, want)
 	}
+	for name, want := range map[string]string{"http-listen": config.AdmitterListen, "grace": "30s",
+		"nats-sync": "1s", "drain-memory": "512MiB", "redis-addrs": "127.0.0.1:6379"} {
+		if got := all.Lookup(name); got.DefValue != want || got.Value.String() != "" {
+			t.Errorf("%s: the help says %q, and the value is %q", name, got.DefValue, got.Value)
+		}
+	}
+	if got := drainer.Lookup("http-listen").DefValue; got != "" {
+		t.Errorf("a drainer's http-listen: the help says %q", got)
+	}
 	if err := drainer.Parse([]string{"--nats-url=nats://flag:1", "--drain-lease=7s"}); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -27,18 +28,28 @@ const (
 )
 
 // Flags defines --config and the flags of settings.
-func Flags(flags *pflag.FlagSet) { define(flags) }
+func Flags(flags *pflag.FlagSet) {
+	define(flags)
+	flags.Lookup("http-listen").DefValue = AdmitterListen
+}
 
 // DrainerFlags leaves out the embedded server, the limits and the gateways.
 func DrainerFlags(flags *pflag.FlagSet) { define(flags, "nats.embedded.", "state.", "envoy.") }
 
 func define(set *pflag.FlagSet, without ...string) {
+	initial, given := defaults(), map[string]string{}
+	for _, f := range strict.Fields(&initial) {
+		if v := reflect.ValueOf(f.Into).Elem(); !v.IsZero() {
+			given[f.Place] = strings.ReplaceAll(strings.Trim(fmt.Sprint(v), "[]"), " ", ",")
+		}
+	}
 	set.String(configFlag, "", "read the configuration from this YAML `file` (or "+configEnv+")")
 	for _, s := range flags {
 		if !slices.ContainsFunc(without, func(group string) bool {
 			return strings.HasPrefix(s.key, group)
 		}) {
 			set.String(s.name, "", s.usage+" ("+s.key+", "+env(s.key)+")")
+			set.Lookup(s.name).DefValue = given[s.key] // only for the help
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestTheReferenceOfSettingsIsCurrent(t *testing.T) {
 	}
 	initial, given := defaults(), map[string]string{}
 	for _, f := range strict.Fields(&initial) {
-		if v := reflect.ValueOf(f.Into).Elem(); !v.IsZero() && v.Kind() != reflect.Struct {
+		if v := reflect.ValueOf(f.Into).Elem(); !v.IsZero() {
 			given[f.Place] = fmt.Sprintf("`%v`", v)
 		}
 	}
