@@ -240,7 +240,7 @@ func (h *handler) ready(r *http.Request, at place) (answer.Answer, error) {
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	respond(w, answer.Problem(http.StatusNotFound, "no such path"))
+	respond(w, answer.Problem(http.StatusNotFound, "no such path; /openapi.yaml has them"))
 }
 
 const readWithin = time.Minute

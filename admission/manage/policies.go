@@ -33,8 +33,7 @@ type Policy struct {
 	Note    string         `json:"note,omitempty"`
 }
 
-const fileNote = "the file of set %s overwrites this once its text of the policy changes, " +
-	"not before"
+const fileNote = "the file of set %s overwrites this once its own text of the policy changes"
 
 func described(e policy.Entry) Policy {
 	return Policy{Policy: e.Policy, Revision: e.Revision, Source: e.Source, Set: e.Set,

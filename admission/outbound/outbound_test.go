@@ -28,6 +28,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/certtest"
 	"github.com/penstock-mq/penstock/internal/h2test"
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -912,6 +913,23 @@ func TestStreamsFinishWhileNewRequestsAreRefused(t *testing.T) {
 	close(finish)
 	if got := text(t, stream); got != "ab" {
 		t.Errorf("the stream ended as %q", got)
+	}
+}
+
+func TestACallerLearnsThatNoDrainerRuns(t *testing.T) {
+	p, err := outbound.New(outbound.Options{
+		Routes: []outbound.Route{{Upstream: "http://127.0.0.1:1", Policy: "api"}},
+		Acquire: func(context.Context, permits.Request) (*permits.Permit, error) {
+			return nil, admission.ErrNoDrainer
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	if w.Code != 503 || w.Result().Header.Get(outbound.ErrorHeader) != "drainer" ||
+		!strings.Contains(w.Body.String(), "start drainer, or admitter --drain") {
+		t.Errorf("%d %v %s", w.Code, w.Result().Header, w.Body)
 	}
 }
 

@@ -57,8 +57,11 @@ func refused(err error) *refusal {
 		return &refusal{http.StatusForbidden, "forbidden", err.Error(), 0, "false"}
 	case errors.Is(err, admission.ErrUnknownPolicy), errors.Is(err, admission.ErrConflict):
 		return &refusal{http.StatusBadGateway, "policy", err.Error(), 0, "false"}
-	case errors.Is(err, admission.ErrUnavailable), errors.Is(err, admission.ErrNoDrainer),
-		errors.Is(err, access.ErrProvider):
+	case errors.Is(err, admission.ErrNoDrainer):
+		return &refusal{http.StatusServiceUnavailable, admission.ReasonDrainer,
+			"no drainer answers for this policy; start drainer, or admitter --drain", time.Second,
+			"true"}
+	case errors.Is(err, admission.ErrUnavailable), errors.Is(err, access.ErrProvider):
 		return &refusal{http.StatusServiceUnavailable, admission.Reason(err),
 			"the request cannot be scheduled at the moment", time.Second, "true"}
 	}

@@ -77,8 +77,8 @@ policies:
 			[]string{"read the certificate"}},
 		{"a token for nobody", []string{"token", "--rights", "read"}, 2, 1,
 			[]string{"want one argument: token NAME"}},
-		{"a token without rights", []string{"token", "me"}, 2, 1, []string{"admitter: rights: " +
-			"want"}},
+		{"a token without rights", []string{"token", "me"}, 2, 1,
+			[]string{"admitter: --rights: want any of submit, check"}},
 		{"a token with a wrong right", []string{"token", "me", "--rights", "raed"}, 2, 1,
 			[]string{"want submit, check, read"}},
 		{"a NATS user without a role", []string{"nats-user", "me"}, 2, 0,

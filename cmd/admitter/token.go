@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -22,6 +23,10 @@ func token(args []string, stdout, stderr io.Writer) int {
 	return subcommand("token NAME --rights RIGHTS [flags]",
 		"Creates a token and prints it with its entry for the file of http.tokens.", flags, args,
 		stdout, stderr, func(name string) (int, error) {
+			if len(*rights) == 0 {
+				return daemon.Invalid, errors.New("--rights: want any of submit, check, read, " +
+					"operate and admin")
+			}
 			secret := access.NewToken()
 			line := access.Line(name, *rights, *policies, *keys, secret)
 			_, err := access.Parse(strings.NewReader("clients:\n" + line + "\n"))

@@ -367,8 +367,10 @@ func TestWhyExplainsAJob(t *testing.T) {
 func TestWhyReportsAMissingDrainer(t *testing.T) {
 	i := install(t, "  - {name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}\n")
 	i.says(0, words("submit mail x --key ann"), "queued mail:1")
-	i.says(0, words("why mail:1"), "is stored and waits: no drainer answers for its partition")
-	i.says(0, words("why mail"), "no drainer answers for partition 0 of mail")
+	i.says(0, words("why mail:1"), "is stored and waits: no drainer answers for its partition; "+
+		"start drainer, or admitter --drain")
+	i.says(0, words("why mail"), "no drainer answers for partition 0 of mail; its jobs start "+
+		"when one runs: drainer, or admitter --drain")
 	i.says(0, words("why mail --key ann"), "holds 1 of 9 jobs: no drainer answers")
 	i.says(0, words("drainers"), "no drainer holds a lease")
 	i.says(0, words("buckets mail"), "no drainer answered for partition 0")

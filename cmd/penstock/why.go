@@ -116,9 +116,8 @@ func (a *app) whyBuckets(ctx context.Context) error {
 	switch {
 	case len(page.Unanswered) > 0:
 		err = a.tell(reason{Policy: a.policy, BlockedBy: job.BlockedByNoDrainer,
-			Why: "no drainer " +
-				"answers for " + partitions(page.Unanswered) + " of " + a.policy +
-				"; its jobs start when a drainer is back"})
+			Why: "no drainer answers for " + partitions(page.Unanswered) + " of " + a.policy +
+				"; its jobs start when one runs: drainer, or admitter --drain"})
 	case page.Total == 0:
 		err = a.tell(reason{Policy: a.policy, Why: a.policy + " holds no jobs"})
 	case page.Total > len(page.Buckets) && !a.json:
@@ -317,8 +316,9 @@ var causes = map[string]string{
 	job.BlockedByNotBefore:   "no job is due yet; the first starts{at}",
 	job.BlockedByNoWorker:    "policy {policy} has neither a target nor a running worker",
 	job.BlockedByWorkersBusy: "all workers are busy, or the bucket has its maximum number of them",
-	job.BlockedByNoDrainer:   "no drainer answers for its partition",
-	job.BlockedByStorage:     "its drainer cannot write to JetStream, or is reading the queue",
+	job.BlockedByNoDrainer: "no drainer answers for its partition; " +
+		"start drainer, or admitter --drain",
+	job.BlockedByStorage: "its drainer cannot write to JetStream, or is reading the queue",
 }
 
 func (q *question) cause() string {

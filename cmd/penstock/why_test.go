@@ -29,8 +29,9 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		job.BlockedByNotBefore:   "no job is due yet; the first starts at 14:32:07",
 		job.BlockedByNoWorker:    `policy mail has neither a target nor a running worker`,
 		job.BlockedByWorkersBusy: `all workers are busy, or the bucket has its maximum number of them`,
-		job.BlockedByNoDrainer:   "no drainer answers for its partition",
-		job.BlockedByStorage:     "its drainer cannot write to JetStream, or is reading the queue",
+		job.BlockedByNoDrainer: "no drainer answers for its partition; " +
+			"start drainer, or admitter --drain",
+		job.BlockedByStorage: "its drainer cannot write to JetStream, or is reading the queue",
 		"limit:tokens": "the limit tokens is exhausted; the next job starts at " +
 			"14:32:07",
 		"moon": "blocked by moon",

@@ -82,7 +82,7 @@ class Worker:
             answer = self.nats.request(f"{self.prefix}.valve.{self.policy}.0", {}, 2, b'{"v":1,"op":"worker"}')
             trouble = ""
             if answer is None or answer.headers.get("status") == "503":
-                trouble = "no drainer owns it, or there is none of that name"
+                trouble = "no drainer owns it (start drainer, or admitter --drain), or there is none of that name"
             else:
                 try:
                     trouble = json.loads(answer.body).get("error", "")

@@ -131,7 +131,7 @@ export class Worker {
         const answer = await this.#nats!.request(subject, '{"v":1,"op":"worker"}', { timeout: 2000 });
         trouble = answer.json<{ error?: string }>().error ?? "";
       } catch (error) {
-        trouble = `no drainer owns it, or there is none of that name (${oneLine(error)})`;
+        trouble = `no drainer owns it (start drainer, or admitter --drain), or there is none of that name: ${oneLine(error)}`;
       }
       if (trouble !== reported) this.#options.log(`policy ${this.policy}: ${trouble || "its jobs can come now"}`);
       reported = trouble;
