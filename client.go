@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"sync"
 
@@ -80,9 +79,6 @@ func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {
 	}
 	wait := min(max(j.Wait, 0), admission.MaxWait)
 	if wait > 0 {
-		if header = maps.Clone(header); header == nil {
-			header = http.Header{}
-		}
 		header.Set(admission.WaitHeader, wait.String())
 	}
 	body, err = c.ask(ctx, answer.Request{Endpoint: "submit", Policy: j.Policy, Key: j.Key,

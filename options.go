@@ -48,14 +48,12 @@ type Options struct {
 
 	// URL of NATS 2.14 or newer, or several with commas; empty: an embedded server.
 	URL         string
-	Credentials Credentials // for URL, in addition to a user and password in it
-	// Server configures the embedded server; by default it has no port and a temporary directory.
-	Server embedded.Options
+	Credentials Credentials      // for URL, in addition to a user and password in it
+	Server      embedded.Options // default: without a port, in a temporary directory
 	// StartWithoutNATS lets Open return before NATS is reachable. Until then checks follow the
 	// policies in Cache, or Policies without one, and jobs are refused.
 	StartWithoutNATS bool
-	// Prefix of subjects and, in upper case, of streams and KV buckets; default
-	// [queue.DefaultPrefix].
+	// Prefix of subjects and, in upper case, of streams and KV buckets; default penstock.
 	Prefix   string
 	Replicas int // of streams and KV buckets: 1 (default), 3 or 5
 
@@ -91,8 +89,7 @@ type Credentials struct {
 	User, Password, PasswordFile string
 	Token, TokenFile             string
 	NKeyFile, CredsFile          string
-
-	CA, Cert, Key string
+	CA, Cert, Key                string
 }
 
 // HTTP configures the HTTP API that Run serves.
@@ -110,9 +107,8 @@ type HTTP struct {
 	LameDuck time.Duration
 	// Hosts are permitted host names in addition to IP addresses, localhost, *.localhost and the
 	// host of Listen; "*.example.com" matches subdomains.
-	Hosts []string
-	// TrustedProxies may send Penstock-IP, and are exempt from MaxPerClient.
-	TrustedProxies []netip.Prefix
+	Hosts          []string
+	TrustedProxies []netip.Prefix // may send Penstock-IP, and are exempt from MaxPerClient
 	// MaxConnections defaults to 16384, MaxPerClient, for an address, to 1024.
 	MaxConnections, MaxPerClient int
 	Metrics                      http.Handler // serves /metrics; nil: 404

@@ -41,9 +41,8 @@ type Job struct {
 	// ticket, as a Duplicate, or with Replace cancels it for the new one.
 	Unique  string
 	Replace bool
-	IP      string // the client's address, for policies that count by address
-	// Wait bounds the wait for the ticket's Result, at most [admission.MaxWait].
-	Wait time.Duration
+	IP      string        // the client's address, for policies that count by address
+	Wait    time.Duration // for the ticket's Result, at most [admission.MaxWait]
 	// Header holds further headers, such as Content-Type, Penstock-Method and Penstock-Path
 	// (docs/guide.md). The fields above override it.
 	Header http.Header
@@ -154,38 +153,33 @@ type Request struct {
 // Check takes units of a limit. A refusal is no error: it is not Allowed, and has a RetryAfter.
 // For errors see [admission.Service.Check].
 func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, error) {
-	request, err := r.encoded()
-	if err != nil {
-		return admission.Checked{}, err
-	}
-	return p.door.Service.Check(ctx, request)
+	return r.ask(ctx, p.door.Service.Check)
 }
 
 // Peek is [Penstock.Check] without taking.
 func (p *Penstock) Peek(ctx context.Context, r Request) (admission.Checked, error) {
-	request, err := r.encoded()
-	if err != nil {
-		return admission.Checked{}, err
-	}
-	return p.door.Service.Peek(ctx, request)
+	return r.ask(ctx, p.door.Service.Peek)
 }
 
 // Refund returns unused units of a Check.
 func (p *Penstock) Refund(ctx context.Context, r Request) error {
-	request, err := r.encoded()
-	if err != nil {
-		return err
-	}
-	return p.door.Service.Refund(ctx, request)
+	_, err := r.ask(ctx, func(ctx context.Context, of admission.CheckRequest) (
+		admission.Checked, error) {
+
+		return admission.Checked{}, p.door.Service.Refund(ctx, of)
+	})
+	return err
 }
 
-func (r Request) encoded() (admission.CheckRequest, error) {
+func (r Request) ask(ctx context.Context, to func(context.Context, admission.CheckRequest) (
+	admission.Checked, error)) (admission.Checked, error) {
+
 	key, err := job.EncodeKey(r.Key)
 	if err != nil {
-		return admission.CheckRequest{}, admission.InvalidKey(err)
+		return admission.Checked{}, admission.InvalidKey(err)
 	}
-	return admission.CheckRequest{Policy: r.Policy, Key: key, Cost: cmp.Or(r.Cost, 1),
-		IP: admission.ClientIP(r.IP)}, nil
+	return to(ctx, admission.CheckRequest{Policy: r.Policy, Key: key, Cost: cmp.Or(r.Cost, 1),
+		IP: admission.ClientIP(r.IP)})
 }
 
 // Call is a request for a start; see [Penstock.Acquire].
