@@ -240,7 +240,10 @@ func (k *Kit) TryPublish(policy, key string, body []byte) error {
 	if err != nil {
 		return err
 	}
-	p, _ := k.policy(policy)
+	p, known := k.policy(policy)
+	if !known {
+		return fmt.Errorf("there is no policy %q", policy)
+	}
 	_, err = k.producer.Publish(k.t.Context(), queue.Submission{
 		Policy: policy, Key: encoded, Body: body, Admitted: p.Door(),
 	})

@@ -46,9 +46,13 @@ func (j *judge) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-func TestWaitNamesAnUnknownPolicy(t *testing.T) {
+func TestAnUnknownPolicyIsNamed(t *testing.T) {
 	judge := &judge{TB: t}
 	kit := workerstest.New(judge, workerstest.Policy("mail", "100/s"))
+	err := kit.TryPublish("male", "ann", nil)
+	if err == nil || !strings.Contains(err.Error(), `no policy "male"`) {
+		t.Errorf("publish: %v", err)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
