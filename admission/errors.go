@@ -39,9 +39,10 @@ var (
 	ErrTargetDown = errors.New("the target is down")
 )
 
+// RefusedError refuses a job or a call until RetryAfter has passed.
 type RefusedError struct {
 	Policy     string
-	Reason     error // one of those above
+	Reason     error // such as [ErrQueueFull]
 	RetryAfter time.Duration
 }
 
@@ -51,6 +52,7 @@ func (e *RefusedError) Error() string {
 
 func (e *RefusedError) Unwrap() error { return e.Reason }
 
+// RequestError says what is wrong with a request, so that repeating it does not help.
 type RequestError struct {
 	Field  string
 	Reason string

@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// Verdict is the service's answer to a job.
 type Verdict string
 
 // Allowed: the job has started or is due now. Queued: it starts later.
@@ -17,6 +18,7 @@ const (
 	Rejected Verdict = "rejected"
 )
 
+// Quota is what a key may use or hold.
 type Quota struct {
 	Policy string        // with a slash and the limit's name if the policy has several
 	Units  int64         // limit of a window, size of a bucket, capacity of a queue
@@ -29,6 +31,7 @@ func FillTime(n int64, r algorithms.Rate) time.Duration {
 	return time.Duration(min(float64(n)/r.PerSecond(), longest.Seconds()) * float64(time.Second))
 }
 
+// Outcome is the answer to a submission.
 type Outcome struct {
 	Verdict Verdict
 	// Job is empty when Rejected. A repeat gets the id of the first job, or of its last replay.
@@ -64,6 +67,7 @@ func (o Outcome) Err() error {
 	return &RefusedError{Policy: policy, Reason: o.Refused, RetryAfter: o.RetryAfter}
 }
 
+// Checked is the answer to a check: the decision of a limit.
 type Checked struct {
 	algorithms.Decision
 	Quota  Quota

@@ -1,13 +1,21 @@
-// Package workers starts the jobs of Penstock's queues at their policies' rates and runs them.
+// Package workers runs the jobs of Penstock's queues, at the rates of their policies.
 //
-// A [Drainer] owns partitions of policies. It pulls their jobs into memory, keeps a clock per
-// bucket, starts the head of a bucket when its clock permits, and acknowledges finished jobs. Any
-// number of drainers share the work; a lease ensures a single writer per partition.
+//	drainer, err := workers.New(nc, workers.Options{})
+//	…
+//	drainer.Handle("stripe", func(ctx context.Context, job workers.Job) error {
+//		return charge(ctx, job.Body)
+//	})
+//	err = drainer.Run(ctx)
 //
-//	d, err := workers.New(nc, workers.Options{})
-//	d.Handle("stripe", func(ctx context.Context, job workers.Job) error { … })
-//	err = d.Run(ctx)
+// Any number of drainers, on any number of machines, share the work and keep to one rate. A handler
+// returns nil for a job that is done, and an error for one to be tried again after a backoff, or an
+// error made by [Permanent], [RetryAfter], [Again] or [Unavailable].
 //
+// A [Drainer] owns partitions of policies: it pulls their jobs into memory, keeps a clock per
+// bucket, starts the head of a bucket when its clock permits, and acknowledges jobs that have
+// ended. A lease ensures that a partition has one owner.
+package workers
+
 // A pure core, workers/internal/core, makes all decisions; this package is the loop around it.
 // loop.go is the base of all parts, and drainer.go the loop with its priorities. watch.go observes
 // policies and records. parts.go lists the parts, and carries out the core's actions with them:
@@ -15,4 +23,3 @@
 // questions.go. lender.go runs jobs of other drainers' valves; protocol.go is the protocol between
 // the two (docs/workers-protocol.md). tell.go and notices.go write logs and events for operators.
 // Only drainer.go, stopping.go and watch.go depend on all parts.
-package workers

@@ -10,10 +10,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-const DefaultMemory = 512 << 20
-
-// LeastMemory is the minimum of [Options.Memory].
-const LeastMemory = 1 << 20
+// DefaultMemory and LeastMemory are the default and the minimum of [Options.Memory], in bytes.
+const (
+	DefaultMemory = 512 << 20
+	LeastMemory   = 1 << 20
+)
 
 // Options are the settings of a [Drainer]. The zero value works.
 type Options struct {

@@ -12,17 +12,18 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Status of a call, by its target.
+// Status says how a call ended.
 type Status string
 
 const (
-	Done        Status = job.CallDone        // it answered
+	Done        Status = job.CallDone        // the target answered
 	Failed      Status = job.CallFailed      // it failed, perhaps because of the call
 	Unavailable Status = job.CallUnavailable // it is down: several in a row open a breaker
 	Unreached   Status = job.CallUnreached   // it is down, and the call used no units
 	Throttled   Status = job.CallThrottled   // it asked for a pause of the bucket
 )
 
+// Result says how a call ended, for [Permit.Settle].
 type Result struct {
 	Status Status
 	// RetryAfter pauses the bucket, for any status; 0: no pause, or the policy's backoff after
@@ -35,8 +36,7 @@ type Result struct {
 // Permit allows one call, which must begin by StartBy or be returned.
 type Permit struct {
 	StartBy time.Time
-
-	ID string
+	ID      string
 	// Lease is the permit's life without renewal; 0: only an end that pauses the bucket must be
 	// reported.
 	Lease time.Duration
@@ -55,12 +55,12 @@ func Lent(id string, startBy time.Time, lease time.Duration, tell func(job.Call)
 	return p
 }
 
-// Only the first Settle or Return counts. Another [Status] is Failed, and negative usage does not
-// count: a refused settlement would hold its place until the lease ends.
+// Settle reports how the call ended. Only the first Settle or Return counts. An unknown [Status] is
+// Failed, and negative usage does not count.
 func (p *Permit) Settle(r Result) {
 	switch r.Status {
 	case Done, Unavailable, Unreached, Throttled:
-	default:
+	default: // a refused settlement would hold its place until the lease ends
 		r.Status = Failed
 	}
 	used := maps.Clone(r.Used)

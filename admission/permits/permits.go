@@ -1,5 +1,14 @@
-// Package permits lets callers wait for a start in a policy's buckets, in order with its jobs, and
-// make their requests themselves (docs/workers-protocol.md, "Calls").
+// Package permits makes calls of other systems at the pace of a policy: a caller waits until its
+// call may begin, in order with the jobs of its bucket, and makes it itself.
+//
+//	permit, err := client.Acquire(ctx, permits.Request{Policy: "llm", Key: "openai"})
+//	if err != nil {
+//		return err // such as an *admission.RefusedError, with the time to retry
+//	}
+//	err = call(ctx) // at once
+//	permit.Settle(permits.Result{Status: permits.Done})
+//
+// [Transport] does this for an [http.Client]. docs/workers-protocol.md, "Calls", has the protocol.
 package permits
 
 import (
@@ -21,6 +30,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// Request asks for the start of a call.
 type Request struct {
 	Policy, Key string           // as for a job
 	Cost        int64            // slots of the rate; default 1
@@ -45,8 +55,8 @@ const (
 
 // Client asks the owners of buckets over NATS. It is safe for concurrent use.
 type Client struct {
-	// Callable returns why calls of a policy may not wait any longer, asked every two seconds; may
-	// be nil.
+	// Callable returns why calls of a policy may not wait any longer. It is called every two
+	// seconds; may be nil.
 	Callable func(policy string) error
 
 	nc    *nats.Conn
@@ -68,6 +78,7 @@ type answer struct {
 	nobody   bool
 }
 
+// New returns a client of the installation with these names.
 func New(nc *nats.Conn, names queue.Names) (*Client, error) {
 	c := &Client{nc: nc, names: names, inbox: nc.NewInbox() + ".", close: make(chan struct{}),
 		waiting: map[string]chan<- answer{}, partitions: map[string]int{}}

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/oneshot"
 )
 
-// Acquirer is a [*Client], for example.
+// Acquirer acquires permits, as [*Client] does.
 type Acquirer interface {
 	Acquire(ctx context.Context, r Request) (*Permit, error)
 }
@@ -22,7 +22,7 @@ type Acquirer interface {
 // with an [*admission.RefusedError]. Requests are sent once; a retry of the client is another call.
 type Transport struct {
 	Permits Acquirer
-	Policy  string
+	Policy  string // whose pace the requests keep
 	// Call returns the key, costs, priority and wait of a request; nil: the key is its host.
 	Call func(*http.Request) Request
 	// Used returns the actual costs of an answered request, by name; nil: as estimated.

@@ -35,7 +35,8 @@ const (
 	startTimeout = 10 * time.Minute
 )
 
-// Options configure a server. The zero value suits a test: temporary, without a port.
+// Options configure a server. The zero value suits a test: a server in a temporary directory, which
+// only this process can reach.
 type Options struct {
 	// Dir is JetStream's data directory; empty: a temporary one.
 	Dir string
@@ -62,6 +63,7 @@ type Options struct {
 
 func (o Options) prefix() string { return cmp.Or(o.Prefix, "penstock") }
 
+// Server is a running server, until Shutdown.
 type Server struct {
 	server    *server.Server
 	removeDir string
@@ -83,6 +85,8 @@ type Server struct {
 // streams, and one call 0.3 %.
 const ownSync = 2 * time.Minute
 
+// Start starts a server, and returns when its data are recovered. A directory is for one server at
+// a time ([ErrInUse]).
 func Start(o Options) (started *Server, err error) {
 	defer func() {
 		if err != nil {
@@ -239,7 +243,7 @@ func (s *Server) shrink(factor float64) error {
 	return list.Err()
 }
 
-// ErrBroken: until a restart, the server cannot store in some streams.
+// ErrBroken means that the server cannot store in some streams until it is restarted.
 var ErrBroken = errors.New("the NATS server's files stay unusable until it restarts")
 
 // probeBytes exceeds the rest of a partly used page.

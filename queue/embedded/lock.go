@@ -11,6 +11,7 @@ import (
 // dirLock prevents a second server from overwriting the files.
 type dirLock struct{ file *os.File }
 
+// ErrInUse means that another server uses the data directory.
 var ErrInUse = errors.New("another server uses it")
 
 func lockDir(dir string) (*dirLock, error) {

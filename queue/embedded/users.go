@@ -26,6 +26,7 @@ type User struct {
 	Publish []string `json:"publish"`
 }
 
+// Check returns what is wrong with the user, or nil.
 func (u User) Check() error {
 	err := errors.Join(roles.CheckUser(u.Name), roles.Check(u.Role, u.Policies))
 	switch {
