@@ -44,8 +44,8 @@ type Route struct {
 	// Policy decides when requests start; it has a queue.
 	Policy string `json:"policy"`
 	// Key of the bucket, with the placeholders {credential} (a hash of Authorization or X-Api-Key),
-	// {header.NAME}, {path.N} (a segment of the path, from 1, without Prefix) and {client}; default
-	// all.
+	// {header.NAME}, {path.N} (a segment of the path, from 1, without Prefix) and {client}; by
+	// default the key "all".
 	Key string `json:"key"`
 	// MaxWait bounds the wait for the start, 1ms to 10m, default 30s: less than the callers'
 	// time-out. Requests that would start later are refused at once. SDKs that send their time-out

@@ -14,7 +14,7 @@ func (a *app) check() *cobra.Command {
 		Use:   "check POLICY [--key KEY]",
 		Short: "Check a rate limit",
 		Long: "Takes units from a limiter and prints the decision. The exit status is 0 if it\n" +
-			"allowed them, 3 if not. Only limiter policies answer checks.",
+			"allowed them, 3 if not. Only policies without a queue answer checks.",
 		Example: "  penstock check signup --key 203.0.113.7 && ./sign-up",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			q := request{path: path("check", a.policy, a.key) + query(cmd, "cost")}

@@ -139,7 +139,7 @@ export interface paths {
         put?: never;
         /**
          * Take from a limiter.
-         * @description Works for limiter policies and for leaking buckets with `queue: false`, which return the delay after which the
+         * @description Works for policies without a queue. Leaking buckets with `queue: false` return the delay after which the
          *     caller may proceed. With several limits, the answer comes from the decisive one: the refusal with the longest
          *     wait, or the limit with the fewest units left. Limits by `{ip}` count the caller's address (for IPv6, its /64
          *     network). If the limit store is unavailable, the policy's `on_store_error` decides: `closed` returns 503,
