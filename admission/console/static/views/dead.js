@@ -68,7 +68,7 @@ function list(policy, { letters, next, discarded }, page) {
     h("form", { class: "search", role: "search", onsubmit(event) {
       event.preventDefault();
       turn({ sought: event.target.querySelector("input").value.trim(), after: [0] })();
-    } }, h("input", { type: "search", "aria-label": "Search key, job, reason or error", "data-search": true,
+    } }, h("input", { type: "search", size: 26, "aria-label": "Search key, job, reason or error", "data-search": true,
       placeholder: "key, job, reason or error" }), h("button", null, "Search"),
     sought ? h("p", { class: "quiet" }, `${plural(letters.length, "letter")} with “${sought}”`) : null),
     table("Dead letters of " + policy, [

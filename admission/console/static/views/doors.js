@@ -27,7 +27,7 @@ export function view({ policies, stats, window }) {
       { head: "Rule", wide: true, cell: ({ p }) => rule(p) },
       { head: "Allowed", number: true, cell: (r) => count(r.allowed) },
       { head: "Refused", number: true, cell: (r) => r.refused ? h("strong", { class: "warn" }, count(r.refused)) : "0" },
-      { head: "Share", cell: (r) => share(r) },
+      { head: "Share refused", cell: (r) => share(r) },
     ], rows, "No policy answers checks.", ({ p }) => p.name),
     h("h2", null, "Busiest keys"),
     table("Busiest keys of each policy", [

@@ -34,6 +34,7 @@ export async function load([name], page) {
 
 export function view({ policy: p, paused, retired, source, set, stat, buckets, last_change }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
+  const capacity = p.queue?.capacity ?? p.capacity;
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
   return [
     h("div", { class: "head" },
@@ -53,8 +54,8 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
         ["Limit", limit(p)],
         ["Peak", p.peak ?? p.peak_total],
         ["Burst", p.burst],
-        ["Capacity per key", p.queue?.capacity ?? p.capacity],
-        ["Concurrency per key", p.concurrency || null],
+        ["Capacity per key", capacity && count(capacity)],
+        ["Concurrency per key", p.concurrency ? count(p.concurrency) : null],
         ["Partitions", p.partitions],
         ["Target", target(p)],
         ["From", source === "file" ? `the file of set “${set}”` : "the API"],
