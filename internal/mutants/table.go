@@ -3205,7 +3205,7 @@ func (Synced)`,
 	},
 	{
 		name: "a-silent-connection-is-kept", file: "workers/httptarget/httptarget.go",
-		old: "HTTP2: &http.HTTP2Config{SendPingTimeout: mostSilence, PingTimeout: mostSilence},",
+		old: "HTTP2: &http.HTTP2Config{SendPingTimeout: mostSilence},",
 		new: "",
 		by:  "./workers/httptarget TestASilentConnectionIsGivenUp",
 	},

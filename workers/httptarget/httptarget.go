@@ -36,8 +36,9 @@ const (
 	// keepIdle is shorter than servers usually keep a connection (5 s and more): a request on one
 	// being closed is a failed attempt.
 	keepIdle = 4 * time.Second
-	// mostSilence on an HTTP/2 connection leads to a ping, and without an answer to its end.
-	mostSilence = 15 * time.Second
+	// mostSilence on an HTTP/2 connection leads to a ping, and without an answer in 15 s to its
+	// end. gRPC servers end connections with more pings.
+	mostSilence = 30 * time.Second
 )
 
 // Options are the settings of [New]. The zero value works.
@@ -124,7 +125,7 @@ func Client() *http.Client {
 			TLSHandshakeTimeout:    10 * time.Second,
 			ExpectContinueTimeout:  time.Second,
 			// Requests that time out do not end their connection.
-			HTTP2: &http.HTTP2Config{SendPingTimeout: mostSilence, PingTimeout: mostSilence},
+			HTTP2: &http.HTTP2Config{SendPingTimeout: mostSilence},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
