@@ -410,6 +410,12 @@ var table = []mutant{
 		by:  "./admission/limiter TestAScriptThatMayNotWriteIsAnOutage",
 	},
 	{
+		name: "late-calls-of-a-cluster-count", file: "algorithms/redisstore/call.go",
+		old: "if !client.apart {",
+		new: "if !client.apart && !client.slotted {",
+		by:  "./algorithms/redisstore TestALateCallOfAClusterTakesNothing",
+	},
+	{
 		name: "dead-master-has-no-successor", file: "algorithms/redisstore/call.go",
 		old: "ok && outage != nil {",
 		new: "ok && outage == nil {",
@@ -3124,6 +3130,12 @@ func (Synced)`,
 		old: "before -= min(",
 		new: "before -= 0 * min(",
 		by:  "./workers/internal/valve TestAForecastCountsTheAskingBucketOnce",
+	},
+	{
+		name: "repeated-report-counts-again", file: "workers/internal/valve/calls.go",
+		old: "case j == nil && v.ended.has(c.ID):",
+		new: "case false:",
+		by:  "./workers/internal/valve TestARepeatedReportCountsOnce",
 	},
 	{
 		name: "lost-lease-gives-back", file: "workers/internal/valve/calls.go",

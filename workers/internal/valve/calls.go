@@ -330,15 +330,39 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 		o.Kind = record.OutcomeFailed
 		o.Unavailable = c.Status == job.CallUnavailable || c.Status == job.CallUnreached
 	}
-	if j == nil {
+	switch {
+	case j == nil && v.ended.has(c.ID):
+		return job.Turn{State: job.TurnSettled}
+	case j == nil:
 		j = v.adopt(p, p.bucket(q.Key, now), q)
-	} else if c.Status == job.CallUnreached && j.call.passed {
+	case c.Status == job.CallUnreached && j.call.passed:
 		v.unused(j, now)
 	}
 	if j.stage == stageRunning {
 		v.settle(j, o, now)
+		v.ended.add(c.ID)
 	}
 	return job.Turn{State: job.TurnSettled}
+}
+
+// endedCalls has the last calls whose end was reported. Callers repeat a report whose confirmation
+// is lost, for half a minute.
+type endedCalls struct{ ids, before map[string]struct{} }
+
+// mostEnded bounds a generation of endedCalls, and its memory to about 2 MB.
+const mostEnded = 1 << 14
+
+func (e *endedCalls) has(id string) bool {
+	_, now := e.ids[id]
+	_, before := e.before[id]
+	return now || before
+}
+
+func (e *endedCalls) add(id string) {
+	if e.ids == nil || len(e.ids) >= mostEnded {
+		e.ids, e.before = map[string]struct{}{}, e.ids
+	}
+	e.ids[id] = struct{}{}
 }
 
 func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {

@@ -433,6 +433,36 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	}
 }
 
+// A caller repeats a report whose confirmation is lost.
+func TestARepeatedReportCountsOnce(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Capacity = 1000
+	p.Limits = []policy.Limit{{Name: "hour", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 1000, Window: policy.Duration(time.Hour)}}}
+	c, now := newCalling(t, p), callsBegin
+	noted := func() {
+		c.part.gathered()
+		c.part.Noted(true)
+	}
+	noted()
+	c.NotedFirst(c.Valve, now)
+	c.ask("x", now)
+	c.at(now, "x go")
+	for range 3 {
+		c.n++
+		c.Settle(c.part, job.Question{Key: "a", Call: &job.Call{ID: "x", N: c.n,
+			Status: job.CallDone, Used: map[string]int64{"tokens": 400}}}, now)
+		now += 1000 * milli
+	}
+	noted()
+	now += 5000 * milli
+	c.askOf("y", job.Question{Costs: map[string]int64{"tokens": 300}}, now)
+	c.Advance(now, pace.Never)
+	if len(c.out.Starts) == 0 {
+		t.Error("a repeated report took units again")
+	}
+}
+
 func TestCallsTakeNoWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers, p.Concurrency = 4, 100
