@@ -384,31 +384,7 @@ func TestALateCallTakesNothing(t *testing.T) {
 	s := redistest.Start(t)
 	c := newClient(t, s, Options{Timeout: 100 * time.Millisecond})
 	store := New(c, "policy", algorithms.TokenBucket{Capacity: 100, Refill: perHour(1)})
-	waitFor(t, "a decision", func() bool {
-		_, err := store.Take(t.Context(), "key", 1)
-		return err == nil
-	})
-	var before algorithms.Decision
-	waitFor(t, "what is left", func() (ok bool) {
-		var err error
-		before, err = store.Peek(t.Context(), "key", 1)
-		return err == nil
-	})
-	freezeIdle(t, s, c)
-	if _, err := store.Take(t.Context(), "key", 50); err == nil {
-		t.Fatal("it is answered by a Redis that hangs")
-	}
-	given := c.elapsed()
-	waitFor(t, "the call is too late by the clock of Redis",
-		func() bool { return c.elapsed() > given+2*c.timeout })
-	s.Thaw()
-	waitFor(t, "a decision again", func() bool {
-		d, err := store.Peek(t.Context(), "key", 1)
-		if err == nil && d.Remaining != before.Remaining {
-			t.Errorf("%d are left of %d", d.Remaining, before.Remaining)
-		}
-		return err == nil
-	})
+	takesNothingLate(t, c, store, "key", s)
 
 	// After the clock steps ahead, timely calls look late.
 	c.nodes[""].ahead.Add(-time.Hour.Microseconds())
@@ -416,4 +392,48 @@ func TestALateCallTakesNothing(t *testing.T) {
 		_, err := store.Take(t.Context(), "key", 1)
 		return err == nil
 	})
+}
+
+func takesNothingLate[S any](t *testing.T, c *Client, store *Store[S], key string,
+	s *redistest.Server) {
+
+	t.Helper()
+	waitFor(t, "a decision", func() bool {
+		_, err := store.Take(t.Context(), key, 1)
+		return err == nil
+	})
+	var before algorithms.Decision
+	waitFor(t, "what is left", func() (ok bool) {
+		var err error
+		before, err = store.Peek(t.Context(), key, 1)
+		return err == nil
+	})
+	freezeIdle(t, s, c)
+	if _, err := store.Take(t.Context(), key, 50); err == nil {
+		t.Fatal("it is answered by a Redis that hangs")
+	}
+	given := c.elapsed()
+	waitFor(t, "the call is too late by the clock of Redis",
+		func() bool { return c.elapsed() > given+2*c.timeout })
+	s.Thaw()
+	waitFor(t, "a decision again", func() bool {
+		d, err := store.Peek(t.Context(), key, 1)
+		if err == nil && d.Remaining != before.Remaining {
+			t.Errorf("%d are left of %d", d.Remaining, before.Remaining)
+		}
+		return err == nil
+	})
+}
+
+func TestALateCallOfAClusterTakesNothing(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	rdb := cluster.Client()
+	defer rdb.Close()
+	c := newClientOf(rdb, Options{Timeout: 100 * time.Millisecond})
+	store := New(c, "policy", algorithms.TokenBucket{Capacity: 100, Refill: perHour(1)})
+	key := "0"
+	for i := 0; slotOf(redisKey(store.lane.stem, key)) < 2*16384/3+1; i++ {
+		key = fmt.Sprint(i)
+	}
+	takesNothingLate(t, c, store, key, cluster.Nodes[2])
 }
