@@ -107,8 +107,9 @@ func (j *jobHeader) keep(name string, values []string, several bool) error {
 	}
 	j.stored[name] = values
 	if name == job.HeaderIdempotencyKey {
-		j.idempotency = values[0]
-		return checkIdempotencyKey(values[0])
+		j.idempotency = strings.Trim(values[0], " \t") // as HTTP does, and NATS does not
+		j.stored[name] = []string{j.idempotency}
+		return checkIdempotencyKey(j.idempotency)
 	}
 	if !strings.HasPrefix(name, job.HeaderPrefix) {
 		return nil

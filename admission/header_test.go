@@ -53,6 +53,16 @@ func TestReadHeader(t *testing.T) {
 	}
 }
 
+// HTTP leaves blanks around a value out, NATS does not.
+func TestAnIdempotencyKeyIsTheSameOverHTTPAndNATS(t *testing.T) {
+	given := []string{" \ta b "}
+	job, err := readHeader(map[string][]string{"Idempotency-Key": given})
+	if stored := job.stored["Idempotency-Key"]; err != nil || job.idempotency != "a b" ||
+		!slices.Equal(stored, []string{"a b"}) || given[0] != " \ta b " {
+		t.Errorf("%q is stored as %q: %v", job.idempotency, stored, err)
+	}
+}
+
 func TestReadHeaderRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name, field string
@@ -85,6 +95,7 @@ func TestReadHeaderRefuses(t *testing.T) {
 			map[string][]string{"Penstock-Cost": {"1"}, "penstock-cost": {"1"}}},
 		{"none", "Content-Type", map[string][]string{"Content-Type": {}}},
 		{"empty key", "Idempotency-Key", map[string][]string{"Idempotency-Key": {""}}},
+		{"blank key", "Idempotency-Key", map[string][]string{"Idempotency-Key": {" "}}},
 		{"long key", "Idempotency-Key",
 			map[string][]string{"Idempotency-Key": {strings.Repeat("x", 257)}}},
 		{"two keys", "Idempotency-Key", map[string][]string{"Idempotency-Key": {"a", "b"}}},
