@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -8,9 +9,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -382,4 +387,50 @@ func TestARowThatCannotBeSubmittedIsSetAside(t *testing.T) {
 	})
 	w.exec("UPDATE penstock_outbox SET error = NULL, policy = 'mail' WHERE policy = 'mial'")
 	w.hasRun("misspelt", "0")
+}
+
+// A proxy answers without a problem document.
+func TestARowThatAProxyRefusesAsTooLargeIsSetAside(t *testing.T) {
+	w := newWorld(t)
+	proxy := httptest.NewServer(http.HandlerFunc(func(a http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(path.Base(r.URL.Path))
+		http.Error(a, "no", status)
+	}))
+	defer proxy.Close()
+	for _, key := range []string{"413", "431", "502"} {
+		w.insert(penstock.Job{Policy: "mail", Key: key})
+	}
+	client, err := penstock.NewHTTPClient(proxy.URL, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.background((&outbox.Relay{DB: w.db, Jobs: client}).Run)
+	waittest.Until(t, "the large ones are set aside, and the other waits", func() bool {
+		return w.rows("error IS NOT NULL AND key <> '502'") == 2 &&
+			w.rows("error IS NULL AND retry_at > inserted") == 1
+	})
+}
+
+// away is no Penstock.
+type away struct{ calls atomic.Int64 }
+
+func (a *away) Submit(context.Context, penstock.Job) (penstock.Ticket, error) {
+	a.calls.Add(1)
+	return penstock.Ticket{}, penstock.ErrUnavailable
+}
+
+func TestARelayLogsAFailureThatGoesOnOnce(t *testing.T) {
+	w := newWorld(t)
+	for i := range 3 {
+		w.insert(penstock.Job{Policy: "mail", Key: fmt.Sprint(i)})
+	}
+	var out bytes.Buffer
+	a := &away{}
+	stop := w.background((&outbox.Relay{DB: w.db, Jobs: a, Poll: 10 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(&out, nil))}).Run)
+	waittest.Until(t, "the rows are tried again", func() bool { return a.calls.Load() > 3 })
+	stop()
+	if n := strings.Count(out.String(), "not submitted"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, out.String())
+	}
 }

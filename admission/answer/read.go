@@ -52,7 +52,12 @@ func ReadError(status int, retryAfter string, body []byte) error {
 		rejected
 	}
 	if json.Unmarshal(body, &a) != nil || a.Title == "" {
-		return fmt.Errorf("%w: %d %.100q", errForeign, status, body)
+		err := fmt.Errorf("%w: %d %.100q", errForeign, status, body)
+		switch status {
+		case http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge:
+			err = fmt.Errorf("%w: %w", admission.ErrTooLarge, err) // a proxy's: it stays so
+		}
+		return err
 	}
 	seconds, _ := strconv.ParseInt(retryAfter, 10, 64)
 	pause := time.Duration(cmp.Or(a.RetryAfterMS, seconds*1000)) * time.Millisecond
