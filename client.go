@@ -129,8 +129,9 @@ func (p *Penstock) Cancel(ctx context.Context, id string) error {
 }
 
 // Wait polls, at least every second, until a job has ended, and returns how. Without an
-// IdempotencyKey or result_retention, a job that is done is an [admission.ErrNotFound]. For the
-// reply, and no polling, set [Job.Wait].
+// IdempotencyKey or result_retention, a job that is done is an [admission.ErrNotFound]; with a key
+// alone too, if a single NATS server has restarted: the ends of such jobs are in its memory. For
+// the reply, and no polling, set [Job.Wait].
 func (p *Penstock) Wait(ctx context.Context, id string) (Ended, error) {
 	policy, seq, err := parseID(id)
 	if err != nil {

@@ -40,7 +40,7 @@ func (ends Results) Read(ctx context.Context, policy string, seq uint64) (e job.
 		e, err = readEnded(ctx, ends.done, policy, seq)
 	}
 	if errors.Is(err, ErrNoStream) {
-		// a restarted single server lost the table in memory
+		// a restarted single server lost the table in memory; the ends noted until now are lost too
 		if err = ends.done.Ensure(ctx, ends.replicas, 0); err == nil {
 			err = ErrNotFound
 		}
