@@ -5,8 +5,6 @@ package config
 import (
 	"fmt"
 	"net/netip"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/outbound"
@@ -236,31 +234,6 @@ type Targets struct {
 
 // Networks are networks in CIDR notation, or single addresses.
 type Networks []netip.Prefix
-
-func (n *Networks) UnmarshalTexts(texts []string) error {
-	*n = nil
-	var wrong []string
-	for _, text := range texts {
-		network, err := netip.ParsePrefix(text)
-		if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
-			network, err = address.Prefix(address.BitLen())
-		}
-		if address := network.Addr(); address.Is4In6() {
-			// addresses are compared in this form
-			network = netip.PrefixFrom(address.Unmap(), network.Bits()-96)
-		}
-		if err != nil || !network.IsValid() {
-			wrong = append(wrong, strconv.Quote(text))
-			continue
-		}
-		*n = append(*n, network.Masked())
-	}
-	if wrong != nil {
-		return fmt.Errorf("%s: want a network such as 10.0.0.0/8, or an address",
-			strings.Join(wrong, ", "))
-	}
-	return nil
-}
 
 // Log configures the log.
 type Log struct {

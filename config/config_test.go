@@ -280,7 +280,6 @@ func TestFlagsGoOverEnvironmentOverFile(t *testing.T) {
 	t.Setenv("PENSTOCK_NATS_EMBEDDED_SYNC", "always")
 	t.Setenv("PENSTOCK_DRAIN_POLICIES", "a, b,,c")
 	t.Setenv("PENSTOCK_DRAIN_LEASE", "3s")
-	t.Setenv("PENSTOCK_GRACE", "")
 	flags := commandLine(t, "--log-level", "error", "--drain-lease=4s", "--nats-dir", "/flag",
 		"--http-listen=")
 	c, err := config.Load(strings.NewReader(small), flags)
@@ -474,8 +473,11 @@ func TestIPv4NetworksInIPv6Form(t *testing.T) {
 		t.Errorf("got %v, %v; want %v", c.Targets.Allow, err, want)
 	}
 	_, err = config.LoadFile(commandLine(t, "--http-trusted-proxies", "x,10.0.0.1,10.0.0.0/33"))
-	if err == nil || !strings.Contains(err.Error(), `"x", "10.0.0.0/33": want a network`) {
-		t.Errorf("of two mistakes it reports %v", err)
+	for _, wrong := range []string{`[0] (--http-trusted-proxies): "x": want a network`,
+		`[2] (--http-trusted-proxies): "10.0.0.0/33": want a network`} {
+		if err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%v does not report %s", err, wrong)
+		}
 	}
 	for _, bad := range []string{"fe80::1%eth0", "::ffff:10.0.0.0/64"} {
 		if c, err := config.LoadFile(commandLine(t, "--http-trusted-proxies", bad)); err == nil {

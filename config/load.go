@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -21,12 +20,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
-const (
-	envPrefix  = "PENSTOCK_"
-	configFlag = "config"
-	configEnv  = envPrefix + "CONFIG"
-)
-
 // Flags defines --config and the flags of settings.
 func Flags(flags *pflag.FlagSet) {
 	define(flags)
@@ -38,36 +31,40 @@ func DrainerFlags(flags *pflag.FlagSet) { define(flags, "nats.embedded.", "state
 
 func define(set *pflag.FlagSet, without ...string) {
 	initial, given := defaults(), map[string]string{}
-	for _, f := range strict.Fields(&initial) {
-		if v := reflect.ValueOf(f.Into).Elem(); !v.IsZero() {
-			given[f.Place] = strings.ReplaceAll(strings.Trim(fmt.Sprint(v), "[]"), " ", ",")
+	for _, s := range settings(&initial) {
+		if !s.value.IsZero() {
+			given[s.key] = strings.ReplaceAll(strings.Trim(fmt.Sprint(s.value), "[]"), " ", ",")
 		}
 	}
-	set.String(configFlag, "", "read the configuration from this YAML `file` (or "+configEnv+")")
-	for _, s := range flags {
+	for _, f := range flags {
+		where := " (" + f.key + ", " + env(f.key) + ")"
+		if f.key == configKey {
+			where = " (or " + env(f.key) + ")"
+		}
 		if !slices.ContainsFunc(without, func(group string) bool {
-			return strings.HasPrefix(s.key, group)
+			return strings.HasPrefix(f.key, group)
 		}) {
-			set.String(s.name, "", s.usage+" ("+s.key+", "+env(s.key)+")")
-			set.Lookup(s.name).DefValue = given[s.key] // only for the help
+			set.String(f.name, "", f.usage+where)
+			set.Lookup(f.name).DefValue = given[f.key] // only for the help
 		}
 	}
 }
 
-func FileName(flags *pflag.FlagSet) string {
-	if f := flags.Lookup(configFlag); f != nil && f.Changed {
-		return f.Value.String()
-	}
-	return os.Getenv(configEnv)
-}
+// FileName returns the name of the configuration file, or "".
+func FileName(flags *pflag.FlagSet) string { return outside(flags).GetString(configKey) }
 
 func LoadFile(flags *pflag.FlagSet) (Config, error) {
-	name := FileName(flags)
+	v := outside(flags)
+	name := v.GetString(configKey)
 	switch {
-	case name == "" && flags.Changed(configFlag):
-		return Config{}, errors.New("--" + configFlag + ": is empty")
+	case name == "" && v.IsSet(configKey):
+		return Config{}, errors.New(source(flags, configKey) + ": is empty")
 	case name == "":
 		return Load(nil, flags)
+	}
+	// A pipe or a device could not be read again, and might never end.
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return Config{}, fmt.Errorf("open configuration: %s is not a regular file", name)
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -77,8 +74,8 @@ func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	return Load(file, flags)
 }
 
-// Load reads a YAML file, or nil. Environment variables override it, and flags, which may be nil,
-// override these.
+// Load reads a YAML or JSON file, or nil. Environment variables override it, and flags, which may
+// be nil, override these. A file's mistakes count also where they are overridden.
 //
 // The error joins all problems in the order of the file: `penstock.yaml:7: policies[2].outflow:
 // "10/x": …`, or "line 7: …" if the file has no name. An unknown PENSTOCK_ variable is only a
@@ -88,17 +85,16 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	override(f, flags)
-	document := struct {
+	var document struct {
 		Config
 		Policies     any `json:"policies"`
 		SharedLimits any `json:"shared_limits"`
 		Schedules    any `json:"schedules"`
 		// of listeners, which no variable can name
 		Outbound []Outbound `json:"outbound"`
-	}{Config: defaults()}
+	}
 	f.Decode(&document)
-	c := document.Config
+	c := resolve(f, flags)
 	c.Outbound = document.Outbound
 	c.NATS.CA, c.NATS.Cert, c.NATS.Key = c.NATS.TLS.CA, c.NATS.TLS.Cert, c.NATS.TLS.Key
 	c.Drain.Lease = cmp.Or(c.Drain.Lease, installation.Lease(c.NATS.Replicas))

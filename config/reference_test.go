@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/internal/referencetest"
-	"github.com/penstock-mq/penstock/internal/strict"
 )
 
 const settingsPage = `# Settings
@@ -61,9 +60,9 @@ func TestTheReferenceOfSettingsIsCurrent(t *testing.T) {
 		}
 	}
 	initial, given := defaults(), map[string]string{}
-	for _, f := range strict.Fields(&initial) {
-		if v := reflect.ValueOf(f.Into).Elem(); !v.IsZero() {
-			given[f.Place] = fmt.Sprintf("`%v`", v)
+	for _, s := range settings(&initial) {
+		if !s.value.IsZero() {
+			given[s.key] = fmt.Sprintf("`%v`", s.value)
 		}
 	}
 	s.cells = func(key string) string {

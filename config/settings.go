@@ -1,17 +1,27 @@
 package config
 
 import (
-	"os"
+	"encoding"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
 
+	"github.com/penstock-mq/penstock/internal/decode"
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
-var flags = []struct{ key, name, usage string }{
+const (
+	envPrefix = "PENSTOCK"
+	configKey = "config"
+)
+
+type flag struct{ key, name, usage string }
+
+var flags = []flag{
+	{configKey, configKey, "read the configuration from this YAML or JSON `file`"},
 	{"http.listen", "http-listen", "serve HTTP at this `host:port`"},
 	{"http.tokens", "http-tokens",
 		"`file` of clients, their tokens or certificates, and their rights"},
@@ -60,12 +70,96 @@ var flags = []struct{ key, name, usage string }{
 	{"grace", "grace", "`duration` for jobs and requests to finish when stopping"},
 }
 
+type setting struct {
+	key   string // such as nats.tls.ca
+	value reflect.Value
+}
+
+func settings(c *Config) []setting { return settingsOf(reflect.ValueOf(c).Elem()) }
+
+func settingsOf(group reflect.Value) (all []setting) {
+	for _, f := range decode.Fields(group.Type()) {
+		value := group.FieldByIndex(f.Index)
+		_, text := value.Addr().Interface().(encoding.TextUnmarshaler)
+		if value.Kind() != reflect.Struct || text {
+			all = append(all, setting{f.Name, value})
+			continue
+		}
+		for _, s := range settingsOf(value) {
+			all = append(all, setting{f.Name + "." + s.key, s.value})
+		}
+	}
+	return all
+}
+
+// outside resolves flags, which may be nil, over variables. A variable that is set but empty is the
+// empty value.
+func outside(given *pflag.FlagSet) *viper.Viper {
+	v := viper.New()
+	v.SetEnvPrefix(envPrefix)
+	v.SetEnvKeyReplacer(strings.NewReplacer(".", "_"))
+	v.AllowEmptyEnv(true)
+	for _, s := range append(settings(&Config{}), setting{key: configKey}) {
+		_ = v.BindEnv(s.key) // AutomaticEnv misses keys without a default
+		if f := flagOf(given, s.key); f != nil {
+			_ = v.BindPFlag(s.key, f)
+		}
+	}
+	return v
+}
+
+func flagOf(given *pflag.FlagSet, key string) *pflag.Flag {
+	i := slices.IndexFunc(flags, func(f flag) bool { return f.key == key })
+	if given == nil || i < 0 {
+		return nil
+	}
+	return given.Lookup(flags[i].name)
+}
+
+// source names the flag or variable that sets a key.
+func source(given *pflag.FlagSet, key string) string {
+	if f := flagOf(given, key); f != nil && f.Changed {
+		return "--" + f.Name
+	}
+	return env(key)
+}
+
+func env(key string) string {
+	return envPrefix + "_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// resolve returns the settings of flags over variables over the file over the defaults.
+//
+// Only settings pass through viper, which changes the keys of maps to lower case: policies, shared
+// limits, schedules and listeners for calls have maps whose keys users choose, and are decoded from
+// the document. Nor is viper's WatchConfig used, which replaces settings one by one and only logs a
+// broken file.
+func resolve(f *strict.File, given *pflag.FlagSet) (c Config) {
+	v := outside(given)
+	initial, file, sources := defaults(), map[string]any{}, map[string]string{}
+	for _, s := range settings(&initial) {
+		if v.IsSet(s.key) {
+			sources[s.key] = source(given, s.key)
+		}
+		v.SetDefault(s.key, s.value.Interface())
+		if f.Sound(s.key) {
+			file[s.key] = f.Value(s.key)
+		}
+	}
+	err := v.MergeConfigMap(file)
+	if err == nil {
+		err = v.Unmarshal(&c, decode.Settings)
+	}
+	f.Outside(err, sources)
+	return c
+}
+
 // Changed lists the keys of differing settings, without policies and routes.
 func Changed(before, after Config) (keys []string) {
-	was := strict.Fields(&before)
-	for i, is := range strict.Fields(&after) {
-		if !reflect.DeepEqual(was[i], is) {
-			keys = append(keys, is.Place)
+	was := settings(&before)
+	for i, is := range settings(&after) {
+		if !reflect.DeepEqual(was[i].value.Interface(), is.value.Interface()) {
+			keys = append(keys, is.key)
 		}
 	}
 	if !reflect.DeepEqual(unrouted(before.Outbound), unrouted(after.Outbound)) {
@@ -82,38 +176,19 @@ func unrouted(all []Outbound) []Outbound {
 	return all
 }
 
-func env(key string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
-}
-
-// An empty variable is ignored.
-func override(f *strict.File, given *pflag.FlagSet) {
-	for _, s := range strict.Fields(new(Config)) {
-		if text := os.Getenv(env(s.Place)); text != "" {
-			f.Set(s.Place, text, env(s.Place))
-		}
-	}
-	for _, s := range flags {
-		if given == nil {
-			return
-		}
-		if flag := given.Lookup(s.name); flag != nil && flag.Changed {
-			f.Set(s.key, flag.Value.String(), "--"+s.name)
-		}
-	}
-}
-
-var clients = []string{envPrefix + "SERVER", envPrefix + "TOKEN", envPrefix + "TOKEN_FILE",
-	envPrefix + "CACERT", envPrefix + "CERT", envPrefix + "CERT_KEY"}
-
+// strangers warns of PENSTOCK_ variables that neither a process nor the command line reads.
 func strangers(environ []string) (warnings []string) {
-	names := append(slices.Clone(clients), configEnv)
-	for _, s := range strict.Fields(new(Config)) {
-		names = append(names, env(s.Place))
+	var names []string
+	for _, name := range []string{"CONFIG", "SERVER", "TOKEN", "TOKEN_FILE", "CACERT", "CERT",
+		"CERT_KEY"} {
+		names = append(names, envPrefix+"_"+name)
+	}
+	for _, s := range settings(new(Config)) {
+		names = append(names, env(s.key))
 	}
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, envPrefix) && !slices.Contains(names, name) {
+		if strings.HasPrefix(name, envPrefix+"_") && !slices.Contains(names, name) {
 			warnings = append(warnings, "environment variable "+name+
 				" is no setting and has no effect")
 		}

@@ -40,10 +40,10 @@ func (found checker) config(c Config) {
 	if m := c.Drain.Memory; m < leastMemory {
 		found.Add("drain.memory", "must be at least %s, not %s", leastMemory, m)
 	}
-	for _, name := range c.Drain.Policies {
+	for i, name := range c.Drain.Policies {
 		if !policy.IsName(name) {
-			found.Add("drain.policies", "%q: want policy names, 1 to 32 of a-z, 0-9 and -",
-				name)
+			found.Add(fmt.Sprintf("drain.policies[%d]", i), 
+				"%q: want policy names, 1 to 32 of a-z, 0-9 and -", name)
 		}
 	}
 	found.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -88,9 +88,9 @@ func (p checker) ofHTTP(h HTTP) {
 		p.Add("http."+field, "%v", err)
 	}
 	p.between("http.lame_duck", h.LameDuck, 0, 5*time.Minute)
-	for _, name := range h.Hosts {
+	for i, name := range h.Hosts {
 		if !hostPattern.MatchString(name) {
-			p.Add("http.hosts",
+			p.Add(fmt.Sprintf("http.hosts[%d]", i),
 				"%.80q: want a name such as penstock.example.com or *.example.com, without a port",
 				name)
 		}
@@ -221,10 +221,10 @@ func (p checker) ofRedis(r Redis) {
 	if len(r.Addrs) == 0 {
 		add("addrs", "must not be empty")
 	}
-	for _, address := range r.Addrs {
+	for i, address := range r.Addrs {
 		if host, port, err := net.SplitHostPort(address); err != nil || host == "" ||
 			badAddress(":"+port) != "" {
-			add("addrs", "%q: want host:port", address)
+			add(fmt.Sprintf("addrs[%d]", i), "%q: want host:port", address)
 		}
 	}
 	if strings.ContainsAny(r.Prefix, "{}") || len(r.Prefix) > 64 || r.Prefix == "" {

@@ -37,7 +37,7 @@ func Read(data []byte) (Policy, error) {
 	p = p.WithDefaults()
 	found := slices.DeleteFunc(p.Validate(), func(found Problem) bool {
 		return slices.ContainsFunc(unread, func(u Problem) bool {
-			return strict.Within(found.Field, u.Field)
+			return within(found.Field, u.Field)
 		})
 	})
 	if err := Invalid(append(unread, found...)); err != nil {
@@ -61,4 +61,10 @@ func given(document any) map[string]bool {
 func jsonName(field reflect.StructField) string {
 	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 	return name
+}
+
+// within reports whether a place is, or is inside, outer.
+func within(place, outer string) bool {
+	rest, ok := strings.CutPrefix(place, outer)
+	return ok && (outer == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/internal/decode"
 )
 
 // Largest values. Durations are from a millisecond to 366 days.
@@ -471,7 +471,7 @@ func (c *checker) drain(field string, n int64, r algorithms.Rate) {
 	}
 }
 
-func quote(s string) string { return strict.Quote(s) }
+func quote(s string) string { return decode.Quote(s) }
 
 func enumerate(words []string) string {
 	if len(words) < 2 {

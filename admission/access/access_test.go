@@ -175,32 +175,32 @@ func TestMistakesInAFileAreReportedWithoutTokens(t *testing.T) {
 		"clients: [secret-text]": "line 1: clients[0]: want fields",
 		"cleints: []":            "line 1: cleints: unknown field; did you mean clients?",
 		"clients: [":             "is not YAML",
-		entry + "tokens: [secret-text]}": "line 2: clients[0].tokens: want sha256: and 64 " +
+		entry + "tokens: [secret-text]}": "line 2: clients[0].tokens[0]: want sha256: and 64 " +
 			"hexadecimal digits",
-		entry + "tokens: [sha256:00]}": "clients[0].tokens: want sha256:",
+		entry + "tokens: [sha256:00]}": "clients[0].tokens[0]: want sha256:",
 		entry + "tokens: 1754}": "clients[0].tokens: want a list, " +
 			"not a number",
-		entry + "tokens: [1754]}": "clients[0].tokens: want text, not " +
+		entry + "tokens: [1754]}": "clients[0].tokens[0]: want text, not " +
 			"a number",
 		entry + "tokens: []}": "clients[0].tokens: " + list,
-		entry + "certificates: [7]}": "clients[0].certificates: 7: want " +
+		entry + "certificates: [7]}": "clients[0].certificates[0]: 7: want " +
 			"text",
-		entry + "certificates: ['']}": "clients[0].certificates: \"\" is " +
+		entry + "certificates: ['']}": "clients[0].certificates[0]: \"\" is " +
 			"empty",
 		entry + "keys: []}":    "clients[0].keys: " + list,
 		entry + "keys: }":      "clients[0].keys: null: want a list",
 		entry + "colour: red}": "clients[0].colour: unknown field",
 		entry + "}": "clients[0]: requires tokens, " +
 			"certificates or claims",
-		entry + "keys: [" + strings.Repeat("x", 513) + "]}": "clients[0].keys: want strings of",
+		entry + "keys: [" + strings.Repeat("x", 513) + "]}": "clients[0].keys[0]: want strings of",
 
 		one + right + "policies: [p]}]":            "clients[0].name: want 1 to 64",
 		one + right + "policies: [p], name: a b}]": "clients[0].name: want 1 to 64",
-		one + right + "policies: [A], name: a}]":   "clients[0].policies: \"A\"",
+		one + right + "policies: [A], name: a}]":   "clients[0].policies[0]: \"A\"",
 		one + right + "name: a}]":                  "clients[0].policies: " + list,
 		one + "policies: [p], name: a}]":           "clients[0].rights: " + list,
 		one + "rights: [sumbit], policies: [p]}]":  "did you mean submit?",
-		one + right + "name: a, keys: ['', 1]}]":   "clients[0].keys: 1: want text",
+		one + right + "name: a, keys: ['', 1]}]":   "clients[0].keys[1]: 1: want text",
 		file + "  - {name: reader, tokens: [common]}": "\"reader\" is already the name of " +
 			"another client",
 		"x: " + strings.Repeat("x", strict.MaxBytes): "is larger than 16 MiB",

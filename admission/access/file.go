@@ -83,23 +83,23 @@ func (p *parser) client(place string, e entry) {
 	}
 	p.names[c.Name] = true
 	p.texts(place+".rights", e.Rights, true, "submit")
-	for _, word := range e.Rights {
+	for at, word := range e.Rights {
 		i := slices.Index(words, word)
 		if i < 0 {
-			p.Add(place+".rights", "%.32q: want %s%s", word, strings.Join(words, ", "),
+			p.Add(item(place+".rights", at), "%.32q: want %s%s", word, strings.Join(words, ", "),
 				nearest.Hint(word, words))
 			continue
 		}
 		c.rights |= 1 << i
 	}
 	p.texts(place+".policies", e.Policies, true, "*")
-	for _, pattern := range c.policies {
+	for i, pattern := range c.policies {
 		not := notForPolicies
 		if strings.HasPrefix(pattern, Envoy) {
 			not = notForDomains
 		}
 		if strings.ContainsFunc(pattern, not) || pattern == "" {
-			p.Add(place+".policies",
+			p.Add(item(place+".policies", i),
 				"%.64q: want policy names; * matches anything", pattern)
 		}
 	}
@@ -113,15 +113,15 @@ func (p *parser) client(place string, e entry) {
 	if len(e.Tokens)+len(e.Certificates)+len(e.Claims) == 0 {
 		p.Add(place, "requires tokens, certificates or claims: otherwise no request can match it")
 	}
-	for _, text := range e.Claims {
-		p.claim(place+".claims", text, c)
+	for i, text := range e.Claims {
+		p.claim(item(place+".claims", i), text, c)
 	}
-	for _, text := range e.Tokens {
-		p.token(place+".tokens", text, c)
+	for i, text := range e.Tokens {
+		p.token(item(place+".tokens", i), text, c)
 	}
-	for _, name := range e.Certificates {
+	for i, name := range e.Certificates {
 		if name == "" || p.clients.certificates[name] != nil {
-			p.Add(place+".certificates", "%.80q is empty, or another client's", name)
+			p.Add(item(place+".certificates", i), "%.80q is empty, or another client's", name)
 		}
 		p.clients.certificates[name] = c
 	}
@@ -150,12 +150,14 @@ func (p *parser) texts(place string, texts []string, needed bool, example string
 	if needed && len(texts) == 0 {
 		p.Add(place, "want a list of strings, such as [%q]", example)
 	}
-	for _, text := range texts {
+	for i, text := range texts {
 		if !utf8.ValidString(text) || len(text) > mostText {
-			p.Add(place, "want strings of at most %d bytes", mostText)
+			p.Add(item(place, i), "want strings of at most %d bytes", mostText)
 		}
 	}
 }
+
+func item(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
 func notForNames(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||

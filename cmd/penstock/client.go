@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
 
 	"github.com/penstock-mq/penstock/internal/buildinfo"
 	"github.com/penstock-mq/penstock/internal/clienttls"
@@ -30,6 +31,8 @@ type settings struct {
 	caCert, cert, certKey    string
 	timeout                  time.Duration
 }
+
+const envPrefix = "PENSTOCK"
 
 const defaultServer = "http://127.0.0.1:8080"
 
@@ -53,7 +56,7 @@ type variable struct {
 }
 
 func (v variable) name() string {
-	return "PENSTOCK_" + strings.ToUpper(strings.ReplaceAll(v.flag, "-", "_"))
+	return envPrefix + "_" + strings.ToUpper(strings.ReplaceAll(v.flag, "-", "_"))
 }
 
 func (s *settings) flags(flags *pflag.FlagSet) {
@@ -66,11 +69,15 @@ func (s *settings) flags(flags *pflag.FlagSet) {
 }
 
 func (s *settings) client(flags *pflag.FlagSet) (*client, error) {
+	resolved := viper.New()
+	resolved.SetEnvPrefix(envPrefix)
+	resolved.SetEnvKeyReplacer(strings.NewReplacer("-", "_"))
 	for _, v := range s.variables() {
-		value := os.Getenv(v.name())
-		if value != "" && !flags.Changed(v.flag) && !flags.Changed(v.partner) {
-			*v.to = value
+		_ = resolved.BindPFlag(v.flag, flags.Lookup(v.flag))
+		if !flags.Changed(v.partner) {
+			_ = resolved.BindEnv(v.flag)
 		}
+		*v.to = resolved.GetString(v.flag)
 	}
 	full := s.server
 	if !strings.Contains(full, "://") {

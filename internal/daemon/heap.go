@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -14,10 +13,11 @@ const heapRoom = 64 << 20
 // collectLess makes room for a small heap: collections took a tenth of the processor time of a busy
 // door. GOMEMLIMIT still bounds the process, and GOGC wins.
 func collectLess() {
-	if os.Getenv("GOGC") != "" {
+	percent := uint64(100)
+	given := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	if metrics.Read(given); given[0].Value.Uint64() != percent {
 		return
 	}
-	percent := uint64(100)
 	var adapt func(struct{})
 	adapt = func(struct{}) {
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

@@ -2406,10 +2406,27 @@ func (Synced)`,
 		by:  "./cmd/admitter TestALogWithoutItsReaderEndsNoProcess",
 	},
 	{
-		name: "ten-is-eight-in-a-file", file: "internal/strict/strict.go",
-		old: "case whole && base == 0 && zeroFirst.MatchString(digits):",
+		name: "ten-is-eight-in-a-file", file: "internal/decode/decode.go",
+		old: "case base == 0 && zeroFirst.MatchString(digits):",
 		new: "case false && zeroFirst.MatchString(digits):",
 		by:  "./internal/strict TestANumberThatBeginsWithZeroIsRefused",
+	},
+	{
+		name: "aliases-are-counted-at-each-node", file: "internal/decode/document.go",
+		old: "func (n *node) UnmarshalYAML(unmarshal func(any) error) (err error) {",
+		new: "func (n *node) UnmarshalYAML(at *yaml.Node) (err error) {\n" +
+			"\tunmarshal := at.Decode",
+		by: "./internal/strict TestADocumentOfTooManyAliasesIsRefused",
+	},
+	{
+		name: "the-file-goes-over-variables", file: "config/settings.go",
+		old: "_ = v.BindEnv(s.key)", new: "_ = s.key",
+		by: "./config TestEachSettingComesFromFlagVariableFileOrDefault",
+	},
+	{
+		name: "an-empty-variable-is-no-value", file: "config/settings.go",
+		old: "v.AllowEmptyEnv(true)", new: "v.AllowEmptyEnv(false)",
+		by: "./config TestAVariableThatIsSetButEmpty",
 	},
 	{
 		name: "a-backup-replaces-a-directory-or-device", file: "cmd/admitter/backup.go",

@@ -1,37 +1,61 @@
+// Package strict reads documents in YAML and JSON, and reports all their problems at once, each
+// with its place, such as policies[2].outflow, and for files its line.
 package strict
 
 import (
-	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
-	"regexp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/penstock-mq/penstock/internal/decode"
 	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
 const MaxBytes = 16 << 20
 
-type File struct {
-	name     string
-	root     *yaml.Node
-	sources  map[string]string // of values from outside the file, by place
-	unread   map[string]bool   // unreadable places; false: places around them
-	problems []Problem
+type Problem struct {
+	decode.Problem
+	position // zero: unknown
 }
 
-// Read parses one YAML document; nil is an empty one. Messages contain the reader's Name, if it has
-// one.
+// File is a document and the problems found in it.
+type File struct {
+	name      string
+	fields    map[string]any
+	positions map[string]position // by place
+	sources   map[string]string   // of values from outside the file, by place
+	unread    map[string]bool     // unreadable places; false: places around them
+	problems  []Problem
+}
+
+// JSON decodes a request and returns its problems in the order of the text.
+func JSON(data []byte, into any) []Problem {
+	f := newFile()
+	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
+		f.Add("", "is not JSON: %v", err)
+	} else if f.parse(data) == nil && f.fields == nil {
+		f.Add("", "want fields, not null")
+	} else {
+		f.found(decode.Into(into, f.fields, "", decode.JSON))
+	}
+	return f.problems
+}
+
+func newFile() *File {
+	return &File{positions: map[string]position{}, unread: map[string]bool{}}
+}
+
+// Read parses one document; nil is an empty one. Messages contain the reader's Name, if it has one.
 func Read(file io.Reader) (*File, error) {
-	f := &File{root: &yaml.Node{Kind: yaml.MappingNode}, sources: map[string]string{},
-		unread: map[string]bool{}}
+	f := newFile()
 	if file == nil {
 		return f, nil
 	}
@@ -45,128 +69,153 @@ func Read(file io.Reader) (*File, error) {
 	if len(text) > MaxBytes {
 		return nil, f.broken(1, "is larger than %d MiB", MaxBytes>>20)
 	}
-	unread := bytes.NewReader(text)
-	in := yaml.NewDecoder(unread)
-	var document yaml.Node
-	if err := in.Decode(&document); errors.Is(err, io.EOF) {
-		return f, nil // empty, or only comments
-	} else if err != nil {
-		return nil, f.broken(brokenLine(text, len(text)-unread.Len()), "is not YAML: %s",
-			yamlLine.ReplaceAllString(err.Error(), ""))
+	return f, f.parse(text)
+}
+
+func (f *File) parse(text []byte) error {
+	document, line, err := decode.Parse(text)
+	if err != nil {
+		return f.broken(line, "is not YAML: %v", err)
 	}
-	f.problems = unique(&document, "")
-	if err := document.Decode(new(any)); err != nil { // endless aliases, merges of texts
-		return nil, f.broken(0, "is not YAML: %v", err)
+	for _, root := range document.Content {
+		f.index(root, "", 0)
 	}
-	if root := aliased(document.Content[0]); root.ShortTag() != "!!null" {
-		f.root = root
+	root, err := document.Value()
+	if err != nil { // endless aliases, merges of texts
+		return f.broken(0, "is not YAML: %v", err)
 	}
-	if f.root.Kind != yaml.MappingNode {
-		return nil, f.broken(1, "want fields, not %s", kind(f.root))
+	fields, ok := root.(map[string]any)
+	if !ok && root != nil {
+		return f.broken(1, "want fields, not %s", decode.Kind(root))
 	}
-	if err := in.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		f.problems = append(f.problems,
-			Problem{Reason: "contains more than one document"})
+	f.fields = fields
+	if document.More {
+		f.Add("", "contains more than one document")
 	}
-	return f, nil
+	return nil
+}
+
+type position struct{ line, column int }
+
+// index notes the positions of a node's members by place, and reports and removes repeated ones.
+// Keys become texts. The bounds are far above what documents need; yaml compares all pairs of keys.
+func (f *File) index(n *yaml.Node, at string, depth int) {
+	const mostFields, mostDepth = 10_000, 100
+	if len(n.Content) > 2*mostFields && n.Kind == yaml.MappingNode || depth > mostDepth {
+		f.report(at, "has too many fields, or too many levels", n)
+		n.Content = nil
+	}
+	if n.Kind != yaml.MappingNode {
+		for i, child := range n.Content {
+			place := at + "[" + strconv.Itoa(i) + "]"
+			f.positions[place] = position{child.Line, child.Column}
+			f.index(child, place, depth+1)
+		}
+		return
+	}
+	kept, first := n.Content[:0:0], map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := *n.Content[i], n.Content[i+1]
+		if key.Kind == yaml.AliasNode {
+			key.Kind, key.Tag, key.Value = key.Alias.Kind, key.Alias.Tag, key.Alias.Value
+		}
+		place := strings.TrimPrefix(at+"."+key.Value, ".")
+		line, twice := first[key.Value]
+		switch first[key.Value] = key.Line; {
+		case key.Kind != yaml.ScalarNode:
+			f.report(at, "want text as a field's name", n.Content[i])
+			continue
+		case twice:
+			f.report(place, fmt.Sprintf("is given twice, first in line %d", line), &key)
+			continue
+		case key.ShortTag() != "!!merge":
+			key.Tag = "!!str"
+		}
+		kept = append(kept, &key, value)
+		f.positions[place] = position{key.Line, key.Column}
+		f.index(value, place, depth+1)
+	}
+	n.Content = kept
+}
+
+func (f *File) report(place, reason string, at *yaml.Node) {
+	f.problems = append(f.problems, Problem{decode.Problem{Place: place, Reason: reason},
+		position{at.Line, at.Column}})
 }
 
 func (f *File) broken(line int, format string, args ...any) error {
-	f.problems = []Problem{{Reason: fmt.Sprintf(format, args...), Line: line}}
+	f.problems = nil
+	f.report("", fmt.Sprintf(format, args...), &yaml.Node{Line: line})
 	return f.Err()
 }
 
-// yaml's lines are imprecise: the line before, or the start of the outermost list or mapping.
-var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
+// Decode decodes the whole document.
+func (f *File) Decode(into any) { f.found(decode.Into(into, f.fields, "", decode.File)) }
 
-// brokenLine returns the first line after the longest valid beginning, within a limit sufficient
-// for files written by hand.
-func brokenLine(text []byte, gaveUp int) int {
-	const mostSteps = 500
-	lines := bytes.SplitAfter(text[:gaveUp], []byte("\n"))
-	for end, steps := gaveUp, 0; len(lines) > 0 && steps < mostSteps; steps++ {
-		end -= len(lines[len(lines)-1])
-		err := yaml.NewDecoder(bytes.NewReader(text[:end])).Decode(new(yaml.Node))
-		if err == nil || errors.Is(err, io.EOF) {
-			break
-		}
-		lines = lines[:len(lines)-1]
-	}
-	return max(1, len(lines))
-}
-
-// Set replaces the value at a place, such as nats.tls.ca, by the text of a flag or variable, also a
-// number, a boolean or a list separated by commas.
-func (f *File) Set(place, text, source string) {
-	f.root = set(f.root, strings.Split(place, "."), text)
-	f.sources[place] = source
-}
-
-func set(n *yaml.Node, path []string, text string) *yaml.Node {
-	if len(path) == 0 {
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: fromText, Value: text}
-	}
-	if n.ShortTag() == "!!null" {
-		n = &yaml.Node{Kind: yaml.MappingNode}
-	}
-	if n.Kind != yaml.MappingNode {
-		return n // reported later
-	}
-	changed := *n // a copy, as aliases may share it
-	changed.Content = nil
-	all := members(n)
-	if find(all, path[0]) == nil {
-		key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: path[0]}
-		all = append(all, pair{key, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}})
-	}
-	for _, m := range all {
-		if m.key.Value == path[0] {
-			m.value = set(m.value, path[1:], text)
-		}
-		changed.Content = append(changed.Content, m.key, m.value)
-	}
-	return &changed
-}
-
-func (f *File) Decode(into any) { f.decode("", f.root, into) }
-
+// Field decodes one of the document's fields, if it is there.
 func (f *File) Field(name string, into any) {
-	if n := find(members(f.root), name); n != nil && n.ShortTag() != "!!null" {
-		f.decode(name, n, into)
-	}
+	f.found(decode.Into(into, f.fields[name], "."+name, decode.File))
 }
 
-func (f *File) Has(name string) bool { return find(members(f.root), name) != nil }
+func (f *File) Has(name string) bool { _, has := f.fields[name]; return has }
+
+// Value returns the value at a place, as it was read; nil: there is none.
+func (f *File) Value(place string) (value any) {
+	value = f.fields
+	for name := range strings.SplitSeq(place, ".") {
+		fields, _ := value.(map[string]any)
+		value = fields[name]
+	}
+	return value
+}
 
 // Require reports a missing field, with the nearest misspelt one.
 func (f *File) Require(name string) {
-	if f.Has(name) {
-		return
+	if misspelt := nearest.To(name, slices.Sorted(maps.Keys(f.fields))); misspelt == "" {
+		f.Add(name, "is missing")
+	} else if misspelt != name {
+		f.Add(misspelt, "unknown field; did you mean %s?", name)
 	}
-	for _, m := range members(f.root) {
-		if hint := nearest.Hint(m.key.Value, []string{name}); hint != "" {
-			f.Add(m.key.Value, "unknown field%s", hint)
-			return
-		}
-	}
-	f.Add(name, "is missing")
 }
 
-func (f *File) decode(at string, n *yaml.Node, into any) {
-	d := decoder{}
-	d.decode(at, n, reflect.ValueOf(into).Elem(), "")
-	f.problems = append(f.problems, d.problems...)
-	for _, p := range d.problems {
-		f.unread[p.Place] = true
-		for at := around(p.Place); at != ""; at = around(at) {
-			if !f.unread[at] {
-				f.unread[at] = false
-			}
+// Outside adds the problems of decoding settings. sources names the variables and flags that values
+// come from, by place.
+func (f *File) Outside(err error, sources map[string]string) {
+	f.sources = sources
+	f.found(err)
+}
+
+func (f *File) found(err error) {
+	before := len(f.problems)
+	for _, e := range decode.Problems(err) {
+		f.problems = append(f.problems, f.problem(e.Place, e.Reason))
+		f.unread[e.Place] = true
+		for at := around(e.Place); at != ""; at = around(at) {
+			f.unread[at] = f.unread[at]
 		}
 	}
+	slices.SortStableFunc(f.problems[before:], func(a, b Problem) int {
+		return cmp.Or(a.line-b.line, a.column-b.column)
+	})
+}
+
+// problem has the position of the innermost value that the document has there.
+func (f *File) problem(place, reason string) Problem {
+	p := Problem{Problem: decode.Problem{Place: place, Reason: reason}}
+	for at := place; at != "" && p.line == 0 && f.source(place) == ""; at = around(at) {
+		p.position = f.positions[at]
+	}
+	return p
 }
 
 func around(place string) string { return place[:max(0, strings.LastIndexAny(place, ".["))] }
+
+func (f *File) source(place string) string {
+	for place != "" && f.sources[place] == "" {
+		place = around(place)
+	}
+	return f.sources[place]
+}
 
 func (f *File) isUnread(place string) bool {
 	for place != "" && !f.unread[place] {
@@ -183,52 +232,29 @@ func (f *File) Sound(place string) bool {
 
 // Add reports a problem, unless its place was unreadable.
 func (f *File) Add(place, format string, args ...any) {
-	if f.isUnread(place) {
-		return
+	if !f.isUnread(place) {
+		f.problems = append(f.problems, f.problem(place, fmt.Sprintf(format, args...)))
 	}
-	line := 0
-	if f.sources[place] == "" {
-		line = lineOf(f.root, place)
-	}
-	f.problems = append(f.problems, Problem{place, fmt.Sprintf(format, args...), line})
-}
-
-// lineOf returns the nearest enclosing line, or 0.
-func lineOf(n *yaml.Node, place string) int {
-	if n = aliased(n); n.Kind == yaml.SequenceNode {
-		index, rest, _ := strings.Cut(strings.TrimPrefix(place, "["), "]")
-		if i, err := strconv.Atoi(index); err == nil && i < len(n.Content) {
-			return cmp.Or(lineOf(n.Content[i], strings.TrimPrefix(rest, ".")), n.Content[i].Line)
-		}
-		return 0
-	}
-	for _, m := range members(n) {
-		if name := m.key.Value; name != "" && Within(place, name) {
-			rest := strings.TrimPrefix(place[len(name):], ".")
-			return cmp.Or(lineOf(m.value, rest), m.key.Line)
-		}
-	}
-	return 0
 }
 
 // Err joins the problems in the order of the file, those outside first.
 func (f *File) Err() error {
-	slices.SortStableFunc(f.problems, func(a, b Problem) int { return a.Line - b.Line })
+	slices.SortStableFunc(f.problems, func(a, b Problem) int { return a.line - b.line })
 	var errs []error
 	for _, p := range f.problems {
-		source := f.sources[p.Place]
+		where, source := f.name, f.source(p.Place)
 		switch {
-		case p.Line == 0 && source != "":
-			p.Place += " (" + source + ")"
-			fallthrough
-		case p.Line == 0 && f.name == "":
+		case p.line > 0 && where == "":
+			where = fmt.Sprintf("line %d", p.line)
+		case p.line > 0:
+			where = fmt.Sprintf("%s:%d", where, p.line)
+		case source != "":
+			where, p.Place = "", p.Place+" ("+source+")"
+		}
+		if where != "" {
+			errs = append(errs, fmt.Errorf("%s: %w", where, p))
+		} else {
 			errs = append(errs, p)
-		case p.Line == 0:
-			errs = append(errs, fmt.Errorf("%s: %w", f.name, p))
-		case f.name == "":
-			errs = append(errs, fmt.Errorf("line %d: %w", p.Line, p))
-		default:
-			errs = append(errs, fmt.Errorf("%s:%d: %w", f.name, p.Line, p))
 		}
 	}
 	return errors.Join(errs...)

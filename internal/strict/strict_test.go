@@ -2,6 +2,7 @@ package strict_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ func TestAllMistakesAreReportedTogether(t *testing.T) {
 		`{"number":0,"small":0}`:         {"number: must not be 0: omit it to get the default"},
 		`{"needed":0}`:                   {"needed: must be positive"},
 		`{"flag":"yes","wait":5}`:        {`flag: "yes": want true or false`, "wait: 5: want a duration"},
-		`{"texts":["a",1,{}]}`:           {"texts: 1: want text", "texts: want text, not fields"},
+		`{"texts":["a",1,{}]}`:           {"texts[1]: 1: want text", "texts[2]: want text, not fields"},
 		`{"map":{"a":"b","c":true}}`:     {"map.c: true: want text"},
 		`{"secret":12345,"strict":null}`: {"secret: want text, not a number", "strict: null: want a list"},
 		`{"group":{"of":[],"list":[{"of":"a"},{"fo":"a"},null]}}`: {"group.of: want text, not a list",
@@ -127,30 +128,63 @@ func TestANumberThatBeginsWithZeroIsRefused(t *testing.T) {
 	}
 }
 
-// Values from other sources replace the file's, whose other places may be aliases.
-func TestTextsGoOverAFile(t *testing.T) {
-	f, err := strict.Read(strings.NewReader("any: &g {of: a}\ngroup: *g\nnumber: x\ntexts: [a]\n"))
-	if err != nil {
-		t.Fatal(err)
+// The newer of yaml's interfaces counts aliases at each node afresh, and would take minutes.
+func TestADocumentOfTooManyAliasesIsRefused(t *testing.T) {
+	laughs := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	for i := range 9 {
+		nine := strings.Repeat(fmt.Sprintf("*a%d, ", i), 9)
+		laughs += fmt.Sprintf("a%d: &a%d [%s*a%d]\n", i+1, i+1, nine, i)
 	}
-	for place, text := range map[string]string{"group.of": "5", "number": "010", "texts": "b, ,c",
-		"flag": "1", "wait": "soon"} {
-		f.Set(place, text, "--"+place)
+	for text, want := range map[string]string{laughs: "excessive aliasing",
+		"a: &a [*a]": "contains itself", "a: {<<: text}": "map merge requires map",
+		"? [a]\n: 1": "want text as a field's name"} {
+		f, err := strict.Read(strings.NewReader(text))
+		if err == nil {
+			err = f.Err()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40s: got %v, want %s", text, err, want)
+		}
 	}
-	var d document
-	f.Decode(&d)
-	var aliased inner
-	f.Field("any", &aliased)
-	f.Add("number", "is odd")
-	f.Add("wait", "is not added, because it could not be read")
-	const want = "wait (--wait): \"soon\": want a duration with a unit, such as 250ms, 30s, 5m, " +
-		"1d or 1w\nnumber (--number): is odd"
-	if err := f.Err(); err == nil || err.Error() != want {
-		t.Errorf("got\n%v\nwant\n%s", err, want)
+}
+
+// Keys are texts, also those that YAML reads as numbers or null.
+func TestKeysAreTexts(t *testing.T) {
+	for text, want := range map[string]string{
+		"map: {1: a, ~: b, true: c, 2030-01-31: d}":       "map[1:a 2030-01-31:d true:c ~:b]",
+		"base: &b {1: a, 2: b}\nmap: {<<: *b, 1: c}":      "map[1:c 2:b]",
+		`{"map": {"<<": "a", "\ud83d\ude00": "\\ud83d"}}`: `map[<<:a 😀:\ud83d]`,
+	} {
+		f, err := strict.Read(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d document
+		f.Field("map", &d.Map)
+		if got := fmt.Sprint(d.Map); f.Err() != nil || got != want {
+			t.Errorf("%s: got %s, %v; want %s", text, got, f.Err(), want)
+		}
 	}
-	if d.Group.Of != "5" || aliased.Of != "a" || d.Number != 10 || !*d.Flag ||
-		!reflect.DeepEqual(d.Texts, []string{"b", "c"}) {
-		t.Errorf("%+v, %+v", d, aliased)
+}
+
+// A problem inside an alias has the line where the alias is used.
+func TestProblemsHaveLinesInEachForm(t *testing.T) {
+	const want = "line 4: group.list[0].off: unknown field; did you mean of?\n" +
+		"line 5: map.k: 7: want text"
+	for _, text := range []string{
+		"# a comment\ngroup:\n  of: a\n  list: [{off: a}]\nmap: {k: 7}\n",
+		"\ufeffgroup:\r\n  of: a\r\n  list:\r\n  - {off: a}\r\nmap: {k: 7}\r\n",
+		"{\n\t\"group\": {\n\t\"list\": [\n{\"off\": \"a\"}]},\n\"map\": {\"k\": 7}}",
+		"any: &x\n  off: a\ngroup:\n  list: [*x]\nmap: {k: 7}\n",
+	} {
+		f, err := strict.Read(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Decode(new(document))
+		if err := f.Err(); err == nil || err.Error() != want {
+			t.Errorf("%s\ngot\n%v\nwant\n%s", text, err, want)
+		}
 	}
 }
 
@@ -184,7 +218,6 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		file.Set("group.of", "a", "--of")
 		file.Decode(new(document))
 		file.Add("group.list[0].of", "is odd")
 		if err := file.Err(); err == nil || err.Error() == "" {

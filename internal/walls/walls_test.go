@@ -27,7 +27,7 @@ algorithms:
 algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
-policy: algorithms internal/strict internal/zones
+policy: algorithms internal/decode internal/strict internal/zones
 outbox: . admission internal/seldom queue/job
 policy/store: internal/errs policy queue queue/job queue/kv
 queue: internal/errs internal/installation policy queue/internal/jsapi queue/job queue/kv nats.go
@@ -89,7 +89,7 @@ admission/natsapi: admission admission/answer admission/manage queue queue/job n
 	policy policy/store queue queue/embedded queue/job queue/kv workers workers/audit nats.go
 
 config: admission/outbound admission/schedules algorithms internal/guard internal/installation internal/lifecycle
-	internal/natsconn internal/policyfile internal/reach internal/strict policy pflag
+	internal/decode internal/natsconn internal/policyfile internal/reach internal/strict policy pflag viper
 cmd/admitter: . admission/access admission/outbound admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/clienttls internal/daemon internal/envoy internal/follow internal/guard internal/lifecycle internal/natsusers
 	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
@@ -140,7 +140,8 @@ internal/referencetest:
 internal/redistest: internal/proctest internal/waittest go-redis
 internal/sdktest/recipes:
 internal/seldom:
-internal/strict: algorithms internal/nearest yaml
+internal/decode: algorithms internal/nearest mapstructure yaml
+internal/strict: internal/decode internal/nearest yaml
 internal/targets: internal/reach policy workers workers/httptarget workers/natstarget nats.go
 internal/tracing: admission internal/buildinfo internal/seldom queue/job workers nats.go otel
 	otlptrace otlptracehttp sdk trace
@@ -306,39 +307,96 @@ func TestInternalPackagesAreImportedAsAllowed(t *testing.T) {
 	}
 }
 
-// Libraries do not link dependencies of the programs.
-func TestLibrariesBringNeitherTelemetryNorRPC(t *testing.T) {
-	list := exec.Command("go", "list", "-deps", ".", "./workers/httptarget", "./workers/natstarget",
-		"./workers", "./queue/...", "./policy/...", "./algorithms/...", "./admission/...")
+func dependencies(t *testing.T, of ...string) []string {
+	t.Helper()
+	list := exec.Command("go", append([]string{"list", "-deps"}, of...)...)
 	list.Dir = "../.."
 	text, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for imported := range strings.Lines(string(text)) {
+	return strings.Fields(string(text))
+}
+
+// Libraries do not link dependencies of the programs.
+func TestLibrariesBringNeitherTelemetryNorRPC(t *testing.T) {
+	for _, imported := range dependencies(t, ".", "./workers/httptarget", "./workers/natstarget",
+		"./workers", "./queue/...", "./policy/...", "./algorithms/...", "./admission/...") {
+
 		for _, heavy := range []string{"opentelemetry.io", "google.golang.org/", "prometheus",
-			"coreos"} {
+			"coreos", "spf13/viper"} {
 			if strings.Contains(imported, heavy) {
-				t.Errorf("the libraries depend on %s", strings.TrimSpace(imported))
+				t.Errorf("the libraries depend on %s", imported)
 			}
 		}
 	}
 }
 
+// The libraries that the product is built on, each with a program that uses it.
+func TestTheProgramsUseTheNamedLibraries(t *testing.T) {
+	const nats, server, redis, viper = "github.com/nats-io/nats.go",
+		"github.com/nats-io/nats-server/v2/server", "github.com/redis/go-redis/v9",
+		"github.com/spf13/viper"
+	required := modules(t)
+	for program, libraries := range map[string][]string{
+		"./cmd/admitter": {nats, server, redis, viper}, "./cmd/drainer": {nats, viper}} {
+
+		linked := dependencies(t, program)
+		for _, library := range libraries {
+			if required[strings.TrimSuffix(library, "/server")] == "" {
+				t.Errorf("go.mod does not require %s", library)
+			}
+			if !slices.Contains(linked, library) {
+				t.Errorf("%s does not use %s", program, library)
+			}
+		}
+	}
+}
+
+// Settings come from viper, so that a variable means the same everywhere.
+func TestProgramsReadNoVariablesThemselves(t *testing.T) {
+	for _, dir := range []string{"config", "cmd", "internal/daemon"} {
+		look := func(name string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(name, ".go") ||
+				strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile("../../" + name)
+			if found := getenv.Find(text); found != nil {
+				t.Errorf("%s calls %s", name, found)
+			}
+			return err
+		}
+		err := fs.WalkDir(os.DirFS("../.."), dir, look)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var getenv = regexp.MustCompile(`\b(os|syscall)\.(Getenv|LookupEnv|ExpandEnv)`)
+
 // A core that could reach the network could do I/O during a decision, unseen by the simulation. It
 // includes the valves.
 func TestTheCoreCannotReachTheNetwork(t *testing.T) {
-	list := exec.Command("go", "list", "-deps", "./"+core)
+	list := exec.Command("go", "list", "-deps", "-f",
+		"{{with .Module}}{{.Path}}{{end}} {{.ImportPath}} {{join .Imports \" \"}}", "./"+core)
 	list.Dir = "../.."
 	text, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for imported := range strings.Lines(string(text)) {
-		imported = strings.TrimSpace(imported)
-		reaches := imported == "context" || imported == "net" || imported == "net/http"
-		if reaches || strings.Contains(imported, "nats") {
-			t.Errorf("the core depends on %s", imported)
+	for line := range strings.Lines(string(text)) {
+		switch from, imports, _ := strings.Cut(line, " "); from {
+		case module:
+			for _, imported := range strings.Fields(imports)[1:] {
+				if slices.Contains([]string{"context", "net", "net/http"}, imported) {
+					t.Errorf("the core reaches an import of %s: %s", imported, imports)
+				}
+			}
+		case "", "go.yaml.in/yaml/v3", "github.com/go-viper/mapstructure/v2": // of policy's Parse
+		default:
+			t.Errorf("the core depends on %s", from)
 		}
 	}
 }
