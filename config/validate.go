@@ -42,7 +42,7 @@ func (found checker) config(c Config) {
 	}
 	for i, name := range c.Drain.Policies {
 		if !policy.IsName(name) {
-			found.Add(fmt.Sprintf("drain.policies[%d]", i), 
+			found.Add(fmt.Sprintf("drain.policies[%d]", i),
 				"%q: want policy names, 1 to 32 of a-z, 0-9 and -", name)
 		}
 	}
