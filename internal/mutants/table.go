@@ -2412,11 +2412,10 @@ func (Synced)`,
 		by:  "./internal/strict TestANumberThatBeginsWithZeroIsRefused",
 	},
 	{
-		name: "aliases-are-counted-at-each-node", file: "internal/decode/document.go",
-		old: "func (n *node) UnmarshalYAML(unmarshal func(any) error) (err error) {",
-		new: "func (n *node) UnmarshalYAML(at *yaml.Node) (err error) {\n" +
-			"\tunmarshal := at.Decode",
-		by: "./internal/strict TestADocumentOfTooManyAliasesIsRefused",
+		name: "documents-of-any-depth", file: "internal/strict/file.go",
+		old: "const mostFields, mostDepth = 10_000, 100",
+		new: "const mostFields, mostDepth = 10_000, 1000",
+		by:  "./config TestFilesInEveryForm",
 	},
 	{
 		name: "the-file-goes-over-variables", file: "config/settings.go",
