@@ -153,7 +153,9 @@ func TestFilesInEveryForm(t *testing.T) {
 		laughs:                       "excessive aliasing",
 		"grace: 10s\n---\ngrace: 5s": "contains more than one document",
 		"nats:\n\tprefix: a":         "penstock.yaml:2: is not YAML: ",
-		"grace: 1s\n# " + strings.Repeat("x", strict.MaxBytes): "is larger than 16 MiB",
+		"grace: 1s\n# " + strings.Repeat("x", strict.MaxBytes):      "is larger than 16 MiB",
+		"x: " + strings.Repeat("[", 300) + strings.Repeat("]", 300): "x[0][0][0]",
+		manyKeys.String():                        "penstock.yaml:1: has too many fields",
 		"? [a]\n: b":                             "want text as a field's name",
 		"{\"grace\": \"1s\", \"grace\": \"2s\"}": "grace: is given twice",
 	} {
