@@ -177,6 +177,8 @@ func (n *Node) Health(stopping, starting error) []health.Part {
 	nats := health.Part{Name: "nats", Status: "connected"}
 	if !n.Broker.Conn().IsConnected() {
 		nats.Err = errors.New("not connected to NATS: checks are answered, jobs are refused")
+	} else if n.Broker.Refused() == nil {
+		nats.Err = n.Broker.Unstorable()
 	}
 	parts := []health.Part{{Name: "process", Status: "running", Err: stopping}, nats,
 		{Name: "policies", Err: starting,
