@@ -81,6 +81,7 @@ type Options struct {
 	Drainer interface {
 		Health() error
 		Notes() []string
+		Refuse(reason error)
 	}
 	Limits interface{ Health() error }
 	Files  func() health.Part
