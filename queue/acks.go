@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
 const (
@@ -24,10 +27,11 @@ const (
 
 // acks acknowledges jobs on one consumer and repeats each acknowledgement until it is confirmed.
 type acks struct {
-	nc     *nats.Conn
-	prefix string
-	inbox  string
-	sub    *nats.Subscription
+	nc      *nats.Conn
+	silence *natsconn.Silence
+	prefix  string
+	inbox   string
+	sub     *nats.Subscription
 
 	mu        sync.Mutex
 	window    int // ackWindow, smaller in a test
@@ -57,9 +61,11 @@ type group struct {
 	at    time.Time
 }
 
-func newAcks(nc *nats.Conn, stream, consumer string) (*acks, error) {
+func newAcks(js *jsapi.Conn, stream, consumer string) (*acks, error) {
+	nc := js.NATS
 	a := &acks{
-		nc: nc, prefix: "$JS.ACK." + stream + "." + consumer + ".1.", inbox: nc.NewInbox() + ".",
+		nc: nc, silence: js.Silence,
+		prefix: "$JS.ACK." + stream + "." + consumer + ".1.", inbox: nc.NewInbox() + ".",
 		window: ackWindow, sent: map[string]*group{},
 		wake: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		stop: make(chan struct{}), ended: make(chan struct{}),
@@ -147,6 +153,9 @@ func (a *acks) overdue(now time.Time) (again []*group) {
 	silent := now.Sub(a.heard) >= ackRepeat
 	for _, g := range slices.Collect(maps.Values(a.sent)) {
 		if now.Sub(g.at) >= ackRepeat && (silent || g.at.Before(a.upTo)) {
+			if silent {
+				a.silence.Unanswered(g.at)
+			}
 			a.leave(g)
 			for _, seq := range g.seqs {
 				again = append(again, a.enter([]uint64{seq}, now))

@@ -11,12 +11,17 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
 func TestAcknowledgementsAreRepeated(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t)
-	a, err := newAcks(nc, "S", "C")
+	js, err := jsapi.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAcks(js, "S", "C")
 	if err != nil {
 		t.Fatal(err)
 	}

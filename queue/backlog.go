@@ -143,7 +143,7 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 func (l *Backlog) begin(astray []job.Arrived) error {
 	consumer := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
 	var err error
-	if l.acks, err = newAcks(l.b.nc, l.stream, consumer); err != nil {
+	if l.acks, err = newAcks(l.b.js, l.stream, consumer); err != nil {
 		return jsapi.Translate(err)
 	}
 	puller, err := jsapi.NewPuller(l.b.js, l.stream, consumer)

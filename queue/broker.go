@@ -5,6 +5,7 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/installation"
+	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
@@ -76,6 +78,37 @@ func (b *Broker) Refuse(reason error) {
 	b.refusal.Store(&reason)
 }
 
+// Refused returns the reason given to [Broker.Refuse], or nil.
+func (b *Broker) Refused() error {
+	if reason := b.refusal.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+// Unstorable returns why nothing can be stored now, such as a job's end, or nil.
+func (b *Broker) Unstorable() error {
+	if err := b.Refused(); err != nil {
+		return err
+	}
+	if lasts := b.js.Silence.Lasts(); lasts > 0 {
+		return fmt.Errorf("%w: JetStream has stored nothing for %v", ErrUnavailable,
+			lasts.Round(time.Second))
+	}
+	return nil
+}
+
+// probe writes a record that nobody reads. That its table is missing is an answer, too.
+func (b *Broker) probe(ctx context.Context) {
+	locks := b.tables.locks
+	err := locks.Set(ctx, "probe", []byte("-"), time.Minute)
+	if errors.Is(err, nats.ErrNoResponders) {
+		if _, err = locks.Created(ctx); errors.Is(err, ErrNoStream) {
+			b.js.Silence.Answered()
+		}
+	}
+}
+
 // NewBroker does no I/O. The connection should reconnect without limit and ping every few seconds.
 // Its Timeout, 2 s by default, bounds requests to JetStream.
 func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
@@ -110,6 +143,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 		done: table("DONE", "jobs with an Idempotency-Key that are done",
 			kv.Options{Most: maxEnded, Memory: true}),
 	}
+	js.Silence = natsconn.NewSilence(nc, o.Logger, b.probe)
 	b.chronicle.js, err = jetstream.New(nc,
 		jetstream.WithPublishAsyncMaxPending(historyPending),
 		jetstream.WithPublishAsyncTimeout(2*js.Timeout),
@@ -133,6 +167,15 @@ func (t Tables) all() []*kv.Table {
 	return []*kv.Table{t.Drainers, t.Partitions, t.Attempts, t.Policies, t.locks, t.Admitters,
 		t.ended, t.done}
 }
+
+// Over returns a broker of the same installation over another connection.
+func (b *Broker) Over(nc *nats.Conn) (*Broker, error) {
+	return NewBroker(nc, Options{Prefix: b.names.Prefix(), Replicas: b.replicas, Logger: b.log})
+}
+
+// Unanswered takes note that nobody has answered a question over this connection, where somebody
+// should: if JetStream does not answer either, the connection moves to another server.
+func (b *Broker) Unanswered() { b.js.Silence.Unanswered(time.Now()) }
 
 func (b *Broker) Conn() *nats.Conn { return b.nc }
 

@@ -194,6 +194,7 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 		}
 		probe := a.probe
 		ack, err := a.wait(ctx)
+		p.b.js.Heard(a.sent, !ack.Duplicate, err)
 		switch {
 		case err == nil:
 			p.outages.answered(s.Policy)
@@ -238,6 +239,7 @@ func (p *Producer) publish(ctx context.Context, s *Submission, m *nats.Msg, a at
 type attempt struct {
 	senseless error // NATS does not answer
 	probe     bool
+	sent      time.Time
 	reply     *reply
 	err       error
 	timeout   time.Duration
@@ -247,7 +249,7 @@ func (p *Producer) attempt(ctx context.Context, policy string, m *nats.Msg) (a a
 	if reason := p.b.refusal.Load(); reason != nil {
 		return attempt{senseless: *reason}
 	}
-	a.timeout = p.b.js.Timeout
+	a.timeout, a.sent = p.b.js.Timeout, time.Now()
 	if a.probe, a.senseless = p.outages.enter(ctx, policy); a.senseless == nil {
 		a.reply, a.err = p.replies.send(m)
 	}

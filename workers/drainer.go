@@ -93,14 +93,21 @@ func (d *Drainer) Handle(policy string, handle Handler) {
 	d.catalog.handlers[policy] = coded(d.options.Codec, handle)
 }
 
-// Health returns why this drainer starts no jobs, because it has no lease yet, or renewal fails; or
-// nil.
+// Health returns why this drainer starts no jobs, because it has no lease yet, renewal fails, or
+// their ends could not be stored; or nil.
 func (d *Drainer) Health() error {
+	if err := d.broker.Unstorable(); err != nil {
+		return fmt.Errorf("nothing starts: %w", err)
+	}
 	if err := d.proof.health.Load(); err != nil {
 		return *err
 	}
 	return errNoLease
 }
+
+// Refuse keeps jobs from starting in this process, as their ends could not be stored, until called
+// with nil.
+func (d *Drainer) Refuse(reason error) { d.broker.Refuse(reason) }
 
 // Notes returns warnings for operators: damaged records, and records of a newer format, which block
 // their partitions.
@@ -270,12 +277,18 @@ func (d *Drainer) drain() (err error) {
 			d.log.Info("handover complete, no job is running")
 			return nil
 		}
+		if d.core.Leaving && d.core.Running() == 0 && d.lender.idle() && d.broker.Refused() != nil {
+			return errUnwritten
+		}
 		d.next = d.core.Wake(now)
 		if err := d.bell.Set(d.next, d.now); err != nil {
 			return err
 		}
 	}
 }
+
+var errUnwritten = errors.New("stopped without a handover, because nothing can be stored: other " +
+	"drainers wait until the lease expires")
 
 // receiveFor bounds how long arrivals and outcomes delay due starts.
 const receiveFor = 500 * time.Microsecond
@@ -338,6 +351,9 @@ func (d *Drainer) takeNext(now pace.Instant) bool {
 func (d *Drainer) turn(now pace.Instant) {
 	if now >= d.core.TickAt && d.broker.Conn().IsConnected() != d.core.Connected {
 		d.core.Handle(d.connected(!d.core.Connected), now)
+	}
+	if unstorable := d.broker.Unstorable() != nil; unstorable != d.core.Unstorable {
+		d.core.Handle(core.Storing{Fails: unstorable}, now)
 	}
 	jumps := d.clock.Jumps()
 	if jumps != d.gate.heard.Load() {

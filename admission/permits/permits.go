@@ -58,6 +58,8 @@ type Client struct {
 	// Callable returns why calls of a policy may not wait any longer. It is called every two
 	// seconds; may be nil.
 	Callable func(policy string) error
+	// Unanswered is called when no owner hears a question; may be nil.
+	Unanswered func()
 
 	nc    *nats.Conn
 	names queue.Names
@@ -100,6 +102,9 @@ func (c *Client) hear(m *nats.Msg) {
 	id, number, _ := strings.Cut(strings.TrimPrefix(m.Subject, c.inbox), "-")
 	a := answer{nobody: len(m.Data) == 0 && m.Header.Get("Status") == "503"}
 	a.question, _ = strconv.Atoi(number)
+	if a.nobody && c.Unanswered != nil {
+		c.Unanswered()
+	}
 	if !a.nobody {
 		var from job.Answer
 		switch err := json.Unmarshal(m.Data, &from); {

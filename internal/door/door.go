@@ -138,10 +138,14 @@ func (d *Door) Callers(policy string) (*permits.Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 		}
-		if d.calls, err = permits.New(nc, d.options.Broker.Names()); err != nil {
+		broker, err := d.options.Broker.Over(nc)
+		if err != nil {
 			return nil, err
 		}
-		d.calls.Callable = d.callable
+		if d.calls, err = permits.New(nc, broker.Names()); err != nil {
+			return nil, err
+		}
+		d.calls.Callable, d.calls.Unanswered = d.callable, broker.Unanswered
 	}
 	return d.calls, nil
 }

@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	proctest.Main(m, "github.com/penstock-mq/penstock/cmd/admitter")
+	proctest.Main(m, "github.com/penstock-mq/penstock/cmd/admitter",
+		"github.com/penstock-mq/penstock/cmd/drainer")
 }
 
 func drain(url string) error {

@@ -42,6 +42,9 @@ func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
 	}
 	run := func(user bool) error {
 		cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.timeout=3m")
+		if testing.Verbose() {
+			cmd.Args = append(cmd.Args, "-test.v")
+		}
 		cmd.Env = append(os.Environ(), onDisk+"="+t.TempDir())
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS,
 			Pdeathsig: syscall.SIGKILL}
@@ -64,6 +67,9 @@ func onSmallDisk(t *testing.T, test func(t *testing.T, disk string)) {
 	}
 }
 
+// patientGrace exceeds the time that a process may take to end at once.
+const patientGrace = time.Minute
+
 // installation is an admitter with a drainer on a small disk, with a policy "full" without workers
 // and a policy "other" with a target.
 type installation struct {
@@ -77,7 +83,7 @@ type installation struct {
 	came   map[string]int
 }
 
-func newInstallation(t *testing.T, disk string) *installation {
+func newInstallation(t *testing.T, disk string, grace time.Duration) *installation {
 	i := &installation{t: t, disk: disk, http: proctest.FreeAddress(t), log: new(waittest.Log),
 		came: map[string]int{}}
 	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -93,12 +99,13 @@ func newInstallation(t *testing.T, disk string) *installation {
 http: {listen: %q}
 nats: {embedded: {dir: %q, listen: ""}}
 drain: {lease: 5s}
-grace: 1s
+grace: %s
 policies:
   - {name: full, algorithm: leaking_bucket, outflow: 1000/s, capacity: 100000, partitions: 2}
   - {name: other, algorithm: leaking_bucket, outflow: 1000/s, capacity: 1000, partitions: 2, target: {http: {url: %q}}}
+  - {name: slow, algorithm: leaking_bucket, outflow: 40/s, capacity: 1000, partitions: 2, target: {http: {url: %q}}}
 targets: {allow: [127.0.0.1/32]}
-`, i.http, filepath.Join(disk, "nats"), i.target)
+`, i.http, filepath.Join(disk, "nats"), grace, i.target, i.target)
 	if err := os.WriteFile(filepath.Join(disk, "config.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +196,7 @@ func (i *installation) drain(accepted []string) {
 // loss.
 func TestAFullPolicyDelaysNoOther(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, disk string) {
-		i := newInstallation(t, disk)
+		i := newInstallation(t, disk, time.Second)
 		admitter := i.start()
 		var accepted []string
 		for {
@@ -256,7 +263,7 @@ func fill(t *testing.T, disk string) (makeRoom func()) {
 // ends, to be restarted.
 func TestNoProcessStartsOnAFullDisk(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, disk string) {
-		i := newInstallation(t, disk)
+		i := newInstallation(t, disk, time.Second)
 		makeRoom := fill(t, disk)
 		cmd := exec.Command(proctest.Program("admitter"), "--drain", "--config",
 			filepath.Join(disk, "config.yaml"))
@@ -276,7 +283,7 @@ func TestNoProcessStartsOnAFullDisk(t *testing.T) {
 // afterwards, so the process ends, to be restarted, and then continues.
 func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 	onSmallDisk(t, func(t *testing.T, disk string) {
-		i := newInstallation(t, disk)
+		i := newInstallation(t, disk, patientGrace)
 		admitter := i.start()
 		var accepted []string
 		submit := func() int {
@@ -308,8 +315,8 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 		makeRoom()
 		select {
 		case <-admitter.Exited:
-		case <-time.After(waittest.Patience()):
-			t.Fatal("the process goes on with broken files")
+		case <-time.After(patientGrace):
+			t.Fatal("the process goes on with broken files, or waits for a handover")
 		}
 		if status := admitter.Cmd.ProcessState.ExitCode(); status != 1 {
 			t.Errorf("ended with status %d, want 1", status)
@@ -325,4 +332,71 @@ func TestADiskThatWasFullEndsTheProcess(t *testing.T) {
 		i.drain(accepted)
 		again.stop(t)
 	})
+}
+
+// The end of a job that starts on a full disk cannot be stored, and the job would run again after a
+// restart. Nothing starts then, and the process does not wait for a handover that it could not
+// write.
+func TestNothingStartsOnAFullDisk(t *testing.T) {
+	onSmallDisk(t, func(t *testing.T, disk string) {
+		i := newInstallation(t, disk, patientGrace)
+		admitter := i.start()
+		var names []string
+		for n := range 400 {
+			name := fmt.Sprintf("slow-%d", n)
+			if status, _, text := i.ask("POST", "/v1/jobs/slow/a", name+" "); status !=
+				http.StatusAccepted {
+				t.Fatalf("a job: %d %s", status, text)
+			}
+			names = append(names, name)
+		}
+		i.until("jobs run", func() bool { return i.arrived(names[:10]) })
+		filled := i.runs()
+		makeRoom := fill(t, disk)
+		i.until("it is said that nothing starts", func() bool {
+			return strings.Contains(i.log.String(), "and none start here")
+		})
+		i.until("it is said why", func() bool {
+			var bucket struct {
+				By string `json:"blocked_by"`
+			}
+			_, _, text := i.ask("GET", "/v1/buckets/slow/a", "")
+			return json.Unmarshal([]byte(text), &bucket) == nil && bucket.By == "storage"
+		})
+		before := i.runs()
+		after(3 * time.Second)
+		if now := i.runs(); now != before {
+			t.Errorf("%d jobs started on a full disk", now-before)
+		}
+		began := time.Now()
+		admitter.Signal(syscall.SIGTERM)
+		select {
+		case <-admitter.Exited:
+		case <-time.After(patientGrace):
+			t.Fatal("the process waits for a handover that cannot be stored")
+		}
+		t.Logf("it ended after %v", time.Since(began).Round(time.Millisecond))
+		if status := admitter.Cmd.ProcessState.ExitCode(); status != 1 {
+			t.Errorf("ended with status %d, want 1", status)
+		}
+		makeRoom()
+		again := i.start()
+		i.until("all jobs ran", func() bool { return i.arrived(names) })
+		again.stop(t)
+		repeats := i.runs() - len(names)
+		t.Logf("%d jobs, %d started until the disk was known to be full, %d ran twice", len(names),
+			before-filled, repeats)
+		if repeats > before-filled {
+			t.Errorf("%d jobs ran twice", repeats)
+		}
+	})
+}
+
+func (i *installation) runs() (n int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, times := range i.came {
+		n += times
+	}
+	return n
 }

@@ -516,9 +516,102 @@ var table = []mutant{
 	},
 	{
 		name: "starts-without-a-connection", file: "workers/internal/core/core.go",
-		old: "!c.Lease.Held || !c.Connected",
-		new: "!c.Lease.Held",
+		old: "!c.Lease.Held || !c.Connected ||",
+		new: "!c.Lease.Held ||",
 		by:  "./workers/internal/core TestTheFenceComesAMarginBeforeTheEndOfTheLease",
+	},
+	{
+		name: "starts-what-cannot-be-stored", file: "workers/internal/core/core.go",
+		old: "!c.Connected || c.Unstorable ||",
+		new: "!c.Connected ||",
+		by:  "./workers/internal/core TestTheFenceComesAMarginBeforeTheEndOfTheLease",
+	},
+	{
+		name: "hears-nothing-of-a-full-disk", file: "workers/drainer.go",
+		old: "unstorable := d.broker.Unstorable() != nil",
+		new: "unstorable := false",
+		by:  "./workers TestNothingStartsWhileNothingCanBeStored",
+	},
+	{
+		name: "waits-for-an-impossible-handover", file: "workers/drainer.go",
+		old: "d.broker.Refused() != nil {",
+		new: "false {",
+		by:  "./workers TestADrainerDoesNotWaitForAHandoverThatCannotBeStored",
+	},
+	{
+		name: "leaves-what-runs-on-a-full-disk", file: "workers/drainer.go",
+		old: "d.core.Leaving && d.core.Running() == 0 && d.lender.idle()",
+		new: "d.core.Leaving",
+		by:  "./workers TestADrainerDoesNotWaitForAHandoverThatCannotBeStored",
+	},
+	{
+		name: "drainer-not-told-of-the-disk", file: "internal/node/storage.go",
+		old: "s.Drainer.Refuse(err)",
+		new: "_ = err",
+		by:  "./internal/e2e TestNothingStartsOnAFullDisk",
+	},
+
+	// Silences.
+
+	{
+		name: "stays-at-a-server-cut-off", file: "internal/natsconn/silence.go",
+		old: "_ = s.nc.ForceReconnect()",
+		new: "",
+		by:  "./internal/natsconn TestAConnectionLeavesAServerThatIsCutOff",
+	},
+	{
+		name: "found-servers-forgotten", file: "internal/natsconn/silence.go",
+		old: "if len(s.servers) == 0 {",
+		new: "if len(s.servers) >= 0 {",
+		by:  "./internal/natsconn TestAConnectionLeavesAServerThatIsCutOff",
+	},
+	{
+		name: "hops-while-all-are-silent", file: "internal/natsconn/silence.go",
+		old: "s.moves.may(now) {",
+		new: "now.After(s.moves.last) {",
+		by:  "./internal/natsconn TestWhileAllServersAreSilentAConnectionMovesSeldom",
+	},
+	{
+		name: "moves-at-a-fixed-pace", file: "internal/natsconn/silence.go",
+		old: "min(2*m.pause, moveLast)",
+		new: "moveAgain",
+		by:  "./internal/natsconn TestThePauseBetweenMovesDoublesUntilTheyStop",
+	},
+	{
+		name: "leaves-the-only-server", file: "internal/natsconn/silence.go",
+		old: "if len(s.nc.Servers()) > 1 {\n\t\treturn true",
+		new: "if len(s.nc.Servers()) > 0 {\n\t\treturn true",
+		by:  "./internal/natsconn TestAConnectionDoesNotLeaveTheOnlyServer",
+	},
+	{
+		name: "any-unanswered-call-is-a-silence", file: "queue/broker.go",
+		old: "js.Silence = natsconn.NewSilence(nc, o.Logger, b.probe)",
+		new: "js.Silence = natsconn.NewSilence(nc, o.Logger, func(context.Context) {})",
+		by:  "./internal/natsconn TestAnAnswerToTheProbeEndsASilenceBeforeItCounts",
+	},
+	{
+		name: "a-refusal-ends-a-silence", file: "queue/internal/jsapi/conn.go",
+		old: "case store && err == nil:",
+		new: "case store && (err == nil || IsRefusal(err)):",
+		by:  "./queue/internal/jsapi TestOnlyWhatIsStoredEndsASilence",
+	},
+	{
+		name: "a-read-ends-a-silence", file: "queue/internal/jsapi/conn.go",
+		old: "case store && err == nil:",
+		new: "case err == nil:",
+		by:  "./queue/internal/jsapi TestOnlyWhatIsStoredEndsASilence",
+	},
+	{
+		name: "calls-stay-at-a-server-cut-off", file: "admission/permits/permits.go",
+		old: "if a.nobody && c.Unanswered != nil {",
+		new: "if false {",
+		by:  ". TestAProgramLeavesAServerThatIsCutOff",
+	},
+	{
+		name: "ready-while-nothing-is-stored", file: "internal/node/node.go",
+		old: "nats.Err = n.Broker.Unstorable()",
+		new: "nats.Err = nil",
+		by:  ". TestAProgramLeavesAServerThatIsCutOff",
 	},
 	{
 		name: "host-clock-counts", file: "workers/internal/timepiece/boottime_linux.go",

@@ -81,6 +81,7 @@ type Options struct {
 	Drainer interface {
 		Health() error
 		Notes() []string
+		Refuse(reason error)
 	}
 	Limits interface{ Health() error }
 	Files  func() health.Part
@@ -177,6 +178,8 @@ func (n *Node) Health(stopping, starting error) []health.Part {
 	nats := health.Part{Name: "nats", Status: "connected"}
 	if !n.Broker.Conn().IsConnected() {
 		nats.Err = errors.New("not connected to NATS: checks are answered, jobs are refused")
+	} else if n.Broker.Refused() == nil {
+		nats.Err = n.Broker.Unstorable()
 	}
 	parts := []health.Part{{Name: "process", Status: "running", Err: stopping}, nats,
 		{Name: "policies", Err: starting,

@@ -31,8 +31,8 @@ const (
 
 var (
 	readOnly = notice.Kind{Level: slog.LevelError,
-		Begin: "the disk of the embedded NATS server cannot be written: jobs are refused until " +
-			"it can",
+		Begin: "the disk of the embedded NATS server cannot be written: jobs are refused, and " +
+			"none start here, until it can",
 		End: "the disk of the embedded NATS server is writable again"}
 	unshared = notice.Kind{Level: slog.LevelWarn, Begin: "the store cannot be divided among the " +
 		"policies: retrying"}
@@ -85,15 +85,17 @@ func roundAgain(least time.Duration, policies int) time.Duration {
 
 // Broken files stay broken: the process ends, to be restarted.
 func (s *storage) checked(err error) error {
+	s.Broker.Refuse(err)
+	if s.Drainer != nil {
+		s.Drainer.Refuse(err)
+	}
 	if errors.Is(err, embedded.ErrBroken) {
-		s.Broker.Refuse(err)
 		s.Log.Error(
 			"the embedded NATS server could not write and must restart: the process ends",
 			"error", err)
 		return err
 	}
 	s.Sink.Take(queue.Event{Type: queue.EventWritable, Value: queue.Whether(err == nil)})
-	s.Broker.Refuse(err)
 	s.notices.Tell(&readOnly, "", notice.If(err != nil), "error", err)
 	return nil
 }

@@ -30,10 +30,10 @@ algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/decode internal/strict internal/zones
 outbox: . admission internal/seldom queue/job
 policy/store: internal/errs policy queue queue/job queue/kv
-queue: internal/errs internal/installation policy queue/internal/jsapi queue/job queue/kv nats.go
+queue: internal/errs internal/installation internal/natsconn policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
 queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
-queue/internal/jsapi: queue/job nats.go nuid
+queue/internal/jsapi: internal/natsconn queue/job nats.go nuid
 queue/job: algorithms policy
 queue/roles: policy
 queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
@@ -119,7 +119,7 @@ internal/lifecycle:
 internal/mutants: internal/waittest
 internal/natsconn: internal/seldom nats.go
 internal/natsusers: internal/strict queue/embedded
-internal/natstest: internal/waittest queue/embedded nats.go
+internal/natstest: internal/waittest queue/embedded nats-server nats.go
 internal/nearest:
 internal/door: admission admission/console admission/httpapi admission/manage admission/natsapi admission/permits
 	admission/schedules admission/watch internal/buildinfo internal/guard internal/lifecycle internal/targets

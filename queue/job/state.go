@@ -27,7 +27,8 @@ const (
 	// or the bucket's share of them
 	BlockedByWorkersBusy = "workers_busy"
 	BlockedByNoDrainer   = "no_drainer" // of the partition; reported by admitters
-	// a pending write (the lease, a job's end, a checkpoint), or the queue is being read
+	// a pending write (the lease, a job's end, a checkpoint), nothing can be stored, or the queue
+	// is being read
 	BlockedByStorage = "storage"
 )
 

@@ -1258,7 +1258,7 @@ export interface components {
          *     | `backoff`, `not_before` | all its jobs are waiting for a retry, or are not due yet |
          *     | `no_worker`, `workers_busy` | the policy has no workers, or all of them are busy |
          *     | `no_drainer` | no drainer answers for its partition |
-         *     | `storage` | its drainer cannot write to JetStream, is still reading the queue, or is waiting for a checkpoint |
+         *     | `storage` | its drainer cannot write to JetStream, as on a full disk, is still reading the queue, or is waiting for a checkpoint |
          */
         BlockedBy: string;
         Job: {

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -26,6 +27,8 @@ type Conn struct {
 	NATS *nats.Conn
 	// Timeout bounds every call: the connection's, 2 s by default.
 	Timeout time.Duration
+	// Silence is told the outcomes of calls; may be nil.
+	Silence *natsconn.Silence
 }
 
 func New(nc *nats.Conn) (*Conn, error) {
@@ -33,7 +36,7 @@ func New(nc *nats.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout)}, nil
+	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout), nil}, nil
 }
 
 const MetaVersion = "penstock.v"
@@ -58,23 +61,41 @@ func Instants(metadata map[string]string, key string) []time.Time {
 
 const createTries = 10
 
-func within[T any](ctx context.Context, timeout time.Duration,
+// leastPatience is how long a call waits at least before its lack of an answer tells anything.
+const leastPatience = time.Second
+
+// Heard tells [Silence] the outcome of a call. Only what is stored needs a majority of the servers:
+// their leader alone answers reads, and refuses writes.
+func (c *Conn) Heard(sent time.Time, store bool, err error) {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), HasCode(err, CodeNotAvailable),
+		(errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) &&
+			time.Since(sent) >= leastPatience:
+		c.Silence.Unanswered(sent)
+	case store && err == nil:
+		c.Silence.Answered()
+	}
+}
+
+func within[T any](ctx context.Context, c *Conn, store bool,
 	call func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	sent := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	result, err := call(ctx)
+	c.Heard(sent, store, err)
 	return result, Translate(err)
 }
 
 func (c *Conn) CreateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	_, err := within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Stream, error) {
+	_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.JetStream.CreateStream(ctx, config)
 	})
 	return err
 }
 
 func (c *Conn) UpdateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	_, err := within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Stream, error) {
+	_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
 		return c.JetStream.UpdateStream(ctx, config)
 	})
 	return err
@@ -90,7 +111,7 @@ func (c *Conn) DeleteStream(ctx context.Context, name string) error {
 
 func (c *Conn) CreateConsumer(ctx context.Context, stream string,
 	config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	return within(ctx, c.Timeout, func(ctx context.Context) (jetstream.Consumer, error) {
+	return within(ctx, c, false, func(ctx context.Context) (jetstream.Consumer, error) {
 		return c.JetStream.CreateConsumer(ctx, stream, config)
 	})
 }
@@ -104,7 +125,7 @@ func (c *Conn) DeleteConsumer(ctx context.Context, stream, name string) error {
 }
 
 func (c *Conn) Publish(ctx context.Context, m *nats.Msg) (PubAck, error) {
-	return within(ctx, c.Timeout, func(ctx context.Context) (PubAck, error) {
+	return within(ctx, c, true, func(ctx context.Context) (PubAck, error) {
 		answer, err := c.NATS.RequestMsgWithContext(ctx, m)
 		if err != nil {
 			return PubAck{}, err
@@ -241,12 +262,14 @@ func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject str
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}
+	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	m, err := c.NATS.RequestWithContext(ctx, subject, body)
 	if err == nil {
 		err = Answered(m.Data, response)
 	}
+	c.Heard(sent, false, err)
 	return Translate(err)
 }
 

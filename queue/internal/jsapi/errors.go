@@ -31,6 +31,7 @@ var (
 
 // Error codes of JetStream's API that nats.go does not name.
 const (
+	CodeNotAvailable          = 10008 // the servers have no leader
 	CodeStreamNotFound        = 10059
 	CodeConsumerNotFound      = 10014
 	CodeMessageNotFound       = 10037

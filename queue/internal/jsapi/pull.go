@@ -56,10 +56,12 @@ type Puller struct {
 	next     string
 	inbox    string
 	request  []byte
-	silence  *time.Timer
-	open     int    // pulls in flight
-	Received uint64 // consumer sequence; preset to continue a former puller
-	promised uint64 // by the last heartbeat
+	// hears of missing heartbeats
+	unanswered func(since time.Time)
+	silence    *time.Timer
+	open       int    // pulls in flight
+	Received   uint64 // consumer sequence; preset to continue a former puller
+	promised   uint64 // by the last heartbeat
 
 	// Single keeps one pull open instead of two, which takes half of the heartbeats.
 	Single   bool
@@ -80,13 +82,14 @@ func NewPuller(c *Conn, stream, consumer string) (*Puller, error) {
 	}{pullExpires, PullBatch, max(pullMaxBytes, 4*nc.MaxPayload()), pullHeartbeat})
 	var err error
 	p := &Puller{
-		nc:       nc,
-		messages: make(chan *nats.Msg, PullOpen+pullSlack),
-		next:     "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
-		inbox:    nc.NewInbox(),
-		request:  request,
-		silence:  time.NewTimer(time.Hour),
-		Patience: c.Timeout * 5 / 4,
+		nc:         nc,
+		messages:   make(chan *nats.Msg, PullOpen+pullSlack),
+		next:       "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
+		inbox:      nc.NewInbox(),
+		request:    request,
+		silence:    time.NewTimer(time.Hour),
+		unanswered: c.Silence.Unanswered,
+		Patience:   c.Timeout * 5 / 4,
 	}
 	if p.sub, err = nc.ChanSubscribe(p.inbox, p.messages); err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
@@ -152,6 +155,7 @@ func (p *Puller) Fetch(done <-chan struct{}, batch []Delivery) ([]Delivery, erro
 				return batch, nil
 			}
 		case <-p.silence.C:
+			p.unanswered(time.Now().Add(-p.Patience))
 			return nil, ErrSilence
 		case <-p.Lost:
 			return nil, ErrReconnected

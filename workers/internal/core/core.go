@@ -47,13 +47,15 @@ type Core struct {
 	server    serverClock
 	synced    bool // the records' first state has arrived
 	Connected bool
-	Leaving   bool
-	wasOpen   bool
-	acted     pace.Instant // when starts were last allowed
-	told      pace.Instant
-	TickAt    pace.Instant
-	most      int // bytes of a record
-	tenures   uint64
+	// the ends of jobs could not be stored
+	Unstorable bool
+	Leaving    bool
+	wasOpen    bool
+	acted      pace.Instant // when starts were last allowed
+	told       pace.Instant
+	TickAt     pace.Instant
+	most       int // bytes of a record
+	tenures    uint64
 }
 
 type cluster struct {
@@ -169,10 +171,10 @@ func (c *Core) Open(now pace.Instant) bool { return now < c.Fence() }
 // Ready reports whether the others' records are known, too.
 func (c *Core) Ready(now pace.Instant) bool { return c.synced && c.Open(now) }
 
-// Jobs may start before Fence, by the workers' own readings (law 2). Without a connection no job
-// may start, because its end could not be acknowledged.
+// Jobs may start before Fence, by the workers' own readings (law 2). Without a connection, or while
+// nothing can be stored, no job may start, because its end could not be acknowledged.
 func (c *Core) Fence() pace.Instant {
-	if !c.Lease.Held || !c.Connected || !c.server.known {
+	if !c.Lease.Held || !c.Connected || c.Unstorable || !c.server.known {
 		return 0
 	}
 	return c.Lease.Fence
@@ -213,6 +215,11 @@ func (e Connected) apply(c *Core, now pace.Instant) {
 
 func (Synced) apply(c *Core, now pace.Instant) {
 	c.synced = true
+	c.TickAt = now
+}
+
+func (e Storing) apply(c *Core, now pace.Instant) {
+	c.Unstorable = e.Fails
 	c.TickAt = now
 }
 

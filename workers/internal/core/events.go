@@ -24,6 +24,8 @@ type (
 		Most    int // bytes of a record; 0: unchanged
 		Resting map[handle.Partition]bool
 	}
+	// Storing reports that nothing can be stored, or that it can again.
+	Storing struct{ Fails bool }
 	// Synced reports that all initial records and policies were delivered.
 	Synced struct{}
 	// Jumped reports that the wall clock jumped against this process's clock.

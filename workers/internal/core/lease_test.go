@@ -44,6 +44,14 @@ func TestTheFenceComesAMarginBeforeTheEndOfTheLease(t *testing.T) {
 		t.Errorf("the fence is %v after the renewal was sent, want %v", c.Fence().Since(p.sent),
 			want.Since(p.sent))
 	}
+	c.Handle(Storing{Fails: true}, p.sent)
+	if c.Fence() != 0 {
+		t.Error("jobs may start whose end could not be stored")
+	}
+	c.Handle(Storing{}, p.sent)
+	if c.Fence() == 0 {
+		t.Error("no job may start although its end could be stored again")
+	}
 	c.Handle(Connected{}, p.sent)
 	if c.Fence() != 0 {
 		t.Error("jobs may start without a connection")
