@@ -8,11 +8,9 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"sync/atomic"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -50,10 +48,8 @@ type ServerOptions struct {
 	Guard *guard.Guard
 	// see [lifecycle.Limited]
 	Limits lifecycle.HTTPOptions
-	// Headers sends RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset.
-	Headers bool
-	Failed  func(code string)
-	Logger  *slog.Logger
+	Failed func(code string)
+	Logger *slog.Logger
 }
 
 type Server struct {
@@ -156,36 +152,7 @@ func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	if s.options.Headers {
-		answer.ResponseHeadersToAdd = headers(Tightest(answer.Statuses))
-	}
 	return answer, nil
-}
-
-// Tightest returns the last status over its limit, or the first with the fewest units left, or nil.
-func Tightest(all []*Status) (tightest *Status) {
-	over := code(true)
-	for _, s := range all {
-		if s.CurrentLimit != nil && (s.Code == over || tightest == nil ||
-			tightest.Code != over && s.LimitRemaining < tightest.LimitRemaining) {
-			tightest = s
-		}
-	}
-	return tightest
-}
-
-func headers(of *Status) []*core.HeaderValue {
-	if of == nil {
-		return nil
-	}
-	header := func(name string, value int64) *core.HeaderValue {
-		return &core.HeaderValue{Key: name, Value: strconv.FormatInt(value, 10)}
-	}
-	return []*core.HeaderValue{
-		header("RateLimit-Limit", int64(of.CurrentLimit.RequestsPerUnit)),
-		header("RateLimit-Remaining", int64(of.LimitRemaining)),
-		header("RateLimit-Reset", of.DurationUntilReset.Seconds),
-	}
 }
 
 func translate(ctx context.Context, err error) error {

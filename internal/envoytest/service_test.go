@@ -61,7 +61,8 @@ func serve(t *testing.T, factory *limiter.Factory, g guard.Options) *served {
 	if err := os.WriteFile(file, []byte(edge), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	service, err := envoy.New(envoy.Options{NewLimit: factory.Limit, Files: []string{file}})
+	service, err := envoy.New(envoy.Options{NewLimit: factory.Limit, Files: []string{file},
+		Headers: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func serve(t *testing.T, factory *limiter.Factory, g guard.Options) *served {
 		t.Fatal(err)
 	}
 	s.address = listener.Addr().String()
-	s.server = envoy.NewServer(service, listener, envoy.ServerOptions{Guard: guarded, Headers: true,
+	s.server = envoy.NewServer(service, listener, envoy.ServerOptions{Guard: guarded,
 		Limits: lifecycle.HTTPOptions{MaxConnections: 100},
 		Failed: func(code string) { s.failed <- code },
 		Logger: slog.New(slog.DiscardHandler)})
