@@ -90,9 +90,9 @@ func (s *Service) tell(q asked, before uint64, allowed bool, err error) {
 	}
 }
 
-// named bounds the names that requests make, because each takes memory: further hits count by the
-// limit's own.
-func (s *Service) named(l *Limit, name string) string {
+// nameHits bounds the names that requests make, because each takes memory: further hits count by
+// the limit's own.
+func (s *Service) nameHits(l *Limit, name string) string {
 	if l == nil || l.Unlimited {
 		return ""
 	}
@@ -100,13 +100,13 @@ func (s *Service) named(l *Limit, name string) string {
 		return l.counter.name
 	}
 	name = Prefix + name
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, known := s.names[name]; !known {
-		if len(s.names) >= mostNames {
+	s.naming.Lock()
+	defer s.naming.Unlock()
+	if _, known := s.named[name]; !known {
+		if len(s.named) >= mostNames {
 			return l.counter.name
 		}
-		s.names[name] = l.counter.name
+		s.named[name] = l.counter.name
 	}
 	return name
 }

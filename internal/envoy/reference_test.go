@@ -16,6 +16,7 @@ domain: edge
 descriptors:
 - {key: mid, value: bar*b, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: mid, value: foo*bar*baz, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: twice, value: x*ab*ab*y, rate_limit: {unit: day, requests_per_unit: 1}}
 - {key: ends, value: aba*aba, rate_limit: {unit: day, requests_per_unit: 1}}
 - key: shared
   value: /api*v1
@@ -42,6 +43,7 @@ func TestAWildcardMatchesInTheMiddle(t *testing.T) {
 	ask(1, []int64{-1, -1, -1}, of("mid", "bar1b"), of("mid", "barb"), of("mid", "foobarbarbaz"))
 	ask(1, []int64{-2, -2, -2}, of("mid", "bar1"), of("mid", "foobaz"), of("mid", "foobazbar"))
 	ask(1, []int64{-2, 0}, of("ends", "aba"), of("ends", "abaaba"))
+	ask(1, []int64{-2, 0}, of("twice", "xab-y"), of("twice", "xabaaby"))
 	ask(1, []int64{1, 0, -1}, of("shared", "/apiv1"), of("shared", "/api/2/v1"),
 		of("shared", "/api3v1"))
 }

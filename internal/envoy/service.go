@@ -53,14 +53,16 @@ type Service struct {
 
 	reloading sync.Mutex
 
-	mu    sync.Mutex // not held while files are read: requests wait for it
-	own   map[string]*Limit
-	names map[string]string // of hits, with values of requests: the limit's name in metrics
+	mu  sync.Mutex // not held while files are read: requests wait for it
+	own map[string]*Limit
+
+	naming sync.Mutex
+	named  map[string]string // names of hits with values of requests: the limit's in metrics
 }
 
 func New(o Options) (*Service, error) {
 	o.Sink = queue.Sinks{o.Sink}
-	s := &Service{options: o, own: map[string]*Limit{}, names: map[string]string{}}
+	s := &Service{options: o, own: map[string]*Limit{}, named: map[string]string{}}
 	s.config.Store(&Config{})
 	return s, s.Reload()
 }
@@ -94,9 +96,9 @@ func (s *Service) Reload() error {
 		commit()
 	}
 	s.config.Store(next)
-	s.mu.Lock()
-	maps.DeleteFunc(s.names, func(_, of string) bool { return !slices.Contains(names, of) })
-	s.mu.Unlock()
+	s.naming.Lock()
+	maps.DeleteFunc(s.named, func(_, of string) bool { return !slices.Contains(names, of) })
+	s.naming.Unlock()
 	s.options.Sink.Take(queue.Event{Type: queue.EventGateways, Data: names})
 	return nil
 }
@@ -175,7 +177,7 @@ func (s *Service) questions(r *ratelimit.RateLimitRequest) ([]asked, error) {
 		q := &found[i]
 		if d.GetLimit() == nil {
 			q.limit, q.counted, q.name = config.Find(domain, d.GetEntries())
-			q.name = s.named(q.limit, q.name)
+			q.name = s.nameHits(q.limit, q.name)
 		} else if config.domains[domain] != nil {
 			var err error
 			if q.limit, err = s.ownLimit(domain, d.GetLimit()); err != nil {

@@ -319,6 +319,10 @@ func TestAnswersAreThoseOfTheReference(t *testing.T) {
 	} else if !isJuly {
 		t.Fatal("-record needs the code of July 2026")
 	}
+	documented, err := os.ReadFile("../../docs/tools.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	peer, compared := newPeer(t), 0
 	var all []string
 	for _, k := range kindsOfCase {
@@ -333,6 +337,9 @@ func TestAnswersAreThoseOfTheReference(t *testing.T) {
 			}
 			if same := slices.Equal(ours, theirs); same == (k.differs != "") {
 				t.Errorf("%q\nthey: %q", ours, theirs)
+			}
+			if !strings.Contains(string(documented), "\n| "+k.differs) {
+				t.Errorf("docs/tools.md does not list the difference %s", k.differs)
 			}
 			text := k.written(ours, theirs)
 			if all = append(all, text); !*record && text != texts[k.name] {

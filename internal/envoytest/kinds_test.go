@@ -18,7 +18,7 @@ type kind struct {
 const (
 	two  = "- {key: a, rate_limit: {unit: minute, requests_per_unit: 2}}\n"
 	ten  = "- {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n"
-	none = "hits_addend: 0 with nothing left"
+	none = "`hits_addend: 0` with nothing left"
 )
 
 func unitOf(unit string) kind {
@@ -71,7 +71,7 @@ var kindsOfCase = []kind{
 		config: "- {key: a, rate_limit: {unit: day, requests_per_unit: 0}}\n"},
 	{name: "hits_addend of 64 bits", config: ten, asks: "a=x hits 4294967296\na=x"},
 	{name: "is_negative_hits", config: ten, asks: "+9 a=x\na=x back 4\n+4 a=x",
-		differs: "is_negative_hits"},
+		differs: "`is_negative_hits`"},
 	{name: "the same descriptor twice", config: two, asks: "a=x; a=x\na=x; a=x"},
 	{name: "near the limit", config: ten, asks: "+8 a=x\na=x\na=x\na=x"},
 	{name: "near the limit at once", config: ten, asks: "+9 a=x"},
@@ -104,7 +104,8 @@ var kindsOfCase = []kind{
 	{name: "the last over its limit", config: "- {key: a, rate_limit: {unit: day, " +
 		"requests_per_unit: 0}}\n- {key: b, rate_limit: {unit: hour, requests_per_unit: 0}}\n",
 		asks: "a=x; b=x"},
-	{name: "keys and values that look alike", differs: "a_b: c and a: b_c", asks: "a_b=c\na=b_c",
+	{name: "keys and values that look alike", differs: "`a_b: c` and `a: b_c`",
+		asks: "a_b=c\na=b_c",
 		config: "- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
 			"- {key: a_b, rate_limit: {unit: day, requests_per_unit: 1}}\n"},
 
@@ -120,6 +121,8 @@ var kindsOfCase = []kind{
 		config: "- {key: a, value: '*.pdf', rate_limit: {unit: day, requests_per_unit: 1}}\n"},
 	{name: "ends of a wildcard do not overlap", july: true, asks: "a=aba\na=abaaba",
 		config: "- {key: a, value: aba*aba, rate_limit: {unit: day, requests_per_unit: 1}}\n"},
+	{name: "a part twice", july: true, asks: "a=xab-y\na=xabaaby",
+		config: "- {key: a, value: x*ab*ab*y, rate_limit: {unit: day, requests_per_unit: 1}}\n"},
 	{name: "a value before a wildcard", asks: "a=foo1\na=foo2",
 		config: "- {key: a, value: foo*, rate_limit: {unit: day, requests_per_unit: 1}}\n" +
 			"- {key: a, value: foo1, rate_limit: {unit: day, requests_per_unit: 5}}\n"},
@@ -223,8 +226,9 @@ var kindsOfCase = []kind{
 	{name: "a request's limit, an unknown domain", config: two, asks: "in e a=x limit 5/day"},
 	{name: "a request's limit changes", config: two, differs: "a request's limit that changes",
 		asks: "z=x limit 2/hour\nz=x limit 5/hour"},
-	{name: "a request's unit_multiplier", config: two, differs: "unit_multiplier",
-		asks: "z=x limit 1/3minute\nwait 4s\nz=x limit 1/3minute"},
+	{name: "a request's unit_multiplier", config: two,
+		differs: "`unit_multiplier` of a request's limit",
+		asks:    "z=x limit 1/3minute\nwait 4s\nz=x limit 1/3minute"},
 	{name: "a request's limit of shadow_mode", differs: "names of requests' limits",
 		config: "- {key: a, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 9}}\n",
 		asks:   "+2 a=x limit 1/day"},

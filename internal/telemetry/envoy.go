@@ -19,8 +19,9 @@ func (r *Registry) Envoy() (decisions queue.Sink, failed func(code string)) {
 	}
 	hits := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_envoy_hits_total",
 		Help: "Hits of gateways' limits, by the names of envoyproxy/ratelimit. A hit counts in " +
-			"several statistics: total_hits, within_limit or over_limit, near_limit (above 80 %), " +
-			"and shadow_mode (over_limit without effect)."}, []string{"policy", "limit", "stat"})
+			"several statistics: total_hits, within_limit or over_limit, near_limit (above " +
+			"80 %), and shadow_mode (over_limit without effect)."},
+		[]string{"policy", "limit", "stat"})
 	r.admission.Register(hits)
 	r.admission.On(func(e queue.Event) {
 		hits.WithLabelValues(e.Policy, e.Name, e.Reason).Add(float64(e.Value))
