@@ -76,17 +76,22 @@ func TestHitsAreCountedAsInTheReference(t *testing.T) {
 		hits       []uint32
 		want       map[string]int64
 	}{
-		"across the limit": {"ten", "", []uint32{7, 5, 5}, map[string]int64{"envoy.edge.ten total_hits": 17,
+		"across the limit": {"ten", "", []uint32{7, 5, 5}, map[string]int64{
+			"envoy.edge.ten total_hits":   17,
 			"envoy.edge.ten within_limit": 7, "envoy.edge.ten near_limit": 2,
 			"envoy.edge.ten over_limit": 7}},
-		"above at once": {"ten", "", []uint32{25}, map[string]int64{"envoy.edge.ten total_hits": 25,
+		"above at once": {"ten", "", []uint32{25}, map[string]int64{
+			"envoy.edge.ten total_hits": 25,
 			"envoy.edge.ten near_limit": 2, "envoy.edge.ten over_limit": 15}},
-		"near": {"ten", "", []uint32{7, 2, 1}, map[string]int64{"envoy.edge.ten total_hits": 10,
+		"near": {"ten", "", []uint32{7, 2, 1}, map[string]int64{
+			"envoy.edge.ten total_hits":   10,
 			"envoy.edge.ten within_limit": 10, "envoy.edge.ten near_limit": 2}},
-		"shadow_mode": {"shadow", "", []uint32{9, 2}, map[string]int64{"envoy.edge.shadow total_hits": 11,
+		"shadow_mode": {"shadow", "", []uint32{9, 2}, map[string]int64{
+			"envoy.edge.shadow total_hits":   11,
 			"envoy.edge.shadow within_limit": 9, "envoy.edge.shadow near_limit": 2,
 			"envoy.edge.shadow over_limit": 1, "envoy.edge.shadow shadow_mode": 1}},
-		"a limit of 0": {"closed", "", []uint32{3}, map[string]int64{"envoy.edge.closed total_hits": 3,
+		"a limit of 0": {"closed", "", []uint32{3}, map[string]int64{
+			"envoy.edge.closed total_hits": 3,
 			"envoy.edge.closed over_limit": 3}},
 		"detailed_metric": {"detailed", "x", []uint32{3}, map[string]int64{
 			"envoy.edge.detailed_x total_hits": 3, "envoy.edge.detailed_x within_limit": 3}},

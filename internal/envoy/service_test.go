@@ -205,7 +205,8 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	heard.mu.Lock()
 	defer heard.mu.Unlock()
 	if want := []string{"envoy.edge.ip", "envoy.edge.vip", "envoy.edge.tried", "envoy.edge.closed",
-		"envoy.edge.path_/files/*", "envoy.edge.tokens", "envoy.edge.plan"}; !slices.Equal(heard.names, want) {
+		"envoy.edge.path_/files/*", "envoy.edge.tokens",
+		"envoy.edge.plan"}; !slices.Equal(heard.names, want) {
 		t.Errorf("the limits are %q", heard.names)
 	}
 	for what, want := range map[string]int{"envoy.edge.tried allowed": 2,

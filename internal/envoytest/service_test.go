@@ -47,14 +47,14 @@ descriptors:
 `
 
 type served struct {
-	t       *testing.T
+	t       testing.TB
 	address string
 	server  *envoy.Server
 	failed  chan string
 	end     func()
 }
 
-func serve(t *testing.T, factory *limiter.Factory, g guard.Options) *served {
+func serve(t testing.TB, factory *limiter.Factory, g guard.Options) *served {
 	t.Helper()
 	s := &served{t: t, failed: make(chan string, 100)}
 	file := filepath.Join(t.TempDir(), "edge.yaml")
@@ -76,7 +76,7 @@ func serve(t *testing.T, factory *limiter.Factory, g guard.Options) *served {
 	}
 	s.address = listener.Addr().String()
 	s.server = envoy.NewServer(service, listener, envoy.ServerOptions{Guard: guarded,
-		Limits: lifecycle.HTTPOptions{MaxConnections: 100},
+		Limits: lifecycle.HTTPOptions{MaxPerClient: 2 * lifecycle.DefaultMaxPerClient},
 		Failed: func(code string) { s.failed <- code },
 		Logger: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(context.Background())
