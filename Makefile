@@ -224,6 +224,13 @@ MODULES = consoletest sdktest apitest envoytest deploytest
 $(MODULES:%=test-module-%): test-module-%: setup
 	cd internal/$* && go mod tidy -diff && nice go vet ./... && $(call plaintest,,./...)
 
+# The Go module proxy has older versions of envoyproxy/ratelimit only.
+envoy-answers: setup ## compare gateways' limits with envoyproxy/ratelimit's code in the directory RATELIMIT; RECORD=-record writes the table
+	dir=$$(mktemp -d) && printf 'go %s\nuse %s\nreplace github.com/envoyproxy/ratelimit => %s\n' \
+		"$$(go -C internal/envoytest list -m -f '{{.GoVersion}}')" $(CURDIR)/internal/envoytest "$(abspath $(RATELIMIT))" >$$dir/go.work && \
+		GOWORK=$$dir/go.work go -C internal/envoytest test -count=1 -v -run 'Reference|Drawn' . $(RECORD); \
+		status=$$?; rm -r $$dir; exit $$status
+
 test-module-bench: setup
 	nice go -C bench vet ./...
 	cd bench && $(call plaintest,,./...)

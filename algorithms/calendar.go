@@ -27,8 +27,8 @@ func (f FixedWindow) Bounds(now time.Time) (start, end time.Time) {
 // window returns the bounds, in Unix microseconds, of the window that contains t.
 func (f FixedWindow) window(t int64) (start, end int64) {
 	if !f.ByCalendar() {
-		w := f.Window.Microseconds()
-		start = windowStart(t, w)
+		w, offset := f.Window.Microseconds(), f.offset()
+		start = windowStart(t-offset, w) + offset
 		return start, start + w
 	}
 	if f.last == nil {
@@ -38,6 +38,14 @@ func (f FixedWindow) window(t int64) (start, end int64) {
 		f.last.start, f.last.end = f.lookUp(t)
 	}
 	return f.last.start, f.last.end
+}
+
+// offset is how much later windows begin than those of [windowStart], in microseconds.
+func (f FixedWindow) offset() int64 {
+	if f.SinceEpoch {
+		return monday
+	}
+	return 0
 }
 
 func (f FixedWindow) lookUp(t int64) (start, end int64) {

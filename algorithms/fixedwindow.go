@@ -7,7 +7,7 @@ import (
 
 // FixedWindow lets Limit units pass per window. Windows are aligned to the clock in UTC: minutes
 // begin at :00, days at midnight, weeks on Monday, others are counted from Monday, 29 December
-// 1969.
+// 1969, or since the epoch.
 //
 //	passes ⇔ units in this window + n ≤ Limit
 //
@@ -31,6 +31,8 @@ type FixedWindow struct {
 	// one of these. Nil means UTC. A day begins when clocks first show it, even if midnight occurs
 	// twice or not at all.
 	Zone *time.Location
+	// SinceEpoch counts windows that are not calendar ones from Thursday, 1 January 1970, instead.
+	SinceEpoch bool
 
 	last *window // see Caching; may be nil
 }

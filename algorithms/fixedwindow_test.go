@@ -22,15 +22,20 @@ func TestFixedWindowIsAlignedToTheClock(t *testing.T) {
 	for _, test := range []struct {
 		window time.Duration
 		reset  time.Time
+		epoch  bool
 	}{
-		{time.Second, time.Date(2026, 3, 4, 15, 20, 31, 0, time.UTC)},
-		{time.Minute, time.Date(2026, 3, 4, 15, 21, 0, 0, time.UTC)},
-		{time.Hour, time.Date(2026, 3, 4, 16, 0, 0, 0, time.UTC)},
-		{24 * time.Hour, time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)},
-		{7 * 24 * time.Hour, time.Date(2026, 3, 9, 0, 0, 0, 0, time.UTC)},
+		{time.Second, time.Date(2026, 3, 4, 15, 20, 31, 0, time.UTC), false},
+		{time.Minute, time.Date(2026, 3, 4, 15, 21, 0, 0, time.UTC), false},
+		{time.Hour, time.Date(2026, 3, 4, 16, 0, 0, 0, time.UTC), false},
+		{24 * time.Hour, time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC), false},
+		{7 * 24 * time.Hour, time.Date(2026, 3, 9, 0, 0, 0, 0, time.UTC), false},
+		{7 * 24 * time.Hour, time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC), true},
+		{30 * 24 * time.Hour, time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC), false},
+		{30 * 24 * time.Hour, time.Date(2026, 3, 8, 0, 0, 0, 0, time.UTC), true},
+		{365 * 24 * time.Hour, time.Date(2026, 12, 18, 0, 0, 0, 0, time.UTC), true},
 	} {
-		_, d := algorithms.FixedWindow{Limit: 5,
-			Window: test.window}.Take(algorithms.FixedWindowState{}, now, 1)
+		_, d := algorithms.FixedWindow{Limit: 5, Window: test.window,
+			SinceEpoch: test.epoch}.Take(algorithms.FixedWindowState{}, now, 1)
 		if got := now.Add(d.ResetAfter); !got.Equal(test.reset) {
 			t.Errorf("window %s: resets at %s, want %s", test.window, got, test.reset)
 		}

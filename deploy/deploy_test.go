@@ -312,6 +312,7 @@ func admits(r *telemetry.Registry) {
 		{Type: queue.EventChecked, Value: 1},
 		{Type: queue.EventTicked, Name: "missed"},
 		{Type: queue.EventShadowed, Name: "next", Value: 1, For: time.Second},
+		{Type: queue.EventHits, Name: "p", Reason: "near_limit", Value: 1},
 	} {
 		e.Policy = "p"
 		admission.Take(e)

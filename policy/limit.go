@@ -190,7 +190,8 @@ func (r Rule) checkCalendar(c *checker) {
 }
 
 func (r Rule) Fixed() algorithms.FixedWindow {
-	rule := algorithms.FixedWindow{Limit: r.Limit, Window: time.Duration(r.Window)}
+	rule := algorithms.FixedWindow{Limit: r.Limit, Window: time.Duration(r.Window),
+		SinceEpoch: r.SinceEpoch}
 	if r.Zone == "" {
 		return rule
 	}

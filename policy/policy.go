@@ -43,6 +43,8 @@ type Rule struct {
 
 	// Zone is the time zone of days, weeks or months; default UTC.
 	Zone string `json:"zone,omitempty"`
+	// SinceEpoch is for gateways' limits: see [algorithms.FixedWindow].
+	SinceEpoch bool `json:"-"`
 
 	// Count selects what a sliding log records: all, or accepted requests (default in one of
 	// several limits).

@@ -75,9 +75,12 @@ var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 
 var algorithmNumbers = func() (names []string) {
 	for field := range reflect.TypeFor[Rule]().Fields() {
-		names = append(names, jsonName(field))
-		if field.Name == "Outflow" {
-			names = append(names, "outflow_total", "peak", "peak_total")
+		switch name := jsonName(field); name {
+		case "-": // no field of a document
+		case "outflow":
+			names = append(names, name, "outflow_total", "peak", "peak_total")
+		default:
+			names = append(names, name)
 		}
 	}
 	return names[1:] // without the algorithm

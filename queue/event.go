@@ -114,6 +114,9 @@ const (
 	EventFellBack = "fell_back"
 	// EventGateways: Data is the []string of the names of gateways' limits.
 	EventGateways = "gateways"
+	// EventHits: Value hits of a gateway's limit, named Name by its and their values; Reason is the
+	// statistic of envoyproxy/ratelimit.
+	EventHits = "hits"
 )
 
 var EventTypes = []string{EventAccepted, EventStarted, EventProgress, EventDone, EventFailed,

@@ -60,14 +60,14 @@ local function mul_div(a, b, c)
 end
 
 -- window_start is the start of the window of w microseconds that t lies in. They are counted from a Monday, three days
--- before 1970.
-local function window_start(t, w)
-  return t - (t + 259200000000) % w
+-- before 1970, or from offset microseconds later.
+local function window_start(t, w, offset)
+  return t - (t + 259200000000 - (offset or 0)) % w
 end
 
 -- load_start is the start of a stored window, aligned to windows of w and at most one ahead of the present one.
-local function load_start(start, w)
-  return window_start(max(0, min(start, now + w)), w)
+local function load_start(start, w, offset)
+  return window_start(max(0, min(start, now + w)), w, offset)
 end
 
 -- lifetime is for how many milliseconds to keep what counts for us microseconds more, or no more, as text. It is made

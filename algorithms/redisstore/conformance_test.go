@@ -43,6 +43,8 @@ func TestConformance(t *testing.T) {
 	t.Run("short fixed window", conform(algorithms.FixedWindow{Limit: 3, Window: time.Second}))
 	t.Run("large fixed window",
 		conform(algorithms.FixedWindow{Limit: algorithms.MaxLimit, Window: 48 * time.Hour}))
+	t.Run("fixed window since the epoch", conform(
+		algorithms.FixedWindow{Limit: 10, Window: 35 * 24 * time.Hour, SinceEpoch: true}))
 	t.Run("sliding counter", conform(algorithms.SlidingCounter{Limit: 9, Window: 10 * time.Second}))
 	t.Run("large sliding counter", conform(algorithms.SlidingCounter{
 		Limit: algorithms.MaxLimit - 11, Window: 24*time.Hour + time.Microsecond,

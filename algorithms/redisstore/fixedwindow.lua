@@ -2,10 +2,11 @@
 --
 -- ARGV[2]  the limit
 -- ARGV[3]  the window in microseconds
+-- ARGV[4]  how much later than a Monday's its windows begin, in microseconds
 -- stored   the window's start in microseconds since 1970 ':' the units
 
-local limit, window = tonumber(ARGV[2]), tonumber(ARGV[3])
-local current = window_start(now, window)
+local limit, window, offset = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local current = window_start(now, window, offset)
 local current_text, PAIR = format(WHOLE, current), WHOLE .. ':' .. WHOLE
 
 local function parse(text)
@@ -17,7 +18,7 @@ local function parse(text)
 end
 
 local function load(start, used)
-  start = load_start(start, window)
+  start = load_start(start, window, offset)
   if start < current or used == 0 then
     return current, 0
   end
@@ -43,4 +44,4 @@ local function keep(start, used)
   return format(PAIR, start, used), lifetime(start + window - now)
 end
 
-return answer(4, { parse = parse, load = load, take = take, refund = refund, keep = keep })
+return answer(5, { parse = parse, load = load, take = take, refund = refund, keep = keep })

@@ -91,7 +91,11 @@ func newMirror[S any](s *Store[S], rule algorithms.Rule[S]) (*mirror[S], error) 
 		h = &states[algorithms.LeakingBucketState]{r, parseLeakingBucket}
 	case algorithms.FixedWindow:
 		m.script, m.part = fixedWindowScript, "fixedwindow"
-		m.parameters = []any{r.Limit, r.Window.Microseconds()}
+		var offset time.Duration
+		if r.SinceEpoch {
+			offset = 3 * 24 * time.Hour // from Monday to Thursday
+		}
+		m.parameters = []any{r.Limit, r.Window.Microseconds(), offset.Microseconds()}
 		h = &states[algorithms.FixedWindowState]{r, parseFixedWindow}
 	case algorithms.SlidingCounter:
 		m.script, m.part = slidingCounterScript, "slidingcounter"

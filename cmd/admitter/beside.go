@@ -84,7 +84,7 @@ func (b *beside) gateways(ctx context.Context, limits *limiter.Factory,
 	}
 	decisions, failed := metrics.Envoy()
 	service, err := envoy.New(envoy.Options{NewLimit: limits.Limit, Files: c.Envoy.Files,
-		Shared:       c.State.Store == "redis",
+		Shared: c.State.Store == "redis", Headers: c.Envoy.Headers,
 		OnStoreError: policy.OnStoreError(c.Envoy.OnStoreError), Sink: decisions})
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (b *beside) gateways(ctx context.Context, limits *limiter.Factory,
 		return err
 	}
 	server := envoy.NewServer(service, listener, envoy.ServerOptions{Guard: g, Limits: b.limits(),
-		Headers: c.Envoy.Headers, Failed: failed, Logger: b.Log})
+		Failed: failed, Logger: b.Log})
 	context.AfterFunc(ctx, server.Stopping)
 	reload := func() error { return b.Files.Note(gatewayLimits, service.Reload()) }
 	b.reloads = append(b.reloads, func(config.Config) error {

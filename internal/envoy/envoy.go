@@ -4,6 +4,7 @@
 package envoy
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
@@ -51,6 +52,13 @@ func Window(r *Rate) time.Duration {
 	return time.Duration(n) * length
 }
 
+// sinceEpoch: months of 30 days and years of 365 begin as in envoyproxy/ratelimit, and weeks on
+// Mondays.
+func sinceEpoch(r *Rate) bool {
+	return r.Unit == ratelimit.RateLimitResponse_RateLimit_MONTH ||
+		r.Unit == ratelimit.RateLimitResponse_RateLimit_YEAR
+}
+
 // per returns the window, such as day or 30second.
 func per(r *Rate) string {
 	if r.UnitMultiplier == nil {
@@ -64,11 +72,15 @@ type Limit struct {
 	// Path is domain.key_value.key, as in the statistics of envoyproxy/ratelimit.
 	Path      string
 	Unlimited bool
-	// Shadow limits refuse no request (shadow_mode or quota_mode).
-	Shadow   bool
+	// Shadow limits refuse no request.
+	Shadow bool
+	// Quota limits refuse a request together, if all of its quota limits are over.
+	Quota    bool
 	Replaces []string // names of limits that this one suspends in the same request
 
-	counter counter
+	detailed bool // hits are counted by all values of a request
+	valued   bool // hits are counted by some values of a request
+	counter  counter
 }
 
 type Entry = common.RateLimitDescriptor_Entry
@@ -83,51 +95,101 @@ func (c *Config) Limits() []*Limit { return c.limits }
 
 type node struct {
 	children map[string]*node // by key or key_value
-	wild     []string         // wildcards, in the order of the file
+	wild     []wildcard       // in the order of the file
 	limit    *Limit
-	pattern  string // the wildcard whose values share one count; empty: separate counts
+	shares   bool // the values of a wildcard share one count
+	valued   bool // a request's value is in the name of its hits
 }
 
-// Full names precede wildcards, which precede the key alone. shared is the wildcard that matched,
-// if its values share a count.
-func (n *node) child(e *Entry) (found *node, shared string) {
+type wildcard struct {
+	name  string
+	parts [][]byte // around the stars
+	node  *node
+}
+
+// Each star matches any number of characters.
+func (w *wildcard) matches(full []byte) bool {
+	last := len(w.parts) - 1
+	rest, begins := bytes.CutPrefix(full, w.parts[0])
+	rest, ends := bytes.CutSuffix(rest, w.parts[last])
+	if !begins || !ends {
+		return false
+	}
+	for _, part := range w.parts[1:last] {
+		at := bytes.Index(rest, part)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(part):]
+	}
+	return true
+}
+
+// Full names precede wildcards, which precede the key alone. wild is the wildcard that matched.
+func (n *node) child(e *Entry) (found *node, wild string) {
 	var room [128]byte
 	full := append(append(append(room[:0], e.Key...), '_'), e.Value...)
 	if found = n.children[string(full)]; found != nil {
 		return found, ""
 	}
-	for _, w := range n.wild {
-		if k := len(w) - 1; len(full) >= k && string(full[:k]) == w[:k] {
-			return n.children[w], n.children[w].pattern
+	for i := range n.wild {
+		if w := &n.wild[i]; w.matches(full) {
+			return w.node, w.name
 		}
 	}
 	return n.children[e.Key], ""
 }
 
-// Find returns a descriptor's limit, or nil, and its counting key.
-func (c *Config) Find(domain string, entries []*Entry) (l *Limit, counted string) {
+// Find returns a descriptor's limit, or nil, its counting key, and the name of its hits in metrics.
+func (c *Config) Find(domain string, entries []*Entry) (l *Limit, counted, name string) {
 	at := c.domains[domain]
 	if at == nil || len(entries) == 0 {
-		return nil, ""
+		return nil, "", ""
 	}
-	var patterns map[int]string
+	var patterns map[int]string // of values that share a count
 	for i, e := range entries {
-		next, shared := at.child(e)
+		next, wild := at.child(e)
 		if next == nil {
-			return nil, ""
+			return nil, "", ""
 		}
-		if shared != "" {
+		if wild != "" && next.shares {
 			if patterns == nil {
 				patterns = map[int]string{}
 			}
-			patterns[i] = strings.TrimPrefix(shared, e.Key+"_")
+			patterns[i] = strings.TrimPrefix(wild, e.Key+"_")
 		}
 		at = next
 	}
-	if at.limit == nil || at.limit.Unlimited {
-		return at.limit, ""
+	if l = at.limit; l == nil || l.Unlimited {
+		return l, "", ""
 	}
-	return at.limit, counts(at.limit.Rate, entries, patterns)
+	counted, name = counts(l.Rate, entries, patterns), l.Path
+	if l.detailed || l.valued {
+		name = c.name(l, domain, entries, patterns)
+	}
+	return l, counted, name
+}
+
+func (c *Config) name(l *Limit, domain string, entries []*Entry, patterns map[int]string) string {
+	at, text := c.domains[domain], domain
+	for i, e := range entries {
+		next, wild := at.child(e)
+		value := e.Value
+		switch pattern, shared := patterns[i]; {
+		case shared:
+			value = pattern
+		case l.detailed || next.valued:
+		case wild != "":
+			value = strings.TrimPrefix(wild, e.Key+"_")
+		case next == at.children[e.Key]:
+			value = ""
+		}
+		text, at = text+"."+e.Key, next
+		if value != "" || l.detailed && patterns == nil {
+			text += "_" + value
+		}
+	}
+	return text
 }
 
 const longestKey = 256

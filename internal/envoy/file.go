@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -75,6 +76,8 @@ type descriptor struct {
 	ShareThreshold bool         `json:"share_threshold"`
 	DetailedMetric bool         `json:"detailed_metric"`
 	ValueToMetric  bool         `json:"value_to_metric"`
+	// Metadata is for dynamic metadata, which answers do not have.
+	Metadata map[string]any `json:"metadata"`
 }
 
 type limit struct {
@@ -116,17 +119,17 @@ func (p *parser) file(name string) error {
 	if p.config.domains[domain] == nil {
 		p.config.domains[domain] = &node{children: map[string]*node{}}
 	}
-	p.descriptors(p.config.domains[domain], domain, "", document.Descriptors)
+	p.descriptors(p.config.domains[domain], false, domain, "", document.Descriptors)
 	return p.Err()
 }
 
-func (p *parser) descriptors(into *node, path, at string, list []descriptor) {
+func (p *parser) descriptors(into *node, valued bool, path, at string, list []descriptor) {
 	for i, d := range list {
-		p.descriptor(into, path, fmt.Sprintf("%sdescriptors[%d].", at, i), d)
+		p.descriptor(into, valued, path, fmt.Sprintf("%sdescriptors[%d].", at, i), d)
 	}
 }
 
-func (p *parser) descriptor(into *node, path, at string, d descriptor) {
+func (p *parser) descriptor(into *node, valued bool, path, at string, d descriptor) {
 	name := string(d.Key)
 	if name == "" {
 		p.Add(at+"key", "is missing")
@@ -140,21 +143,19 @@ func (p *parser) descriptor(into *node, path, at string, d descriptor) {
 		p.Add(at+"key", "%s is defined twice", path)
 		return
 	}
-	n := &node{children: map[string]*node{}}
-	into.children[name] = n
-	if strings.HasSuffix(name, "*") {
-		into.wild = append(into.wild, name)
-	}
-	if d.ShareThreshold {
-		if n.pattern = name; !strings.HasSuffix(name, "*") {
-			p.Add(at+"share_threshold", "applies only to values that end with *")
-		}
+	n := &node{children: map[string]*node{}, shares: d.ShareThreshold, valued: d.ValueToMetric}
+	into.children[name], valued = n, valued || d.ValueToMetric
+	if parts := bytes.Split([]byte(name), []byte("*")); len(parts) > 1 {
+		into.wild = append(into.wild, wildcard{name, parts, n})
+	} else if d.ShareThreshold {
+		p.Add(at+"share_threshold", "applies only to values with *")
 	}
 	if d.RateLimit != nil {
 		n.limit = p.limit(*d.RateLimit, path, at+"rate_limit.")
-		n.limit.Shadow = d.ShadowMode || d.QuotaMode
+		n.limit.Shadow, n.limit.Quota = d.ShadowMode, d.QuotaMode
+		n.limit.detailed, n.limit.valued = d.DetailedMetric, valued
 	}
-	p.descriptors(n, path, at, d.Descriptors)
+	p.descriptors(n, valued, path, at, d.Descriptors)
 }
 
 func (p *parser) limit(said limit, path, at string) *Limit {

@@ -42,7 +42,7 @@ func TestMistakesAreReportedWithTheirLines(t *testing.T) {
 		"domain: a\ndescriptors:\n- {key: b, value: c}\n- {key: b_c}": {
 			":4: descriptors[1].key: a.b_c is defined twice"},
 		"domain: a\ndescriptors:\n- {key: b, share_threshold: true}": {
-			":3: descriptors[0].share_threshold: applies only to values that end with *"},
+			":3: descriptors[0].share_threshold: applies only to values with *"},
 		"domain: a\ndescriptors:\n- {key: b, shadow_mode: perhaps}": {
 			`:3: descriptors[0].shadow_mode: "perhaps": want true or false`},
 		"domain: a\ndescriptors:\n- key: b\n  rate_limit: 5": {
@@ -122,13 +122,13 @@ descriptors:
 		t.Fatal(err)
 	}
 	for _, value := range []string{"007", "1.50", "true"} {
-		l, counted := c.Find("edge", []*envoy.Entry{{Key: "agent", Value: value}})
+		l, counted, _ := c.Find("edge", []*envoy.Entry{{Key: "agent", Value: value}})
 		if l == nil || l.Rate.RequestsPerUnit != 10 || l.Rate.Unit.String() != "DAY" || !l.Shadow ||
 			l.Path != "edge.agent_"+value || counted != "day:agent="+value {
 			t.Errorf("%s: %+v, %q", value, l, counted)
 		}
 	}
-	if l, _ := c.Find("edge", []*envoy.Entry{{Key: "agent", Value: "7"}}); l != nil {
+	if l, _, _ := c.Find("edge", []*envoy.Entry{{Key: "agent", Value: "7"}}); l != nil {
 		t.Errorf("7 is taken for %+v", l)
 	}
 	if len(c.Limits()) != 3 {
@@ -155,7 +155,7 @@ descriptors:
 		for _, entries := range [][]*envoy.Entry{{{Key: "a", Value: value}},
 			{{Key: "a", Value: value}, {Key: "a", Value: "y"}},
 			{{Key: "a", Value: "y"}, {Key: "a", Value: value}}} {
-			l, counted := c.Find("d", entries)
+			l, counted, _ := c.Find("d", entries)
 			if l == nil || counted == "" || len(counted) > 256 {
 				t.Errorf("%q: %+v, %q", entries, l, counted)
 			}

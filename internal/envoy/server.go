@@ -1,18 +1,18 @@
 package envoy
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
-	"strconv"
 	"sync/atomic"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -40,7 +40,9 @@ const (
 	// per connection; each takes 13 kB
 	mostStreams = 128
 	mostWatches = 1000
-	// of a stream, also without a request; longer than the timeout of any store
+	// grpc-go's 32 kB are two thirds of an idle connection's memory
+	readBuffer = 8 << 10
+	// of a stream after its message; longer than the timeout of any store
 	mostTime = 10 * time.Second
 	// longer than the timeout of any store
 	stopWithin = 3 * time.Second
@@ -50,10 +52,8 @@ type ServerOptions struct {
 	Guard *guard.Guard
 	// see [lifecycle.Limited]
 	Limits lifecycle.HTTPOptions
-	// Headers sends RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset.
-	Headers bool
-	Failed  func(code string)
-	Logger  *slog.Logger
+	Failed func(code string)
+	Logger *slog.Logger
 }
 
 type Server struct {
@@ -63,6 +63,7 @@ type Server struct {
 	grpc     *grpc.Server
 	health   *health.Server
 	watches  atomic.Int64
+	silence  silence
 }
 
 func NewServer(service *Service, listener net.Listener, o ServerOptions) *Server {
@@ -70,12 +71,16 @@ func NewServer(service *Service, listener net.Listener, o ServerOptions) *Server
 		o.Failed = func(string) {}
 	}
 	s := &Server{service: service, options: o, health: health.NewServer(),
-		listener: lifecycle.Limited(listener, o.Limits)}
+		listener: lifecycle.Limited(listener, o.Limits),
+		silence:  silence{limits: o.Limits, clients: map[netip.Addr]*list.List{}}}
 	options := []grpc.ServerOption{
 		grpc.InTapHandle(s.admit),
+		grpc.UnaryInterceptor(s.silence.unary),
+		grpc.StreamInterceptor(s.silence.streams),
 		grpc.MaxRecvMsgSize(mostBytes),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.MaxConcurrentStreams(mostStreams),
+		grpc.ReadBufferSize(readBuffer),
 		grpc.ConnectionTimeout(10 * time.Second),
 		// Permit gateways to ping more often than every five minutes.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second,
@@ -96,18 +101,19 @@ func NewServer(service *Service, listener net.Listener, o ServerOptions) *Server
 	return s
 }
 
-// admit bounds the time and the number of streams, because a client may send no request.
+// admit bounds the time and the number of streams, because a client may send no request. grpc-go
+// does not end the context of a stream that is refused here.
 func (s *Server) admit(ctx context.Context, of *tap.Info) (context.Context, error) {
-	if of.FullMethodName != grpc_health_v1.Health_Watch_FullMethodName {
-		limited, end := context.WithTimeout(ctx, mostTime)
-		_ = end // the end of the stream ends ctx, and limited with it
-		return limited, nil
-	}
-	context.AfterFunc(ctx, func() { s.watches.Add(-1) })
-	if s.watches.Add(1) > mostWatches {
+	watch := of.FullMethodName == grpc_health_v1.Health_Watch_FullMethodName
+	if watch && s.watches.Add(1) > mostWatches {
+		s.watches.Add(-1)
 		return ctx, status.Error(codes.ResourceExhausted, "too many watches of the health")
 	}
-	return ctx, nil
+	entered := s.silence.enter(ctx, watch)
+	if watch {
+		context.AfterFunc(entered, func() { s.watches.Add(-1) })
+	}
+	return entered, nil
 }
 
 func (s *Server) Stopping() { s.health.Shutdown() }
@@ -148,6 +154,7 @@ func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
 	if err := read(&r); err != nil { // after the checks, because it takes memory
 		return nil, err
 	}
+	s.silence.heard(ctx)
 	if client != nil && !client.MayPolicy(access.Check, Prefix+r.GetDomain()) {
 		return nil, status.Error(codes.PermissionDenied,
 			"want the right check for "+Prefix+r.GetDomain())
@@ -156,36 +163,7 @@ func (s *Server) handle(_ any, ctx context.Context, read func(any) error,
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	if s.options.Headers {
-		answer.ResponseHeadersToAdd = headers(Tightest(answer.Statuses))
-	}
 	return answer, nil
-}
-
-// Tightest returns the last status over its limit, or the first with the fewest units left, or nil.
-func Tightest(all []*Status) (tightest *Status) {
-	over := code(true)
-	for _, s := range all {
-		if s.CurrentLimit != nil && (s.Code == over || tightest == nil ||
-			tightest.Code != over && s.LimitRemaining < tightest.LimitRemaining) {
-			tightest = s
-		}
-	}
-	return tightest
-}
-
-func headers(of *Status) []*core.HeaderValue {
-	if of == nil {
-		return nil
-	}
-	header := func(name string, value int64) *core.HeaderValue {
-		return &core.HeaderValue{Key: name, Value: strconv.FormatInt(value, 10)}
-	}
-	return []*core.HeaderValue{
-		header("RateLimit-Limit", int64(of.CurrentLimit.RequestsPerUnit)),
-		header("RateLimit-Remaining", int64(of.LimitRemaining)),
-		header("RateLimit-Reset", of.DurationUntilReset.Seconds),
-	}
 }
 
 func translate(ctx context.Context, err error) error {

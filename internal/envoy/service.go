@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +26,8 @@ const (
 	mostDescriptors = 256
 	// distinct limits from requests
 	mostOwn = 1000
+	// of hits in metrics, with values of requests
+	mostNames = 1000
 )
 
 type Options struct {
@@ -32,6 +36,8 @@ type Options struct {
 	OnStoreError policy.OnStoreError
 	Shared       bool
 	Files        []string
+	// Headers sends RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset.
+	Headers bool
 	// Sink takes decisions by limit, and all names after each load; may be nil.
 	Sink queue.Sink
 }
@@ -49,11 +55,14 @@ type Service struct {
 
 	mu  sync.Mutex // not held while files are read: requests wait for it
 	own map[string]*Limit
+
+	naming sync.Mutex
+	named  map[string]string // names of hits with values of requests: the limit's in metrics
 }
 
 func New(o Options) (*Service, error) {
 	o.Sink = queue.Sinks{o.Sink}
-	s := &Service{options: o, own: map[string]*Limit{}}
+	s := &Service{options: o, own: map[string]*Limit{}, named: map[string]string{}}
 	s.config.Store(&Config{})
 	return s, s.Reload()
 }
@@ -87,6 +96,9 @@ func (s *Service) Reload() error {
 		commit()
 	}
 	s.config.Store(next)
+	s.naming.Lock()
+	maps.DeleteFunc(s.named, func(_, of string) bool { return !slices.Contains(names, of) })
+	s.naming.Unlock()
 	s.options.Sink.Take(queue.Event{Type: queue.EventGateways, Data: names})
 	return nil
 }
@@ -98,7 +110,8 @@ func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func
 	}
 	made, err := s.options.NewLimit(policy.Policy{Name: name,
 		OnStoreError: s.options.OnStoreError, Rule: policy.Rule{Algorithm: policy.FixedWindow,
-			Limit: int64(l.Rate.RequestsPerUnit), Window: policy.Duration(Window(l.Rate))},
+			Limit: int64(l.Rate.RequestsPerUnit), Window: policy.Duration(Window(l.Rate)),
+			SinceEpoch: sinceEpoch(l.Rate)},
 	}.WithDefaults(), previous)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", l.Path, err)
@@ -110,6 +123,7 @@ func (s *Service) count(l *Limit, name string, previous admission.Limiter) (func
 type asked struct {
 	limit   *Limit
 	counted string
+	name    string // of hits in metrics
 	hits    uint64
 	refund  bool
 }
@@ -123,8 +137,7 @@ func (s *Service) Decide(ctx context.Context, r *ratelimit.RateLimitRequest) (
 	if err != nil {
 		return nil, err
 	}
-	answer := &ratelimit.RateLimitResponse{OverallCode: code(false),
-		Statuses: make([]*Status, len(questions))}
+	answer := &ratelimit.RateLimitResponse{Statuses: make([]*Status, len(questions))}
 	errs := make([]error, len(questions))
 	var asking sync.WaitGroup
 	for i, q := range questions {
@@ -136,10 +149,14 @@ func (s *Service) Decide(ctx context.Context, r *ratelimit.RateLimitRequest) (
 		}
 	}
 	asking.Wait()
-	for _, status := range answer.Statuses {
-		answer.OverallCode = max(answer.OverallCode, status.Code)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
-	return answer, errors.Join(errs...)
+	tightest := s.conclude(answer, questions)
+	if s.options.Headers {
+		answer.ResponseHeadersToAdd = headers(tightest)
+	}
+	return answer, nil
 }
 
 func (s *Service) questions(r *ratelimit.RateLimitRequest) ([]asked, error) {
@@ -159,13 +176,15 @@ func (s *Service) questions(r *ratelimit.RateLimitRequest) ([]asked, error) {
 	for i, d := range descriptors {
 		q := &found[i]
 		if d.GetLimit() == nil {
-			q.limit, q.counted = config.Find(domain, d.GetEntries())
+			q.limit, q.counted, q.name = config.Find(domain, d.GetEntries())
+			q.name = s.nameHits(q.limit, q.name)
 		} else if config.domains[domain] != nil {
 			var err error
 			if q.limit, err = s.ownLimit(domain, d.GetLimit()); err != nil {
 				return nil, err
 			}
 			q.counted = counts(q.limit.Rate, d.GetEntries(), nil)
+			q.name = q.limit.counter.name
 		}
 		q.hits, q.refund = uint64(max(r.GetHitsAddend(), 1)), d.GetIsNegativeHits()
 		if d.GetHitsAddend() != nil {
@@ -232,7 +251,8 @@ func (s *Service) ask(ctx context.Context, q asked) (*Status, error) {
 		status.LimitRemaining = math.MaxUint32
 		return status, nil
 	}
-	decision, err := l.decide(ctx, q)
+	decision, before, err := l.decide(ctx, q)
+	s.tell(q, before, decision.Allowed, err)
 	if err != nil && !l.Shadow {
 		return status, err
 	}
@@ -261,15 +281,19 @@ func code(over bool) ratelimit.RateLimitResponse_Code {
 	return ratelimit.RateLimitResponse_OK
 }
 
-// Excessive hits use up the rest, because gateways may report costs afterwards.
-func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error) {
+// decide also returns the units that were used before. Excessive hits use up the rest, because
+// gateways may report costs afterwards.
+func (l *Limit) decide(ctx context.Context, q asked) (_ algorithms.Decision, before uint64,
+	_ error) {
+
 	if l.counter.limiter == nil {
-		return algorithms.Decision{}, nil
+		return algorithms.Decision{}, 0, nil
 	}
 	ask, from := l.counter.limiter, admission.Caller{Key: job.Key(q.counted)}
 	var checked admission.Checked
 	var err error
-	switch most := uint64(l.Rate.RequestsPerUnit); {
+	most := uint64(l.Rate.RequestsPerUnit)
+	switch {
 	case q.hits == 0:
 		checked, err = ask.Peek(ctx, from, 1)
 	case q.refund:
@@ -287,19 +311,24 @@ func (l *Limit) decide(ctx context.Context, q asked) (algorithms.Decision, error
 		checked, err = ask.Peek(ctx, from, 1)
 		checked.Allowed = false
 	}
+	before = most - min(most, uint64(max(checked.Remaining, 0)))
+	if checked.Allowed {
+		before -= min(before, q.hits)
+	}
 	if err != nil || checked.Allowed || checked.Remaining <= 0 || q.hits <= 1 {
-		return checked.Decision, err
+		return checked.Decision, before, err
 	}
 	if used, err := ask.Take(ctx, from, checked.Remaining); err == nil {
 		checked.ResetAfter = used.ResetAfter
 	}
 	checked.Remaining, checked.RetryAfter = 0, checked.ResetAfter
-	return checked.Decision, nil
+	return checked.Decision, before, nil
 }
 
 // rest of the window, by this machine's clock
 func (l *Limit) rest() time.Duration {
-	_, d := algorithms.FixedWindow{Limit: 1, Window: Window(l.Rate)}.Take(
-		algorithms.FixedWindowState{}, time.Now(), 1)
-	return d.ResetAfter
+	now := time.Now()
+	_, end := algorithms.FixedWindow{Window: Window(l.Rate),
+		SinceEpoch: sinceEpoch(l.Rate)}.Bounds(now)
+	return end.Sub(now)
 }

@@ -37,11 +37,13 @@ descriptors:
   share_threshold: true
   rate_limit: {unit: year, requests_per_unit: 2, name: files}
 - {key: tokens, rate_limit: {unit: year, requests_per_unit: 1000}}
+- {key: plan, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
 `
 
 type told struct {
 	mu     sync.Mutex
 	counts map[string]int
+	hits   map[string]int64 // by name and statistic
 	names  []string
 }
 
@@ -58,6 +60,10 @@ func (o *told) Take(e queue.Event) {
 		o.names, _ = e.Data.([]string)
 	case queue.EventChecked:
 		o.count(e.Policy + map[bool]string{true: " allowed", false: " refused"}[yes])
+	case queue.EventHits:
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.hits[e.Name+" "+e.Reason] += e.Value
 	case queue.EventShadowed:
 		o.count(e.Policy + map[bool]string{true: " over", false: " within"}[yes])
 	}
@@ -65,7 +71,7 @@ func (o *told) Take(e queue.Event) {
 
 func serve(t *testing.T, o envoy.Options, text string) (*envoy.Service, string, *told) {
 	t.Helper()
-	heard := &told{counts: map[string]int{}}
+	heard := &told{counts: map[string]int{}, hits: map[string]int64{}}
 	if o.Sink = heard; o.NewLimit == nil {
 		o.NewLimit = limiter.New(limiter.Options{}).Limit
 	}
@@ -199,7 +205,8 @@ func testDecisions(t *testing.T, o envoy.Options) {
 	heard.mu.Lock()
 	defer heard.mu.Unlock()
 	if want := []string{"envoy.edge.ip", "envoy.edge.vip", "envoy.edge.tried", "envoy.edge.closed",
-		"envoy.edge.path_/files/*", "envoy.edge.tokens"}; !slices.Equal(heard.names, want) {
+		"envoy.edge.path_/files/*", "envoy.edge.tokens",
+		"envoy.edge.plan"}; !slices.Equal(heard.names, want) {
 		t.Errorf("the limits are %q", heard.names)
 	}
 	for what, want := range map[string]int{"envoy.edge.tried allowed": 2,
@@ -347,26 +354,29 @@ func TestNoRequestFailsBecauseOfAReload(t *testing.T) {
 }
 
 func TestTheTightestLimitIsReported(t *testing.T) {
-	s, _, _ := serve(t, envoy.Options{}, edge)
+	s, _, _ := serve(t, envoy.Options{Headers: true}, edge)
 	for _, c := range []struct {
 		of   []*descriptor
-		want string
+		want string // limit and rest
 	}{
 		{[]*descriptor{of("unknown", ""), of("vip", "")}, ""},
-		{[]*descriptor{of("tokens", "a"), of("ip", "a"), of("path", "/files/")}, "files"},
-		{[]*descriptor{of("ip", "b"), of("closed", ""), of("tried", "b")}, ""},
+		{[]*descriptor{of("tokens", "a"), of("ip", "a"), of("path", "/files/")}, "2 1"},
+		{[]*descriptor{of("ip", "b"), of("closed", ""), of("tried", "b")}, "0 0"},
+		{[]*descriptor{of("plan", "a"), of("closed", ""), of("plan", "b")}, "0 0"},
+		{[]*descriptor{of("plan", "a"), of("ip", "c")}, "1 0"},
 	} {
 		a, err := decide(t.Context(), s, 1, c.of...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		isOver := a.OverallCode == over
-		switch tightest := envoy.Tightest(a.Statuses); {
-		case isOver && (tightest == nil || tightest.Code != over):
-			t.Errorf("%v: %v is tightest", c.of, tightest)
-		case !isOver && c.want == "" && tightest != nil,
-			c.want != "" && (tightest == nil || tightest.CurrentLimit.Name != c.want):
-			t.Errorf("%v: %v is tightest, want %s", c.of, tightest, c.want)
+		var got []string
+		for _, h := range a.ResponseHeadersToAdd {
+			if h.Key != "RateLimit-Reset" {
+				got = append(got, h.Value)
+			}
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%v: %q is tightest, want %q", c.of, text, c.want)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func (b *both) find(domain string, words ...string) {
 			&common.RateLimitDescriptor_Entry{Key: words[i], Value: words[i+1]})
 	}
 	want := b.theirs.GetLimit(b.t.Context(), domain, asked)
-	got, counted := b.ours.Find(domain, asked.Entries)
+	got, counted, name := b.ours.Find(domain, asked.Entries)
 	if (got == nil) != (want == nil) {
 		b.t.Errorf("%s %q: %+v, they have %+v", domain, words, got, want)
 	}
@@ -85,12 +85,16 @@ func (b *both) find(domain string, words ...string) {
 	}
 	b.found++
 	if got.Rate.RequestsPerUnit != want.Limit.RequestsPerUnit || got.Rate.Unit != want.Limit.Unit ||
-		got.Unlimited != want.Unlimited || got.Shadow != (want.ShadowMode || want.QuotaMode) ||
+		got.Unlimited != want.Unlimited || got.Shadow != want.ShadowMode ||
+		got.Quota != want.QuotaMode ||
 		got.Rate.Name != want.Name || !slices.Equal(got.Replaces, want.Replaces) {
 		b.t.Errorf("%s %q: %+v, they have %+v", domain, words, got, want)
 	}
 	if want.Unlimited {
 		return
+	}
+	if name != want.FullKey && isJuly {
+		b.t.Errorf("%s %q: hits are named %s, they have %s", domain, words, name, want.FullKey)
 	}
 	theirs := b.keys.GenerateCacheKey(domain, asked, want, 0).Key
 	// the unit distinguishes windows, which differ from ours
@@ -115,7 +119,9 @@ func TestFilesOfTheReferenceMeanTheSame(t *testing.T) {
 	}
 	root := strings.TrimSpace(string(dir))
 	var files []string
-	for _, pattern := range []string{"test/config/*.yaml", "examples/ratelimit/config/*.yaml"} {
+	for _, pattern := range []string{"test/config/*.yaml", "examples/ratelimit/config/*.yaml",
+		"test/integration/runtime/current/ratelimit/*.yaml",
+		"test/integration/runtime/current/ratelimit/config/*.yaml"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, found, err)
@@ -192,13 +198,16 @@ func (b *both) walk(domain string, descriptors []reference.YamlDescriptor, path 
 }
 
 func drawn(draw *rand.Rand, depth int) (list []reference.YamlDescriptor) {
-	keys, values := []string{"a", "b", "ab"}, []string{"", "", "x", "xy", "x*", "xy*", "*", "x*y"}
+	keys, values := []string{"a", "b", "ab"}, []string{"", "", "x", "xy", "x*", "xy*", "*"}
+	if isJuly {
+		values = append(values, "x*y", "*y", "x*y*z")
+	}
 	for range draw.IntN(5) {
 		d := reference.YamlDescriptor{Key: keys[draw.IntN(len(keys))],
 			Value:      values[draw.IntN(len(values))],
 			ShadowMode: draw.IntN(4) == 0, QuotaMode: draw.IntN(6) == 0,
 			DetailedMetric: draw.IntN(4) == 0, ValueToMetric: draw.IntN(4) == 0}
-		d.ShareThreshold = strings.HasSuffix(d.Value, "*") && draw.IntN(2) == 0
+		d.ShareThreshold = strings.Contains(d.Value, "*") && draw.IntN(2) == 0
 		same := func(other reference.YamlDescriptor) bool {
 			return other.Key == d.Key && other.Value == d.Value
 		}
@@ -239,7 +248,7 @@ func TestDrawnFilesMeanTheSame(t *testing.T) {
 			var words []string
 			for range 1 + draw.IntN(3) {
 				words = append(words, []string{"a", "b", "ab", "c"}[draw.IntN(4)],
-					[]string{"", "x", "xy", "xyz", "*", "x*", "y"}[draw.IntN(7)])
+					[]string{"", "x", "xy", "xyz", "*", "x*", "y", "x1y2z"}[draw.IntN(8)])
 			}
 			b.find("d", words...)
 		}

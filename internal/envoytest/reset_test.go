@@ -1,7 +1,6 @@
 package envoytest
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"runtime"
@@ -10,7 +9,6 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/internal/envoy"
@@ -31,16 +29,7 @@ func TestRapidResetsHoldNothing(t *testing.T) {
 	}
 	defer conn.Close()
 	go func() { _, _ = io.Copy(io.Discard, conn) }()
-	var header bytes.Buffer
-	fields := hpack.NewEncoder(&header)
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "x"},
-		{":path", "/" + envoy.Name + "/ShouldRateLimit"}, {"te", "trailers"},
-		{"content-type", "application/grpc"}} {
-		field := hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}
-		if err := fields.WriteField(field); err != nil {
-			t.Fatal(err)
-		}
-	}
+	header := headersOf(t, "/"+envoy.Name+"/ShouldRateLimit")
 	frames := http2.NewFramer(conn, nil)
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	if err == nil {
@@ -49,7 +38,7 @@ func TestRapidResetsHoldNothing(t *testing.T) {
 	most, before := 0, runtime.NumGoroutine()
 	for id := uint32(1); id < 20_000 && err == nil; id += 2 {
 		err = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: id, EndHeaders: true,
-			BlockFragment: header.Bytes()})
+			BlockFragment: header})
 		if err == nil {
 			err = frames.WriteRSTStream(id, http2.ErrCodeCancel)
 		}

@@ -47,21 +47,22 @@ descriptors:
 `
 
 type served struct {
-	t       *testing.T
+	t       testing.TB
 	address string
 	server  *envoy.Server
 	failed  chan string
 	end     func()
 }
 
-func serve(t *testing.T, factory *limiter.Factory, g guard.Options) *served {
+func serve(t testing.TB, factory *limiter.Factory, g guard.Options) *served {
 	t.Helper()
 	s := &served{t: t, failed: make(chan string, 100)}
 	file := filepath.Join(t.TempDir(), "edge.yaml")
 	if err := os.WriteFile(file, []byte(edge), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	service, err := envoy.New(envoy.Options{NewLimit: factory.Limit, Files: []string{file}})
+	service, err := envoy.New(envoy.Options{NewLimit: factory.Limit, Files: []string{file},
+		Headers: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +75,8 @@ func serve(t *testing.T, factory *limiter.Factory, g guard.Options) *served {
 		t.Fatal(err)
 	}
 	s.address = listener.Addr().String()
-	s.server = envoy.NewServer(service, listener, envoy.ServerOptions{Guard: guarded, Headers: true,
-		Limits: lifecycle.HTTPOptions{MaxConnections: 100},
+	s.server = envoy.NewServer(service, listener, envoy.ServerOptions{Guard: guarded,
+		Limits: lifecycle.HTTPOptions{MaxPerClient: 2 * lifecycle.DefaultMaxPerClient},
 		Failed: func(code string) { s.failed <- code },
 		Logger: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(context.Background())

@@ -158,14 +158,22 @@ func closeWrite(conn net.Conn) error {
 	return nil
 }
 
-// client returns a connection's address, and whether it counts.
 func (c *crowd) client(conn net.Conn) (netip.Addr, bool) {
-	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err != nil {
+	return c.options.Client(conn.RemoteAddr())
+}
+
+// Client returns the address that MaxPerClient counts by, and whether it applies.
+func (o HTTPOptions) Client(at net.Addr) (netip.Addr, bool) {
+	var address netip.Addr
+	if tcp, ok := at.(*net.TCPAddr); ok {
+		address = tcp.AddrPort().Addr()
+	} else if from, err := netip.ParseAddrPort(at.String()); err == nil {
+		address = from.Addr()
+	} else {
 		return netip.Addr{}, true
 	}
-	address := from.Addr().Unmap().WithZone("")
-	for _, network := range c.options.Unbounded {
+	address = address.Unmap().WithZone("")
+	for _, network := range o.Unbounded {
 		if network.Contains(address) {
 			return address, false
 		}

@@ -32,6 +32,12 @@ func TestLimitsOfGatewaysComeAndGo(t *testing.T) {
 	exposes(`penstock_checks_total{allowed="false",policy="envoy.a.b"} 1`, true)
 	exposes(`penstock_shadow_decisions_total{limit="envoy.a.b",over="true",policy="envoy.a.b"} 1`,
 		true)
+	exposes(`penstock_envoy_hits_total{limit="envoy.a.b",policy="envoy.a.b",stat="over_limit"} 0`,
+		true)
+	decisions.Take(queue.Event{Type: queue.EventHits, Policy: "envoy.a.b", Name: "envoy.a.b_x",
+		Reason: "over_limit", Value: 7})
+	exposes(`penstock_envoy_hits_total{limit="envoy.a.b_x",policy="envoy.a.b",stat="over_limit"} 7`,
+		true)
 	decisions.Take(queue.Event{Type: queue.EventGateways, Data: []string{"envoy.a.c"}})
 	exposes(`"envoy.a.b"`, false)
 	exposes(`penstock_checks_total{allowed="true",policy="envoy.a.c"} 0`, true)
