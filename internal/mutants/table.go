@@ -323,6 +323,13 @@ var table = []mutant{
 		by:  ". TestForbiddenCallbackURLs",
 	},
 
+	{
+		name: "demo-judges-by-the-clock-of-the-api", file: "internal/demo/scene.go",
+		old: "exceeded(starts)",
+		new: "exceeded(seen)",
+		by:  "./internal/demo TestReportNamesTheBrokenLaw",
+	},
+
 	// The auditor, limits in shadow, and schedules.
 
 	{
@@ -411,8 +418,8 @@ var table = []mutant{
 	},
 	{
 		name: "cron-dates-that-never-come", file: "admission/schedules/when.go",
-		old: "times.Next(time.Now(), clocks).IsZero()",
-		new: "false",
+		old: "if err == nil && times.Next(",
+		new: "if err == nil && !times.Next(",
 		by:  "./admission/schedules TestARefusalNamesThePartThatIsWrong",
 	},
 	{
