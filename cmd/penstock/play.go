@@ -88,8 +88,8 @@ type traced struct {
 
 func (f *traceFlags) told(t *trace.Trace) traced {
 	date := func(r trace.Request) time.Time { return time.Unix(0, r.At).UTC() }
-	return traced{f.file, t.Format, len(t.Requests), t.Skipped, t.Keyless, t.Problems, date(t.Requests[0]),
-		date(t.Requests[len(t.Requests)-1])}
+	return traced{f.file, t.Format, len(t.Requests), t.Skipped, t.Keyless, t.Problems,
+		date(t.Requests[0]), date(t.Requests[len(t.Requests)-1])}
 }
 
 func (t traced) String() string {

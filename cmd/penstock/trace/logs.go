@@ -28,8 +28,9 @@ const (
 // accesses are tried in this order on the first line. Sources:
 //
 //   - https://httpd.apache.org/docs/2.4/mod/mod_log_config.html (common, combined, virtual hosts)
-//   - https://docs.aws.amazon.com/elasticloadbalancing/latest/application/load-balancer-access-logs.html
-//   - https://docs.aws.amazon.com/AmazonCloudFront/latest/DeveloperGuide/standard-logs-reference.html
+//   - https://docs.aws.amazon.com: elasticloadbalancing/latest/application/
+//     load-balancer-access-logs.html, AmazonCloudFront/latest/DeveloperGuide/
+//     standard-logs-reference.html
 //   - https://docs.haproxy.org/3.2/configuration.html#8.2.3
 //   - https://doc.traefik.io/traefik/observability/access-logs/ (its default is common)
 //   - https://caddyserver.com/docs/logging

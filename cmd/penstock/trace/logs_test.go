@@ -2,40 +2,24 @@ package trace
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
 
-// Lines in the form of each program's documentation, which logs.go names.
-var recorded = map[string]string{
-	Log: `203.0.113.7 - ann [01/Jan/2030:00:00:01 +0000] "GET /a?b=1 HTTP/1.1" 200 12
-2001:db8::1 - - [01/Jan/2030:00:00:02 +0000] "GET /b HTTP/1.1" 200 12 "-" "curl/8" 7 "r@file" "http://10.0.0.1" 3ms`,
-	"vhost_combined": `shop.example:443 203.0.113.7 - ann [01/Jan/2030:00:00:01 +0000] "GET /a?b=1 HTTP/1.1" 200 12 "-" "curl/8"
-[2001:db8::9]:80 2001:db8::1 - - [01/Jan/2030:00:00:02 +0000] "GET /b HTTP/1.1" 200 12 "-" "curl/8"`,
-	"alb": `https 2030-01-01T00:00:09.000000Z app/front/1a2b 203.0.113.7:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://shop.example:443/a?b=1 HTTP/1.1" "a \"quoted\" agent" ECDHE TLSv1.2 arn:aws:elasticloadbalancing:x "Root=1-5" "shop.example" "arn:aws:acm:x" 1 2030-01-01T00:00:01.000000Z "waf,forward" "-" "-" "10.0.0.1:80" "200" "-" "-"
-h2 2030-01-01T00:00:02.000000Z app/front/1a2b 2001:db8::1:2818 - -1 -1 -1 400 - 0 57 "GET http://shop.example:80/b HTTP/1.1" "-" - -`,
-	"haproxy": `Jan  1 00:00:01 lb haproxy[99]: 203.0.113.7:33317 [01/Jan/2030:00:00:01.000] www static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {shop.example} {} "GET /a?b=1 HTTP/1.1"
-2001:db8::1:33318 [01/Jan/2030:00:00:02.000] www static/<NOSRV> 10/-1/-1/-1/10 503 212 - - SC-- 1/1/1/1/0 0/0 "GET /b HTTP/1.1"`,
-	"cloudfront": "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status\n" +
-		"2030-01-01\t00:00:01\tFRA6\t57\t203.0.113.7\tGET\td1.cloudfront.example\t/a\t200\n" +
-		"2030-01-01\t00:00:02\tFRA6\t57\t2001:db8::1\tGET\td1.cloudfront.example\t/b\t200",
-	"traefik": `{"ClientAddr":"203.0.113.7:51000","ClientHost":"203.0.113.7","ClientUsername":"ann","RequestHost":"shop.example","RequestPath":"/a?b=1","StartUTC":"2030-01-01T00:00:01Z","time":"2030-01-01T00:00:03Z"}
-{"ClientHost":"2001:db8::1","ClientUsername":"-","RequestPath":"/b","StartUTC":"2030-01-01T00:00:02Z","time":"2030-01-01T00:00:03Z"}`,
-	"caddy": `{"level":"info","ts":1893456001.0,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"203.0.113.7","remote_port":"41342","host":"shop.example","uri":"/a?b=1"},"user_id":"ann","status":200}
-{"level":"info","ts":1893456002.0,"request":{"remote_ip":"10.0.0.1","client_ip":"2001:db8::1","uri":"/b"},"user_id":"","status":200}`,
-	"cloudflare": `{"ClientIP":"203.0.113.7","ClientRequestHost":"shop.example","ClientRequestPath":"/a","EdgeStartTimestamp":1893456001000000000,"RayID":"1"}
-{"ClientIP":"2001:db8::1","ClientRequestURI":"/b?c=2","EdgeStartTimestamp":"2030-01-01T00:00:02Z"}`,
-	"gcloud": `{"httpRequest":{"remoteIp":"203.0.113.7","requestMethod":"GET","requestUrl":"https://shop.example/a?b=1"},"resource":{"type":"http_load_balancer"},"timestamp":"2030-01-01T00:00:01Z","receiveTimestamp":"2030-01-01T00:00:05Z"}
-{"httpRequest":{"remoteIp":"2001:db8::1","requestUrl":"http://shop.example/b"},"timestamp":"2030-01-01T00:00:02Z"}`,
-	"nginx": `{"time_local":"01/Jan/2030:01:00:01 +0100","remote_addr":"203.0.113.7","remote_user":"ann","request":"GET /a?b=1 HTTP/1.1","http_x_tenant":"acme"}
-{"time_iso8601":"2030-01-01T00:00:02+00:00","remote_addr":"2001:db8::1","remote_user":"","uri":"/b","http_x_tenant":"bolt"}`,
+// recorded returns two requests in the form of the format's documentation, which logs.go names.
+func recorded(t *testing.T, format string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + format + ".log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestLogsOfWellKnownProgramsAreRead(t *testing.T) {
-	if len(recorded) != len(accesses) {
-		t.Errorf("%d formats have lines, of %d", len(recorded), len(accesses))
-	}
-	for name, text := range recorded {
+	for _, a := range accesses {
+		name, text := a.name, recorded(t, a.name)
 		for _, format := range []string{name, Auto} {
 			for _, key := range []string{"", "path"} {
 				got, err := Read(strings.NewReader(text), Options{Format: format, Key: key})
@@ -70,7 +54,7 @@ func TestLogsHaveUsersHostsAndFieldsOfTheirOwn(t *testing.T) {
 		{"cloudfront", "x-edge-location", "FRA6"}, {"caddy", "request.remote_port", "41342"},
 		{"nginx", "http_x_tenant", "acme"}, {"gcloud", "resource.type", "http_load_balancer"},
 	} {
-		got, err := Read(strings.NewReader(recorded[c.format]), Options{Key: c.key})
+		got, err := Read(strings.NewReader(recorded(t, c.format)), Options{Key: c.key})
 		if err != nil || len(got.Requests) != 2 || string(got.Requests[0].Key) != c.want {
 			t.Errorf("%s by %s: %+v, %v", c.format, c.key, got, err)
 		}
@@ -91,7 +75,7 @@ func TestATraceWithoutTheKeyIsRefused(t *testing.T) {
 		{"time,tenant\n1893456000,a\n", Options{Key: "user"}, "no line has the key user"},
 		{`203.0.113.7 - - [01/Jan/2030:00:00:01 +0000] "GET /a HTTP/1.1" 200 1`,
 			Options{Key: "user"}, "no line has the key user"},
-		{recorded["gcloud"], Options{Key: "user"}, "no line has the key user"},
+		{recorded(t, "gcloud"), Options{Key: "user"}, "no line has the key user"},
 	} {
 		if _, err := Read(strings.NewReader(c.text), c.o); err == nil ||
 			!strings.Contains(err.Error(), c.says) {
@@ -145,7 +129,7 @@ func TestLinesThatAreNoRequestsAreSkipped(t *testing.T) {
 		"alb":        "http 2030-01-01T00:00:09.000000Z",
 		"cloudfront": "2030-01-01\t00:00:01\tFRA6",
 	} {
-		got, err := Read(strings.NewReader(recorded[format]+"\n"+line), Options{})
+		got, err := Read(strings.NewReader(recorded(t, format)+line), Options{})
 		if err != nil || len(got.Requests) != 2 || got.Skipped != 1 ||
 			got.Problems[0].Reason != "is no request of the format "+format {
 			t.Errorf("%s: %+v, %v", format, got, err)

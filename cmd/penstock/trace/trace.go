@@ -156,8 +156,8 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 	return t, nil
 }
 
-// checkKeys refuses a trace without keys that probably has them in another field: all requests would
-// share a bucket.
+// checkKeys refuses a trace without keys that probably has them in another field: all requests
+// would share a bucket.
 func (t *Trace) checkKeys(o Options, others []string) error {
 	switch {
 	case t.Keyless < len(t.Requests):
