@@ -29,6 +29,8 @@ const (
 	tickAgain = time.Second
 )
 
+var tickConsumers = map[string]string{scheduleTick: "ticks", scheduleDue: "due"}
+
 // Ticks calls take for each tick, one at a time, until ctx ends. Each tick goes to one process at a
 // time, and again after the returned time unless done.
 func (b *Broker) Ticks(ctx context.Context,
@@ -36,8 +38,8 @@ func (b *Broker) Ticks(ctx context.Context,
 	defer errs.Annotate(&err, "hear of ticks")
 	ended := make(chan error, 2)
 	var one sync.Mutex
-	for kind, durable := range map[string]string{scheduleTick: "ticks", scheduleDue: "due"} {
-		stop, err := b.consumeTicks(ctx, kind, durable, ended, func(m jetstream.Msg) {
+	for _, kind := range []string{scheduleDue, scheduleTick} {
+		stop, err := b.consumeTicks(ctx, kind, ended, func(m jetstream.Msg) {
 			one.Lock()
 			defer one.Unlock()
 			b.ticked(m, take)
@@ -47,7 +49,7 @@ func (b *Broker) Ticks(ctx context.Context,
 		}
 		defer stop()
 	}
-	if err := b.setTimers(ctx); err != nil {
+	if err := b.setTimers(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
 	select {
@@ -58,12 +60,12 @@ func (b *Broker) Ticks(ctx context.Context,
 	}
 }
 
-func (b *Broker) consumeTicks(ctx context.Context, kind, durable string, ended chan<- error,
+func (b *Broker) consumeTicks(ctx context.Context, kind string, ended chan<- error,
 	take func(jetstream.Msg)) (stop func(), err error) {
 	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateOrUpdateConsumer(making, b.names.schedules(),
-		jetstream.ConsumerConfig{Durable: durable, AckPolicy: jetstream.AckExplicitPolicy,
+		jetstream.ConsumerConfig{Durable: tickConsumers[kind], AckPolicy: jetstream.AckExplicitPolicy,
 			AckWait: ticksWait, MaxAckPending: MaxSchedules,
 			FilterSubject: b.names.lower + ".schedule." + kind + ".>"})
 	if err != nil {
