@@ -65,8 +65,8 @@ func (b *Broker) consumeTicks(ctx context.Context, kind string, ended chan<- err
 	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateOrUpdateConsumer(making, b.names.schedules(),
-		jetstream.ConsumerConfig{Durable: tickConsumers[kind], AckPolicy: jetstream.AckExplicitPolicy,
-			AckWait: ticksWait, MaxAckPending: MaxSchedules,
+		jetstream.ConsumerConfig{Durable: tickConsumers[kind],
+			AckPolicy: jetstream.AckExplicitPolicy, AckWait: ticksWait, MaxAckPending: MaxSchedules,
 			FilterSubject: b.names.lower + ".schedule." + kind + ".>"})
 	if err != nil {
 		return nil, jsapi.Translate(err)
