@@ -226,7 +226,7 @@ func TestBadSchedulesInAFileAreRefused(t *testing.T) {
 	}{
 		{schedules.Entry{Policy: "report", When: "now"}, "options: Schedules[0].when"},
 		{schedules.Entry{Policy: "repotr", When: "@daily"}, "did you mean report?"},
-		{never, "schedules[0].when"}, // only the server detects it
+		{never, "options: Schedules[0].when"},
 	} {
 		p, err := penstock.Open(t.Context(), penstock.Options{URL: first.NATSURL(),
 			AdmitOnly: true, Policies: policies, Schedules: []schedules.Entry{one.entry}})

@@ -94,12 +94,13 @@ func ticks(t *testing.T, js jetstream.JetStream) (n int) {
 		return -1
 	}
 	info, err := stream.Info(t.Context(),
-		jetstream.WithSubjectFilter("penstock.schedule.tick.>"))
+		jetstream.WithSubjectFilter("penstock.schedule.*.*.*.>"))
 	if err != nil {
 		return -1
 	}
 	for subject := range info.State.Subjects {
-		if !strings.Contains(subject, ".clock.") {
+		if kind := strings.Split(subject, "."); (kind[2] == "tick" || kind[2] == "due") &&
+			kind[3] != "clock" {
 			n++
 		}
 	}

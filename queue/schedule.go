@@ -14,16 +14,20 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/cron"
 	"github.com/penstock-mq/penstock/internal/errs"
+	"github.com/penstock-mq/penstock/internal/zones"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Schedules use JetStream's own message schedules. They are stored in one stream, under
 //
-//	penstock.schedule.on.<policy>.<name>.<key>    active: the server ticks by it
-//	penstock.schedule.off.<policy>.<name>.<key>   paused: the same without the pattern's header
-//	penstock.schedule.tick.<policy>.<name>.<key>  a tick, until its job is stored
+//	penstock.schedule.on.<policy>.<name>.<key>    active; the server ticks by an @every or @at
+//	penstock.schedule.off.<policy>.<name>.<key>   paused
+//	penstock.schedule.tick.<policy>.<name>.<key>  the server's tick, until its job is stored
+//	penstock.schedule.next.<policy>.<name>.<key>  a cron pattern's next time: the server's timer
+//	penstock.schedule.due.<policy>.<name>.<key>   that time has come, until its job is stored
 //	penstock.schedule.file.<set>                  schedules of a set of files
 //
 // If a crash has left both on and off, on counts.
@@ -31,6 +35,8 @@ const (
 	scheduleOn   = "on"
 	scheduleOff  = "off"
 	scheduleTick = "tick"
+	scheduleNext = "next"
+	scheduleDue  = "due"
 )
 
 const (
@@ -44,9 +50,17 @@ const (
 	HeaderScheduleName = "Penstock-Schedule-Name" // of a request
 	headerScheduleSet  = "Penstock-Schedule-Set"
 	headerScheduleBy   = "Penstock-Schedule-By"
+	// of a timer: its time is the schedule's first one after this instant
+	headerScheduleAfter = "Penstock-Schedule-After"
 )
 
-// ErrSchedule: the server rejects a schedule's times.
+// Headers of the server's message schedules.
+const (
+	headerNATSSchedule = "Nats-Schedule"
+	headerNATSTarget   = "Nats-Schedule-Target"
+)
+
+// ErrSchedule: a schedule has no times.
 var ErrSchedule = errors.New("no schedule")
 
 // Schedule makes jobs of one key at certain times.
@@ -66,6 +80,8 @@ type Schedule struct {
 	Body   []byte
 
 	seq uint64 // 0: not read
+	// by the server, too: an @every or @at, or a pattern that an earlier version stored
+	timed bool
 }
 
 func (s Schedule) ID() string { return s.Policy + "." + s.Name + "." + string(s.Key) }
@@ -79,6 +95,25 @@ type Tick struct {
 	Next   time.Time
 	Stored time.Time
 	First  bool
+}
+
+// byServer reports whether the server decides a schedule's times. It does not for cron patterns:
+// where clocks change at midnight, it skips times and invents others (nats-server 2.15.3).
+func (s Schedule) byServer() bool {
+	return strings.HasPrefix(s.When, "@at ") || strings.HasPrefix(s.When, "@every ")
+}
+
+// next returns the first time of a cron pattern after an instant, or a zero time.
+func (s Schedule) next(after time.Time) (time.Time, error) {
+	pattern, err := cron.Parse(s.When)
+	if err != nil {
+		return after, fmt.Errorf("%w: %q: %w", ErrSchedule, s.When, err)
+	}
+	zone, err := zones.Load(cmp.Or(s.Zone, "UTC"))
+	if err != nil {
+		return after, fmt.Errorf("%w: %w", ErrSchedule, err)
+	}
+	return pattern.Next(after, zone), nil
 }
 
 func (n Names) schedules() string { return n.upper + "_SCHEDULES" }
@@ -124,14 +159,21 @@ func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 		!slices.Contains(others, off) {
 		return fmt.Errorf("%w: there are %d schedules", ErrStreamFull, len(others))
 	}
-	return b.storeSchedule(ctx, s)
+	now, err := b.schedulesTime(ctx)
+	if err != nil {
+		return err
+	}
+	return b.storeSchedule(ctx, s, now)
 }
 
-func (b *Broker) storeSchedule(ctx context.Context, s Schedule, o ...jetstream.PublishOpt) error {
+// storeSchedule sets the timer of a cron pattern to its first time after an instant.
+func (b *Broker) storeSchedule(ctx context.Context, s Schedule, after time.Time,
+	o ...jetstream.PublishOpt) error {
 	if reason := b.refusal.Load(); reason != nil {
 		return *reason
 	}
 	on, off := b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s)
+	next := b.names.schedule(scheduleNext, s)
 	m := nats.NewMsg(on)
 	maps.Copy(m.Header, s.Header)
 	m.Header.Set(HeaderSchedule, s.When)
@@ -145,24 +187,29 @@ func (b *Broker) storeSchedule(ctx context.Context, s Schedule, o ...jetstream.P
 		m.Header.Set(headerScheduleBy, s.By)
 	}
 	m.Data = s.Body
-	stale := off
-	if s.Paused {
-		m.Subject, stale = off, on
+	stale := []string{off}
+	switch {
+	case s.Paused:
+		m.Subject, stale = off, []string{on, next}
 		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	} else {
-		m.Header.Set("Nats-Schedule", s.When)
-		m.Header.Set("Nats-Schedule-Target", b.names.schedule(scheduleTick, s))
-		if s.Zone != "" {
-			m.Header.Set("Nats-Schedule-Time-Zone", s.Zone)
+	case s.byServer():
+		stale = append(stale, next)
+		m.Header.Set(headerNATSSchedule, s.When)
+		m.Header.Set(headerNATSTarget, b.names.schedule(scheduleTick, s))
+	default:
+		// The timer comes first: without its schedule it does nothing.
+		if err := b.setTimer(ctx, s, after); err != nil {
+			return err
 		}
+		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
 	}
 	if _, err := b.js.PublishMsg(ctx, m, o...); err != nil {
-		if jsapi.HasCode(err, jsapi.CodeSchedulePattern, jsapi.CodeScheduleZone) {
-			return fmt.Errorf("%w: %q in zone %q", ErrSchedule, s.When, cmp.Or(s.Zone, "UTC"))
+		if jsapi.HasCode(err, jsapi.CodeSchedulePattern) {
+			return fmt.Errorf("%w: %q", ErrSchedule, s.When)
 		}
 		return fmt.Errorf("store a schedule: %w", jsapi.Translate(err))
 	}
-	return b.purgeSchedules(ctx, stale)
+	return b.purgeSchedules(ctx, stale...)
 }
 
 func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
@@ -202,6 +249,7 @@ func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedul
 	}
 	s.When, s.Zone, s.Body = h.Get(HeaderSchedule), h.Get(HeaderScheduleZone), body
 	s.Set, s.By = h.Get(headerScheduleSet), h.Get(headerScheduleBy)
+	s.timed = h.Get(headerNATSSchedule) != ""
 	s.Header = map[string][]string{}
 	for name, values := range h {
 		if !strings.HasPrefix(name, "Nats-") && !strings.HasPrefix(name, HeaderSchedule) {
@@ -249,14 +297,19 @@ func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []str
 	return all, nil
 }
 
-// RemoveSchedule removes a schedule; a waiting tick still becomes a job.
+// RemoveSchedule removes a schedule, and its waiting tick.
 func (b *Broker) RemoveSchedule(ctx context.Context, policy string, key job.Key,
 	name string) error {
 	if _, err := b.Schedule(ctx, policy, key, name); err != nil {
 		return err
 	}
 	s := Schedule{Policy: policy, Key: key, Name: name}
-	return b.purgeSchedules(ctx, b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s))
+	var subjects []string
+	for _, kind := range []string{scheduleOn, scheduleOff, scheduleNext, scheduleTick,
+		scheduleDue} {
+		subjects = append(subjects, b.names.schedule(kind, s))
+	}
+	return b.purgeSchedules(ctx, subjects...)
 }
 
 func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
@@ -266,84 +319,6 @@ func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
 		}
 	}
 	return nil
-}
-
-// ticksWait bounds the time that a process holds a tick.
-const ticksWait = 30 * time.Second
-
-// Ticks calls take for each tick, one at a time, until ctx ends. Each tick goes to one process at a
-// time, and again after the returned time unless done.
-func (b *Broker) Ticks(ctx context.Context,
-	take func(Tick) (again time.Duration, done bool)) (err error) {
-	defer errs.Annotate(&err, "hear of ticks")
-	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
-	defer cancel()
-	consumer, err := b.js.CreateOrUpdateConsumer(making, b.names.schedules(),
-		jetstream.ConsumerConfig{Durable: "ticks", AckPolicy: jetstream.AckExplicitPolicy,
-			AckWait: ticksWait, MaxAckPending: MaxSchedules,
-			FilterSubject: b.names.lower + ".schedule." + scheduleTick + ".>"})
-	if err != nil {
-		return jsapi.Translate(err)
-	}
-	ended := make(chan error, 1)
-	consuming, err := consumer.Consume(func(m jetstream.Msg) { b.ticked(m, take) },
-		jetstream.PullMaxMessages(100),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			if errors.Is(err, jetstream.ErrConsumerDeleted) ||
-				errors.Is(err, jetstream.ErrConsumerNotFound) ||
-				errors.Is(err, jetstream.ErrNoHeartbeat) {
-				select {
-				case ended <- err:
-				default:
-				}
-			}
-		}))
-	if err != nil {
-		return jsapi.Translate(err)
-	}
-	defer func() {
-		if b.nc.IsConnected() {
-			consuming.Drain()
-		} else {
-			consuming.Stop() // draining would wait for the server
-		}
-		<-consuming.Closed()
-	}()
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-ended:
-		return err
-	}
-}
-
-func (b *Broker) ticked(m jetstream.Msg, take func(Tick) (time.Duration, bool)) {
-	s, err := b.scheduleOf(m.Subject(), m.Headers(), m.Data())
-	if err != nil {
-		b.log.Warn("tick without a schedule dropped", "error", err)
-		_ = m.Term()
-		return
-	}
-	tick := Tick{Schedule: s, ID: tickPrefix + s.Name + " " + s.When}
-	// the server's id of a tick
-	if next := m.Headers().Get("Nats-Schedule-Next"); next != "purge" {
-		tick.ID += " " + next
-		if at, err := time.Parse(time.RFC3339Nano, next); err == nil {
-			tick.Next = at
-		}
-	}
-	if meta, err := m.Metadata(); err == nil {
-		tick.First, tick.Stored = meta.NumDelivered == 1, meta.Timestamp
-	}
-	again, done := take(tick)
-	if done {
-		err = m.Ack()
-	} else {
-		err = m.NakWithDelay(max(again, time.Millisecond))
-	}
-	if err != nil {
-		b.log.Debug("tick will be redelivered", "error", err)
-	}
 }
 
 // ReplaceSchedule stores a schedule if the stored one is still before (zero: missing), or returns
@@ -356,7 +331,11 @@ func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error 
 	if before.Paused != s.Paused {
 		last = 0 // of the other subject
 	}
-	return b.storeSchedule(ctx, s, jetstream.WithExpectLastSequencePerSubject(last))
+	now, err := b.schedulesTime(ctx)
+	if err != nil {
+		return err
+	}
+	return b.storeSchedule(ctx, s, now, jetstream.WithExpectLastSequencePerSubject(last))
 }
 
 // AppliedFile lists the schedules written by a set of files, in the files' notation.

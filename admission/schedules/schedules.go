@@ -138,11 +138,8 @@ func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]stri
 	if !policy.IsName(r.Name) {
 		return made, bad(queue.HeaderScheduleName, "want 1 to 32 characters of a-z, 0-9 and -")
 	}
-	if err := checkWhen(r.When); err != nil {
-		return made, bad(queue.HeaderSchedule, err.Error())
-	}
-	if err := checkZone(r.When, r.Zone); err != nil {
-		return made, bad(queue.HeaderScheduleZone, err.Error())
+	if header, err := checkTimes(r.When, r.Zone); err != nil {
+		return made, bad(header, err.Error())
 	}
 	if len(r.Body) > queue.MaxScheduledBody {
 		return made, fmt.Errorf("%w: the body of a schedule's jobs has at most %d bytes",

@@ -3,13 +3,13 @@ package schedules
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/cron"
 	"github.com/penstock-mq/penstock/internal/zones"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const wanted = "want a cron pattern such as 30 6 * * 1-5 (optionally with seconds in front), " +
@@ -25,11 +25,9 @@ const (
 var (
 	errZone  = errors.New("applies only to cron patterns")
 	errRange = errors.New("out of range")
-	calendar = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly",
-		"@annually"}
 )
 
-// pattern is in the server's form: with seconds, and durations without days.
+// pattern is in the stored form: with seconds, and durations without days.
 func pattern(when string) string {
 	if text, ok := strings.CutPrefix(when, every); ok {
 		d, err := algorithms.ParseDuration(text)
@@ -53,8 +51,36 @@ func asWritten(pattern string) string {
 	return pattern
 }
 
-// Dates that never occur, such as February 30, are accepted. Others must be int64 nanoseconds, as
-// the server counts them: it would make jobs of later ones at once, and repeatedly.
+// checkTimes returns the header that it refuses.
+func checkTimes(when, zone string) (header string, err error) {
+	if err := checkWhen(when); err != nil {
+		return queue.HeaderSchedule, err
+	}
+	clocks := time.UTC
+	if zone != "" {
+		if timed(when) {
+			return queue.HeaderScheduleZone, errZone
+		}
+		if clocks, err = zones.Load(zone); err != nil {
+			return queue.HeaderScheduleZone, err
+		}
+	}
+	if timed(when) {
+		return "", nil
+	}
+	times, err := cron.Parse(when)
+	if err == nil && times.Next(time.Now(), clocks).IsZero() {
+		err = fmt.Errorf("%q: no such time comes", when)
+	}
+	return queue.HeaderSchedule, err
+}
+
+func timed(when string) bool {
+	return strings.HasPrefix(when, at) || strings.HasPrefix(when, every)
+}
+
+// Instants must be int64 nanoseconds, as the server counts them: it would make jobs of later ones
+// at once, and repeatedly.
 func checkWhen(when string) error {
 	var err error
 	switch {
@@ -70,76 +96,17 @@ func checkWhen(when string) error {
 		if err == nil && (d < time.Second || d > longest) {
 			err = errRange
 		}
-	case slices.Contains(calendar, when):
+	case strings.HasPrefix(when, "TZ="), strings.HasPrefix(when, "CRON_TZ="):
+		prefix, _, _ := strings.Cut(when, "=")
+		return fmt.Errorf("%q: no prefix %s= here: a zone is given in %s (in a file: zone)", when,
+			prefix, queue.HeaderScheduleZone)
 	default:
-		err = checkCron(when)
+		if _, err = cron.Parse(when); err != nil && !errors.Is(err, cron.ErrFields) {
+			return fmt.Errorf("%q: %w", when, err)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%q: %s", when, wanted)
 	}
 	return nil
-}
-
-func checkZone(when, zone string) error {
-	if zone == "" {
-		return nil
-	}
-	if strings.HasPrefix(when, at) || strings.HasPrefix(when, every) {
-		return errZone
-	}
-	_, err := zones.Load(zone)
-	return err
-}
-
-// Names begin at the least number.
-type field struct {
-	least, most int
-	names       string
-}
-
-var cron = []field{{0, 59, ""}, {0, 59, ""}, {0, 23, ""}, {1, 31, ""},
-	{1, 12, "jan feb mar apr may jun jul aug sep oct nov dec"},
-	{0, 6, "sun mon tue wed thu fri sat"}}
-
-var errCron = errors.New("no cron pattern")
-
-func checkCron(when string) error {
-	words := strings.Fields(pattern(when))
-	if len(words) != len(cron) {
-		return errCron
-	}
-	for i, word := range words {
-		for part := range strings.SplitSeq(word, ",") {
-			if !cron[i].takes(part) {
-				return errCron
-			}
-		}
-	}
-	return nil
-}
-
-// N, N-M, * or ?, perhaps with /STEP
-func (f field) takes(part string) bool {
-	numbers, step, stepped := strings.Cut(part, "/")
-	if n, err := strconv.Atoi(step); stepped && (err != nil || n < 1) {
-		return false
-	}
-	first, last, ranges := strings.Cut(numbers, "-")
-	if first == "*" || first == "?" {
-		return !ranges
-	}
-	least, ok := f.number(first)
-	most := least
-	if ranges && ok {
-		most, ok = f.number(last)
-	}
-	return ok && f.least <= least && least <= most && most <= f.most
-}
-
-func (f field) number(word string) (n int, ok bool) {
-	if i := slices.Index(strings.Fields(f.names), strings.ToLower(word)); i >= 0 {
-		return f.least + i, true
-	}
-	n, err := strconv.Atoi(word)
-	return n, err == nil
 }

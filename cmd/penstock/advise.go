@@ -36,7 +36,7 @@ An outflow goal applies per key. It limits what a policy's rule allows for any t
 			if err != nil {
 				return usageError{err}
 			}
-			t, err := f.read(cmd.Context(), a)
+			t, err := f.read(cmd, a)
 			if err != nil {
 				return err
 			}

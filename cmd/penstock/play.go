@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -20,16 +19,19 @@ import (
 )
 
 type traceFlags struct {
-	file, format, key string
-	options           whatif.Options
+	file    string
+	trace   trace.Options
+	options whatif.Options
 }
 
 func (f *traceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.file, "trace", "", "the `file` of requests, or - for standard input")
-	flags.StringVar(&f.format, "format", trace.Auto,
+	flags.StringVar(&f.trace.Format, "format", trace.Auto,
 		fmt.Sprintf("the trace's format, one of %v", trace.Formats))
-	flags.StringVar(&f.key, "key", "", "the `column` or field of the key; in logs ip, path or user")
+	flags.StringVar(&f.trace.Key, "key", "", "the `column` or field of the key; in logs also ip, "+
+		"path, user or host; '' for none")
+	flags.StringVar(&f.trace.Time, "time", "", "the `column` or field of the time")
 	flags.Var((*length)(&f.options.Duration), "duration", "how long each job runs")
 	flags.Var((*length)(&f.options.Deadline), "deadline",
 		"deadline of jobs without one in the trace")
@@ -40,7 +42,9 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 }
 
 // read reports skipped lines on standard error.
-func (f *traceFlags) read(ctx context.Context, a *app) (*trace.Trace, error) {
+func (f *traceFlags) read(cmd *cobra.Command, a *app) (*trace.Trace, error) {
+	ctx := cmd.Context()
+	f.trace.Keyless = f.trace.Key == "" && cmd.Flags().Changed("key")
 	o := f.options
 	switch {
 	case f.file == "":
@@ -54,7 +58,7 @@ func (f *traceFlags) read(ctx context.Context, a *app) (*trace.Trace, error) {
 		return nil, usageError{err}
 	}
 	defer in.Close()
-	t, err := trace.Read(in, trace.Options{Format: f.format, Key: f.key})
+	t, err := trace.Read(in, f.trace)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("%s: %w", f.file, err)}
 	}
@@ -76,6 +80,7 @@ type traced struct {
 	Format   string          `json:"format"`
 	Requests int             `json:"requests"`
 	Skipped  int             `json:"skipped"`
+	Keyless  int             `json:"keyless,omitempty"`
 	Problems []trace.Problem `json:"problems,omitempty"`
 	First    time.Time       `json:"first"`
 	Last     time.Time       `json:"last"`
@@ -83,13 +88,16 @@ type traced struct {
 
 func (f *traceFlags) told(t *trace.Trace) traced {
 	date := func(r trace.Request) time.Time { return time.Unix(0, r.At).UTC() }
-	return traced{f.file, t.Format, len(t.Requests), t.Skipped, t.Problems, date(t.Requests[0]),
-		date(t.Requests[len(t.Requests)-1])}
+	return traced{f.file, t.Format, len(t.Requests), t.Skipped, t.Keyless, t.Problems,
+		date(t.Requests[0]), date(t.Requests[len(t.Requests)-1])}
 }
 
 func (t traced) String() string {
 	text := fmt.Sprintf("%s of %s, from %s to %s", count(t.Requests, "request", "requests"),
 		t.File, t.First.Format(time.DateTime), t.Last.Format(time.DateTime))
+	if t.Keyless > 0 {
+		text += fmt.Sprintf("; %s without the key", count(t.Keyless, "request", "requests"))
+	}
 	if t.Skipped > 0 {
 		text += fmt.Sprintf("; %s skipped", count(t.Skipped, "line", "lines"))
 	}

@@ -29,7 +29,7 @@ A request that names a policy is played through it, any other request through ev
 		Example: "  penstock simulate --config penstock.yaml --trace access.log --policy api\n" +
 			"  penstock simulate --config now.yaml --config new.yaml --trace day.csv --html r.html",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t, err := f.read(cmd.Context(), a)
+			t, err := f.read(cmd, a)
 			if err != nil {
 				return err
 			}

@@ -98,6 +98,10 @@ func TestABadTraceIsAnError(t *testing.T) {
 	i.says(2, []string{"simulate", "--config", config, "--trace", "-"}, "-: no requests")
 	i.says(2, []string{"simulate", "--config", config, "--trace", csv, "--format", "xml"},
 		`format "xml": want one of`)
+	other := written(t, "other.ndjson", `{"time":1893456000,"tenant":"a"}`)
+	i.says(2, []string{"simulate", "--config", config, "--trace", other, "--key", "user"},
+		"no line has the key user", "one of tenant")
+	i.says(0, []string{"simulate", "--config", config, "--trace", other, "--key", ""}, "1 request")
 	i.says(2, []string{"simulate", "--config", config, "--trace", csv, "--policy", "mai"},
 		`no policy "mai"`, "did you mean mail?")
 	bad := written(t, "bad.yaml", "policies:\n  - {name: mail, algorithm: leaking_bucket}\n")

@@ -27,6 +27,8 @@ const (
 	bucketKey  = job.Key("customer-1")
 	partitions = 8
 	outflow    = 48
+	peak       = 1.0125 * outflow // a policy's default
+	burstSize  = 1
 	capacity   = 800
 	apiLimit   = 50
 	apiTakes   = 20 * time.Millisecond

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +33,9 @@ type penstock struct {
 	owners    jetstream.KeyValue
 	leases    jetstream.KeyValue
 	partition int
+
+	mu     sync.Mutex
+	starts []arrival // by the drainers' own clock
 }
 
 const configuration = `
@@ -86,6 +90,9 @@ func (p *penstock) connect(ctx context.Context, url string) (err error) {
 	if err != nil {
 		return err
 	}
+	if _, err := p.nc.Subscribe(broker.Names().Event(policyName, bucketKey), p.hear); err != nil {
+		return fmt.Errorf("listen to the drainers' events: %w", err)
+	}
 	tables := broker.Tables()
 	p.names = broker.Names()
 	p.partition = job.Partition(p.names.Jobs(policyName, bucketKey), partitions)
@@ -103,6 +110,24 @@ func (p *penstock) connect(ctx context.Context, url string) (err error) {
 		return fmt.Errorf("find the drainers: %w", err)
 	}
 	return nil
+}
+
+func (p *penstock) hear(m *nats.Msg) {
+	var e queue.Event
+	if json.Unmarshal(m.Data, &e) != nil || e.Type != queue.EventStarted {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starts = append(p.starts, arrival{at: e.At, job: e.Job, attempt: e.Attempt})
+}
+
+func (p *penstock) started() []arrival {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.SortedStableFunc(slices.Values(p.starts), func(a, b arrival) int {
+		return a.at.Compare(b.at)
+	})
 }
 
 func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {

@@ -49,18 +49,10 @@ func (s *scene) report(out *screen) (broken []string) {
 		fact("ran twice after kill -9", "%d (at least once, so they may)", f.repeated)
 		fact("takeover after kill -9", "%.1f s (lease %v)", s.takeover().Seconds(), lease)
 	}
-	order := ""
-	if f.overtaken > 0 {
-		order = fmt.Sprintf(" (up to %v late: started in order, and overtaken on the way)",
-			f.behind.Round(time.Millisecond))
-		if f.unordered > 0 {
-			order = fmt.Sprintf(" (up to %v late, which the way does not explain)",
-				f.behind.Round(time.Millisecond))
-		}
-	}
-	fact("arrived out of order", "%d%s", f.overtaken, order)
 	fact("most starts in any second", "%d (the API allows %d)", f.busiest, s.api.limit)
-	fact("429s from the API", "%d", len(f.throttled))
+	fact("  requests at the API", "%d; %d came after that of a job accepted later", f.arrived,
+		f.overtaken)
+	fact("429s from the API", "%d%s", len(f.throttled), s.together(f))
 	now := time.Now()
 	stalls, slower := "none over "+stalled.String(), ""
 	if longest := s.machine.longest(out.started, now); longest > 0 {
@@ -76,6 +68,20 @@ func (s *scene) report(out *screen) (broken []string) {
 		outflow, 100*(f.rate-outflow)/outflow, slower)
 	fact("stalls of this machine", "%s", stalls)
 	return s.broken(f)
+}
+
+// together explains refusals of requests that were started apart.
+func (s *scene) together(f findings) string {
+	if len(f.throttled) == 0 {
+		return ""
+	}
+	text := ": requests that started apart arrived together"
+	at := f.throttled[0].at
+	if stall := s.machine.longest(at.Add(-s.api.window), at); stall > 0 {
+		text += fmt.Sprintf(", as this machine stood still for %v just then",
+			stall.Round(time.Millisecond))
+	}
+	return text + "; the jobs waited and were sent again"
 }
 
 const nameWidth = 36

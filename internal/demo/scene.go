@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sort"
 	"strings"
 	"time"
 )
@@ -24,8 +23,8 @@ type scene struct {
 	letters   int
 }
 
-// onTheWay bounds how much later one of two requests reaches the API: each has its own connection.
-const onTheWay = 100 * time.Millisecond
+// onTheWay bounds how long an event is under way from a drainer that is killed.
+const onTheWay = time.Second
 
 // polling interval
 const look = 100 * time.Millisecond
@@ -126,52 +125,59 @@ func (s *scene) awaitSuccessor(ctx context.Context) (err error) {
 
 func (s *scene) takeover() time.Duration { return s.resumed.Sub(s.killSent) }
 
+// findings judge the laws by the drainers' own clock, and say what the API saw.
 type findings struct {
-	starts    int
-	done      int
-	lost      []string
-	repeated  int
-	twice     []string
-	unknown   int // done, but the acceptance was lost
-	overtaken int // requests after the request of a job accepted later
-	behind    time.Duration
-	// not explained by the network or a stall
-	unordered int
-	counted   int
+	starts     int
+	unreported int // jobs at the API of whose start no drainer told, apart from the kill
+	done       int
+	lost       []string
+	repeated   int
+	twice      []string
+	unknown    int // done, but the acceptance was lost
+	unordered  int // starts after the start of a job accepted later
+	counted    int
+	busiest    int
+	tooMany    string  // starts in a window, or empty
+	rate       float64 // with a backlog, outside the takeover
+	measured   time.Duration
+	stalls     time.Duration
+
 	throttled []arrival
-	busiest   int
-	rate      float64 // with a backlog, outside the takeover
-	measured  time.Duration
-	stalls    time.Duration
+	arrived   int // at the API in its busiest second
+	overtaken int // requests after the request of a job accepted later
 }
 
 func (s *scene) findings() findings {
-	seen := s.api.seen()
+	seen, starts := s.api.seen(), s.started()
 	accepted := s.traffic.accepted()
-	f := findings{starts: len(seen), busiest: busiest(seen, s.api.window)}
+	f := findings{starts: len(starts), busiest: busiest(starts, time.Second),
+		arrived: busiest(seen, s.api.window), tooMany: exceeded(starts)}
 	f.lost = s.api.missing(accepted)
 	f.done = len(accepted) - len(f.lost)
-	known := map[string]bool{}
+	s.count(&f, starts, seen, accepted)
+	f.unordered, _ = s.outOfOrder(starts, s.killDone)
+	_, f.overtaken = s.outOfOrder(seen, s.resumed)
+	s.pace(&f, starts)
+	return f
+}
+
+// count looks at each request by its job.
+func (s *scene) count(f *findings, starts, seen []arrival, accepted []string) {
+	known, reported := map[string]bool{}, map[string]bool{}
 	for _, job := range accepted {
 		known[job] = true
 	}
-	first := map[string]arrival{}
-	var latest []arrival
-	number := func(r arrival) (n int) {
-		_, _ = fmt.Sscanf(r.job, policyName+":%d", &n)
-		return n
+	for _, r := range starts {
+		reported[r.job] = true
 	}
-	var before, after []arrival
+	first := map[string]arrival{}
 	for _, r := range seen {
-		switch {
-		case r.at.Before(s.traffic.backlogFrom):
-		case s.killSent.IsZero() || r.at.Before(s.killSent):
-			before = append(before, r)
-		case !s.resumed.IsZero() && !r.at.Before(s.resumed):
-			after = append(after, r)
-		}
 		if r.attempt != 1 {
 			f.counted++
+		}
+		if !reported[r.job] && (s.killSent.IsZero() || r.at.Before(s.killSent.Add(-onTheWay)) ||
+			r.at.After(s.killDone)) {
+			f.unreported++
 		}
 		if !r.allowed {
 			f.throttled = append(f.throttled, r)
@@ -189,20 +195,44 @@ func (s *scene) findings() findings {
 		if !known[r.job] {
 			f.unknown++
 		}
-		if !s.resumed.IsZero() && !r.at.Before(s.resumed) && len(latest) > 0 &&
-			latest[0].at.Before(s.killDone) {
-			latest = nil
+	}
+}
+
+// outOfOrder counts the first starts, or requests, of jobs after one of a job accepted later. A
+// successor begins with the oldest job.
+func (s *scene) outOfOrder(list []arrival, takeover time.Time) (jobs, requests int) {
+	latest, taken := 0, false
+	came := map[string]bool{}
+	for _, r := range list {
+		if !taken && !takeover.IsZero() && !r.at.Before(takeover) {
+			latest, taken = 0, true
 		}
-		if len(latest) == 0 || number(r) > number(latest[len(latest)-1]) {
-			latest = append(latest, r)
-			continue
+		var number int
+		_, _ = fmt.Sscanf(r.job, policyName+":%d", &number)
+		switch again := came[r.job]; {
+		case number > latest:
+			latest = number
+		case !again:
+			jobs++
+			requests++
+		default:
+			requests++
 		}
-		i := sort.Search(len(latest), func(i int) bool { return number(latest[i]) > number(r) })
-		behind := r.at.Sub(latest[i].at)
-		f.overtaken++
-		f.behind = max(f.behind, behind)
-		if behind > onTheWay+s.machine.total(latest[i].at.Add(-time.Second), r.at) {
-			f.unordered++
+		came[r.job] = true
+	}
+	return jobs, requests
+}
+
+// pace measures the rate with a backlog, until the kill and after it.
+func (s *scene) pace(f *findings, starts []arrival) {
+	var before, after []arrival
+	for _, r := range starts {
+		switch {
+		case r.at.Before(s.traffic.backlogFrom):
+		case s.killSent.IsZero() || r.at.Before(s.killSent):
+			before = append(before, r)
+		case r.at.After(s.killDone):
+			after = append(after, r)
 		}
 	}
 	intervals := 0
@@ -218,7 +248,21 @@ func (s *scene) findings() findings {
 	if f.measured > 0 {
 		f.rate = float64(intervals) / f.measured.Seconds()
 	}
-	return f
+}
+
+// exceeded describes the first window of at least a second with more starts than law 2 allows.
+func exceeded(starts []arrival) string {
+	for i := range starts {
+		for j := i + 1; j < len(starts); j++ {
+			window := max(starts[j].at.Sub(starts[i].at), time.Second)
+			most := peak*(window.Seconds()+0.002) + burstSize
+			if n := j - i + 1; float64(n) > most {
+				return fmt.Sprintf("%d starts in %v by the drainers' clock, %.1f are allowed", n,
+					window.Round(time.Millisecond), most)
+			}
+		}
+	}
+	return ""
 }
 
 // in percent of the measured time
@@ -237,18 +281,12 @@ func (s *scene) broken(f findings) (broken []string) {
 	if s.mostHeld > capacity {
 		law(1, "bound", "the bucket held %d jobs, more than %d", s.mostHeld, capacity)
 	}
-	if len(f.throttled) > 0 {
-		at := f.throttled[0].at
-		text := fmt.Sprintf("the API answered 429 to %d requests, %d came within a second",
-			len(f.throttled), f.busiest)
-		if stall := s.machine.longest(at.Add(-s.api.window), at); stall > 0 {
-			text += fmt.Sprintf(
-				". This machine stood still for %v just then, which lets requests arrive "+
-					"together that "+
-					"were sent apart: try again when it has less to do",
-				stall.Round(time.Millisecond))
-		}
-		law(2, "rate", "%s", text)
+	if f.tooMany != "" {
+		law(2, "rate", "%s", f.tooMany)
+	}
+	if f.unreported > 0 {
+		law(2, "rate", "no drainer told of %d starts, so it is not known whether they were in time",
+			f.unreported)
 	}
 	// without stalls, and cool-downs after 429s
 	within := 0.005*f.measured.Seconds() + f.stalls.Seconds()
@@ -269,8 +307,7 @@ func (s *scene) broken(f findings) (broken []string) {
 		law(3, "no loss", "the kill does not explain why these ran twice: %s", some(f.twice))
 	}
 	if f.unordered > 0 {
-		law(4, "order", "%d requests came up to %v after that of a job accepted later", f.unordered,
-			f.behind.Round(time.Millisecond))
+		law(4, "order", "%d jobs started after a job accepted later", f.unordered)
 	}
 	if f.counted > 0 {
 		law(6, "waiting is not failing",

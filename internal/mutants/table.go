@@ -413,10 +413,17 @@ var table = []mutant{
 		by:  ". TestForbiddenCallbackURLs",
 	},
 
+	{
+		name: "demo-judges-by-the-clock-of-the-api", file: "internal/demo/scene.go",
+		old: "exceeded(starts)",
+		new: "exceeded(seen)",
+		by:  "./internal/demo TestReportNamesTheBrokenLaw",
+	},
+
 	// The auditor, limits in shadow, and schedules.
 
 	{
-		name: "ticks-of-a-schedule-are-one", file: "queue/schedule.go",
+		name: "ticks-of-a-schedule-are-one", file: "queue/ticking.go",
 		old: "tick.ID += \" \" + next",
 		new: "_ = next",
 		by:  ". TestEachTickBecomesOneJob",
@@ -429,8 +436,8 @@ var table = []mutant{
 	},
 	{
 		name: "pause-leaves-the-schedule", file: "queue/schedule.go",
-		old: "return b.purgeSchedules(ctx, stale)",
-		new: "return b.purgeSchedules(ctx, stale[:0])",
+		old: "return b.purgeSchedules(ctx, stale...)",
+		new: "return b.purgeSchedules(ctx, stale[:0]...)",
 		by:  ". TestEachTickBecomesOneJob",
 	},
 	{
@@ -476,10 +483,64 @@ var table = []mutant{
 		by:  ". TestNoNameReachesTheSchedulesOfOthers",
 	},
 	{
-		name: "patterns-that-the-server-does-not-read", file: "admission/schedules/when.go",
-		old: "least <= most && most <= f.most",
-		new: "most <= f.most",
-		by:  "./admission/schedules TestPatternsAreReadAsTheServerReadsThem",
+		name: "cron-times-of-the-old-clock", file: "internal/cron/cron.go",
+		old: "until.UTC().Add(shift)); ok",
+		new: "end.UTC().Add(shift)); ok",
+		by:  "./internal/cron TestTimesAreThoseThatAZonesClocksShow",
+	},
+	{
+		name: "cron-steps-beyond-the-range", file: "internal/cron/cron.go",
+		old: "case step > uint64(to-from+1):",
+		new: "case false:",
+		by:  "./internal/cron TestFieldsAreReadAndRefusedByName",
+	},
+	{
+		name: "cron-sunday-is-no-seven", file: "internal/cron/cron.go",
+		old: "most++",
+		new: "",
+		by:  "./internal/cron TestFieldsAreReadAndRefusedByName",
+	},
+	{
+		name: "cron-zones-before-the-pattern", file: "admission/schedules/when.go",
+		old: "strings.HasPrefix(when, \"CRON_TZ=\")",
+		new: "false",
+		by:  "./admission/schedules TestARefusalNamesThePartThatIsWrong",
+	},
+	{
+		name: "cron-dates-that-never-come", file: "admission/schedules/when.go",
+		old: "if err == nil && times.Next(",
+		new: "if err == nil && !times.Next(",
+		by:  "./admission/schedules TestARefusalNamesThePartThatIsWrong",
+	},
+	{
+		name: "cron-outages-are-made-up-in-full", file: "queue/ticking.go",
+		old: "from.Before(recent)",
+		new: "false",
+		by:  ". TestAnOutageOfACronPatternsTimesIsOneJob",
+	},
+	{
+		name: "cron-timers-decide", file: "queue/ticking.go",
+		old: "if at.After(now) {",
+		new: "if false {",
+		by:  ". TestATimerOfAnotherTimeMakesNoJob",
+	},
+	{
+		name: "cron-one-timer-only", file: "queue/ticking.go",
+		old: "if err := b.setTimerIfNone(ctx, s, from); err != nil {",
+		new: "if err := error(nil); err != nil {",
+		by:  ". TestEachTimeOfACronPatternBecomesOneJob",
+	},
+	{
+		name: "cron-former-patterns-stay-the-servers", file: "queue/ticking.go",
+		old: "former = append(former, s)",
+		new: "",
+		by:  ". TestASchedulesFormerFormGoesOn",
+	},
+	{
+		name: "cron-pauses-leave-the-timer", file: "queue/schedule.go",
+		old: "[]string{on, next}",
+		new: "[]string{on}",
+		by:  ". TestAPausedOrRemovedCronScheduleHasNoTimer",
 	},
 	{
 		name: "shadow-holds-back-at-the-door", file: "admission/limiter/shadow.go",

@@ -30,7 +30,7 @@ algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/decode internal/strict internal/zones
 outbox: . admission internal/seldom queue/job
 policy/store: internal/errs policy queue queue/job queue/kv
-queue: internal/errs internal/installation internal/natsconn policy queue/internal/jsapi queue/job queue/kv nats.go
+queue: internal/cron internal/errs internal/installation internal/natsconn internal/zones policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
 queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
 queue/internal/jsapi: internal/natsconn queue/job nats.go nuid
@@ -79,7 +79,7 @@ admission/manage: admission admission/watch internal/redact policy policy/store 
 admission/outbound: admission admission/access admission/permits internal/clienttls internal/hints internal/oneshot policy queue/job workers/httptarget brotli
 	compress
 admission/permits: admission internal/hints internal/oneshot policy queue queue/job nats.go
-admission/schedules: admission algorithms internal/nearest internal/strict internal/zones policy queue queue/job nats.go
+admission/schedules: admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
 
@@ -103,6 +103,7 @@ internal/certtest:
 internal/h2test: internal/certtest
 internal/clienttls: internal/follow
 internal/chaos: admission admission/permits policy queue queue/job nats.go
+internal/cron:
 internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/openid internal/telemetry policy queue pflag
 internal/demo: internal/proctest queue queue/job nats.go

@@ -7,19 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
 // A first line may name the columns.
 type csvReader struct {
-	key   string
-	names []string
+	Options
+	names, others []string
 }
 
 var columns = []string{"time", "key", "cost", "policy", "ip", "deadline", "priority"}
@@ -42,8 +40,10 @@ func (c *csvReader) read(text []byte, number int) (l line, err error) {
 			return line{aside: true}, nil
 		}
 		c.names = slices.Clone(columns)
-		if c.key != "" && c.key != "key" {
-			return l, fmt.Errorf("no line names a column %s", c.key)
+		for _, column := range []string{c.Key, c.Time} {
+			if column != "" && column != "key" && column != "time" {
+				return l, fmt.Errorf("no line names a column %s", column)
+			}
 		}
 	}
 	if len(fields) > len(c.names) {
@@ -64,27 +64,33 @@ func (c *csvReader) read(text []byte, number int) (l line, err error) {
 	if !timed {
 		return l, errors.New("no time")
 	}
+	l.others = func() []string { return c.others }
 	return l, nil
 }
 
 func (c *csvReader) head(fields []string) bool {
-	var names []string
+	var names, others []string
 	for _, field := range fields {
 		name := strings.ToLower(field)
+		timely := name == "time" || name == "at" || name == "timestamp"
 		switch {
-		case c.key != "" && strings.EqualFold(field, c.key):
+		case c.Key != "" && strings.EqualFold(field, c.Key):
 			name = "key"
-		case c.key != "" && name == "key":
-			name = ""
-		case name == "at" || name == "timestamp":
+		case c.Time != "" && strings.EqualFold(field, c.Time):
 			name = "time"
+		case c.Key != "" && name == "key", c.Time != "" && timely:
+			name = ""
+		case timely:
+			name = "time"
+		case !slices.Contains(columns, name):
+			others = append(others, field)
 		}
 		names = append(names, name)
 	}
 	if !slices.Contains(names, "time") {
 		return false
 	}
-	c.names = names
+	c.names, c.others = names, others
 	return true
 }
 
@@ -94,7 +100,7 @@ func (l *line) set(column, text string) (err error) {
 	case "time":
 		l.at, err = instant(text)
 	case "key":
-		l.key = text
+		l.key, l.keyed = text, text != ""
 	case "cost":
 		if l.Cost, err = strconv.ParseInt(text, 10, 64); err != nil {
 			err = fmt.Errorf("cost %q: want a whole number", text)
@@ -116,8 +122,8 @@ func (l *line) set(column, text string) (err error) {
 }
 
 // readJSON reads an object, such as one of Penstock's events.
-func readJSON(text []byte, keyName string) (l line, err error) {
-	var o map[string]json.RawMessage
+func readJSON(text []byte, options Options) (l line, err error) {
+	var o object
 	if err := json.Unmarshal(text, &o); err != nil {
 		return l, errors.New("is no object of JSON")
 	}
@@ -127,34 +133,37 @@ func readJSON(text []byte, keyName string) (l line, err error) {
 			return line{aside: true}, nil
 		}
 	}
-	at, key := first(o, "time", "at", "timestamp"), cmp.Or(keyName, "key")
-	if at == nil {
-		return l, errors.New("no time")
+	names := []string{"time", "at", "timestamp"}
+	if options.Time != "" {
+		names = []string{options.Time}
 	}
-	if err := l.set("time", plain(at)); err != nil {
+	at, is := o.first(names)
+	if !is {
+		return l, fmt.Errorf("no %s", names[0])
+	}
+	if err := l.set("time", at); err != nil {
 		return l, err
 	}
 	for _, column := range columns[1:] {
 		name := column
 		if column == "key" {
-			name = key
+			name = cmp.Or(options.Key, "key")
 		}
-		if value := o[name]; value != nil && string(value) != "null" {
-			if err := l.set(column, plain(value)); err != nil {
+		if value, is := o.first([]string{name}); is {
+			if err := l.set(column, value); err != nil {
 				return l, err
 			}
 		}
 	}
-	return l, nil
-}
-
-func first(o map[string]json.RawMessage, names ...string) json.RawMessage {
-	for _, name := range names {
-		if value, there := o[name]; there {
-			return value
+	l.others = func() (others []string) {
+		for name := range o {
+			if !slices.Contains(columns, name) && !slices.Contains(names, name) {
+				others = append(others, name)
+			}
 		}
+		return others
 	}
-	return nil
+	return l, nil
 }
 
 func plain(value json.RawMessage) string {
@@ -163,35 +172,4 @@ func plain(value json.RawMessage) string {
 		return string(value)
 	}
 	return text
-}
-
-// host, ident, user, time, request
-var logLine = regexp.MustCompile(
-	`^(\S+) \S+ (.+?) \[(\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "((?:[^"\\]|\\.)*)"`)
-
-// readLog reads the common log format and its extensions.
-func readLog(text []byte, key string) (l line, err error) {
-	match := logLine.FindSubmatch(text)
-	if match == nil {
-		return l, errors.New("is no line of an access log")
-	}
-	if l.at, err = time.Parse("02/Jan/2006:15:04:05 -0700", string(match[3])); err != nil {
-		return l, fmt.Errorf("time %q is none", match[3])
-	}
-	l.IP, l.Cost = string(match[1]), 1
-	switch key {
-	case "", "key", "ip":
-		l.key = l.IP
-	case "user":
-		l.key = string(match[2])
-	case "path":
-		words := strings.Fields(string(match[4]))
-		if len(words) < 2 {
-			return l, fmt.Errorf("request %q has no path", match[4])
-		}
-		l.key, _, _ = strings.Cut(words[1], "?")
-	default:
-		return l, fmt.Errorf("a log has no %s: want ip, path or user", key)
-	}
-	return l, nil
 }

@@ -18,20 +18,33 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-// The formats. Auto looks at the first line.
+// The formats, beside those of access logs. Auto looks at the first line.
 const (
 	Auto   = "auto"
 	CSV    = "csv"
 	NDJSON = "ndjson" // also the events of penstock tail --json
-	Log    = "log"    // common or combined
+	Log    = "log"    // common or combined, perhaps with the virtual host in front
 )
 
-var Formats = []string{Auto, CSV, NDJSON, Log}
+var Formats = formats()
+
+func formats() []string {
+	names := []string{Auto, CSV, NDJSON}
+	for _, a := range accesses {
+		names = append(names, a.name)
+	}
+	return names
+}
 
 type Options struct {
 	Format string // default Auto
-	// column or field, default "key"; for a log "ip" (default), "path" or "user"
+	// column or field, default "key"; for a log "ip" (default), "path", "user" or "host". In
+	// objects of JSON a dot leads into an inner one.
 	Key string
+	// Keyless: the requests have no key on purpose.
+	Keyless bool
+	// column or field
+	Time string
 }
 
 // Trace holds requests in order of time.
@@ -41,6 +54,8 @@ type Trace struct {
 	Lines    int
 	Skipped  int
 	Problems []Problem
+	// Keyless is the number of requests that have no key, though others have one.
+	Keyless int
 }
 
 // Policy may be empty.
@@ -70,7 +85,10 @@ type line struct {
 	Request
 	at    time.Time
 	key   string
+	keyed bool
 	aside bool // not a request: a header line or another event
+	// others returns the names of fields that have no meaning here.
+	others func() []string
 }
 
 type reader func(text []byte, number int) (line, error)
@@ -78,6 +96,7 @@ type reader func(text []byte, number int) (line, error)
 func Read(in io.Reader, o Options) (*Trace, error) {
 	t, keys := &Trace{Format: o.Format}, map[string]job.Key{}
 	var of reader
+	var others []string
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	for number := 1; ; number++ {
 		text, err := ReadLine(buffered, mostLine)
@@ -99,7 +118,7 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 			if t.Format == "" || t.Format == Auto {
 				t.Format = guess(text)
 			}
-			if of = readerOf(t.Format, o.Key); of == nil {
+			if of = readerOf(t.Format, o); of == nil {
 				return nil, fmt.Errorf("format %q: want one of %v", t.Format, Formats)
 			}
 		}
@@ -116,36 +135,66 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 			t.leaveOut(number, text, err)
 		case !l.aside:
 			t.Requests = append(t.Requests, r)
+			if l.keyed {
+				break
+			}
+			if t.Keyless++; l.others != nil && others == nil {
+				others = l.others()
+			}
 		}
+	}
+	if err := t.checkKeys(o, others); err != nil {
+		return nil, err
 	}
 	byTime := func(a, b Request) int { return cmp.Compare(a.At, b.At) }
 	if !slices.IsSortedFunc(t.Requests, byTime) {
 		slices.SortStableFunc(t.Requests, byTime)
 	}
-	if t.Format == Log {
+	if accessNamed(t.Format) != nil {
 		spread(t.Requests)
 	}
 	return t, nil
 }
 
-func readerOf(format, key string) reader {
-	switch format {
-	case CSV:
-		return (&csvReader{key: key}).read
-	case NDJSON:
-		return func(text []byte, _ int) (line, error) { return readJSON(text, key) }
-	case Log:
-		return func(text []byte, _ int) (line, error) { return readLog(text, key) }
+// checkKeys refuses a trace without keys that probably has them in another field: all requests
+// would share a bucket.
+func (t *Trace) checkKeys(o Options, others []string) error {
+	switch {
+	case t.Keyless < len(t.Requests):
+		return nil
+	case t.Keyless == 0, o.Keyless, o.Key == "" && others == nil && accessNamed(t.Format) == nil:
+		t.Keyless = 0
+		return nil
+	}
+	hint := "with --key '' they share a bucket"
+	if len(others) > 0 {
+		slices.Sort(others)
+		hint = fmt.Sprintf("with --key it may be one of %s; %s",
+			strings.Join(others[:min(len(others), 12)], ", "), hint)
+	}
+	return fmt.Errorf("no line has the key %s: %s", cmp.Or(o.Key, "key"), hint)
+}
+
+func readerOf(format string, o Options) reader {
+	switch a := accessNamed(format); {
+	case a != nil:
+		return a.reader(o)
+	case format == CSV:
+		return (&csvReader{Options: o}).read
+	case format == NDJSON:
+		return func(text []byte, _ int) (line, error) { return readJSON(text, o) }
 	}
 	return nil
 }
 
 func guess(text []byte) string {
-	switch {
-	case text[0] == '{':
+	for i := range accesses {
+		if accesses[i].recognizes(text) {
+			return accesses[i].name
+		}
+	}
+	if text[0] == '{' {
 		return NDJSON
-	case logLine.Match(text):
-		return Log
 	}
 	return CSV
 }
@@ -211,8 +260,13 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 	return r, nil
 }
 
-// Logs have whole seconds: without spreading, each would begin with a burst.
+// Many logs have whole seconds: without spreading, each would begin with a burst.
 func spread(all []Request) {
+	for _, r := range all {
+		if r.At%int64(time.Second) != 0 {
+			return
+		}
+	}
 	for i := 0; i < len(all); {
 		n := 1
 		for i+n < len(all) && all[i+n].At == all[i].At {
@@ -233,6 +287,14 @@ func instant(text string) (time.Time, error) {
 			return t, nil
 		}
 		if len(text) < 11 || text[4] != '-' {
+			break
+		}
+	}
+	for _, layout := range []string{"02/Jan/2006:15:04:05 -0700", "02/Jan/2006:15:04:05.999"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+		if len(text) < 3 || text[2] != '/' {
 			break
 		}
 	}

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,13 @@ func FuzzRead(f *testing.F) {
 	f.Add("time,key\n1893456000,a\n", "auto", "key")
 	f.Add(`{"time":1893456000,"key":"a"}`, "ndjson", "")
 	f.Add(`::1 - - [01/Jan/2030:00:00:00 +0000] "GET / HTTP/1.1" 200 1`, "log", "path")
+	for _, a := range accesses {
+		text, err := os.ReadFile("testdata/" + a.name + ".log")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text), a.name, "path")
+	}
 	f.Fuzz(func(t *testing.T, text, format, key string) {
 		got, err := Read(strings.NewReader(text), Options{Format: format, Key: key})
 		if err != nil {

@@ -48,7 +48,6 @@ const (
 	CodeWorkQueueUnfiltered   = 10099
 	CodeWorkQueueFilter       = 10100
 	CodeSchedulePattern       = 10189
-	CodeScheduleZone          = 10223
 )
 
 type Refusal struct {
