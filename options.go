@@ -60,7 +60,7 @@ type Options struct {
 	AdmitOnly     bool          // Run starts no jobs, and Handle panics
 	DrainPolicies []string      // whose jobs this process may start; default all
 	Lease         time.Duration // see [workers.Options]
-	Memory        int64         // see [workers.Options]
+	Memory        int64         // see [workers.Options]; GOMEMLIMIT is the program's own concern
 	Slots         int           // see [workers.Options]
 	Codec         job.Codec     // of jobs and replies
 	// AllowTargets adds networks for HTTP targets. By default link-local addresses are forbidden

@@ -222,8 +222,9 @@ type Drain struct {
 	// Lease is about the time until another drainer takes over after a crash: 1s to 10m. The
 	// default is 5s, and 15s with replicas.
 	Lease time.Duration `json:"lease" zero:"meant"`
-	// Memory is about the most that waiting jobs may take in the drainer: at least 1MiB.
-	Memory   policy.Size `json:"memory"`
+	// Memory is about the most that waiting jobs may take in the drainer: at least 1MiB. 0: 512MiB,
+	// or a quarter of the memory of the container, of GOMEMLIMIT or of the machine if that is less.
+	Memory   policy.Size `json:"memory" zero:"meant"`
 	Policies []string    `json:"policies,omitempty"` // that this drainer may own; empty: all
 }
 
@@ -288,7 +289,6 @@ func defaults() Config {
 			Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock", Timeout: 50 * time.Millisecond,
 		}},
 		Log:   Log{Level: "info", Format: "text"},
-		Drain: Drain{Memory: 512 * policy.MiB},
 		Grace: lifecycle.DefaultGrace,
 		Set:   policy.DefaultSet,
 	}

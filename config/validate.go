@@ -37,7 +37,7 @@ func (found checker) config(c Config) {
 	found.oneOf("state.store", c.State.Store, "memory", "redis")
 	found.ofRedis(c.State.Redis)
 	found.between("drain.lease", c.Drain.Lease, time.Second, 10*time.Minute)
-	if m := c.Drain.Memory; m < leastMemory {
+	if m := c.Drain.Memory; m != 0 && m < leastMemory {
 		found.Add("drain.memory", "must be at least %s, not %s", leastMemory, m)
 	}
 	for _, name := range c.Drain.Policies {

@@ -2,15 +2,18 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -23,6 +26,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/container"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/natsusers"
@@ -31,6 +35,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers"
 )
 
 // Exit statuses.
@@ -117,6 +122,7 @@ func (c Command) Main() {
 		os.Exit(Failed)
 	}()
 	collectLess()
+	limitMemory()
 	status, err := c.run(ctx, os.Args[1:], os.Stdout, os.Stderr, reloads, &running)
 	stop()
 	os.Exit(Report(os.Stderr, c.Name, status, err))
@@ -184,6 +190,11 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	slog.SetDefault(logger)
 	for _, warning := range cfg.Warnings {
 		logger.Warn(warning)
+	}
+	if most := container.Memory(); most < math.MaxInt64 {
+		logger.Info("memory limits", "process", policy.Size(most), "gomemlimit",
+			policy.Size(debug.SetMemoryLimit(-1)), "drain.memory", cmp.Or(cfg.Drain.Memory,
+				policy.Size(workers.DefaultMemory())))
 	}
 	p := &Process{
 		Config:  cfg,

@@ -199,6 +199,42 @@ var table = []mutant{
 		by:  "./workers/internal/valve TestEditsAreBoundedAndConfirmed",
 	},
 	{
+		name: "a-parent's-memory-limit", file: "internal/container/container.go",
+		old: "			if group == \"/\" {",
+		new: "			if true {",
+		by:  "./internal/container TestTheLeastLimitOfTheControlGroupsHolds",
+	},
+	{
+		name: "memory-beyond-the-container", file: "internal/container/container.go",
+		old: "return min(most, Memory()/n)",
+		new: "return most",
+		by:  "./cmd/admitter TestDefaultsOfMemoryFollowGOMEMLIMIT",
+	},
+	{
+		name: "no-bound-of-the-go-heap", file: "internal/daemon/heap.go",
+		old: "debug.SetMemoryLimit(most / 10 * 9)",
+		new: "",
+		by:  "./cmd/admitter TestProgramsBoundTheGoHeap",
+	},
+	{
+		name: "resume-leaves-a-cool-down", file: "workers/internal/valve/edits.go",
+		old: "	b.cool = now\n	b.own().throttles = 0\n",
+		new: "	b.own().throttles = 0\n",
+		by:  "./workers/internal/valve TestResumeEndsACoolDown",
+	},
+	{
+		name: "the-end-of-a-cool-down-is-answered-before-it-is-stored",
+		file: "workers/internal/valve/edits.go",
+		old:  "	b.Part.noteEdit()\n", new: "",
+		by: "./workers/internal/valve TestTheEndOfACoolDownIsStoredBeforeTheAnswer",
+	},
+	{
+		name: "resume-keeps-the-cool-downs", file: "admission/manage/policies.go",
+		old: "	if o.Changed = nil; err == nil && !paused {",
+		new: "	if o.Changed = nil; err == nil && paused {",
+		by:  "./cmd/admitter TestResumeEndsAPauseThatTheTargetAskedFor",
+	},
+	{
 		name: "an-edit-of-another-stream", file: "workers/internal/valve/edits.go",
 		old: "edit.Job == stored {",
 		new: "edit.Job != 1 {",

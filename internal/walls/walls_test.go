@@ -37,7 +37,7 @@ queue/internal/jsapi: queue/job nats.go nuid
 queue/job: algorithms policy
 queue/roles: policy
 queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
-workers: internal/buildinfo internal/installation internal/notice internal/seldom policy policy/store
+workers: internal/buildinfo internal/container internal/installation internal/notice internal/seldom policy policy/store
 	queue queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
@@ -66,14 +66,14 @@ workers/workersprom: internal/promsink queue workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers
 	workers/audit nats.go
 
-admission: admission/access algorithms policy queue queue/job nats.go
+admission: admission/access algorithms internal/container policy queue queue/job nats.go
 admission/access: internal/hosts internal/nearest internal/strict
 admission/answer: admission admission/permits internal/seldom policy queue queue/job nats.go
 admission/console:
 admission/httpapi: admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
 	internal/hosts internal/nearest algorithms
 	policy queue queue/job
-admission/limiter: admission algorithms algorithms/memstore policy queue gobreaker
+admission/limiter: admission algorithms algorithms/memstore internal/container policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/clienttls internal/hints internal/oneshot policy queue/job workers/httptarget brotli
@@ -99,12 +99,13 @@ cmd/drainer: admission admission/httpapi config internal/daemon internal/follow 
 
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
+internal/container:
 internal/certtest:
 internal/h2test: internal/certtest
 internal/clienttls: internal/follow
 internal/chaos: admission admission/permits policy queue queue/job nats.go
-internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
-	internal/nearest internal/openid internal/telemetry policy queue pflag
+internal/daemon: admission/access config internal/buildinfo internal/container internal/follow internal/guard internal/hosts internal/natsusers
+	internal/nearest internal/openid internal/telemetry policy queue workers pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/envoy: admission admission/access algorithms internal/guard internal/lifecycle internal/nearest internal/strict
 	policy queue queue/job envoy grpc protobuf
