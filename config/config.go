@@ -111,7 +111,7 @@ type Outbound struct {
 
 func (o Outbound) Guard(h HTTP) guard.Options {
 	return guard.Options{Listen: o.Listen, Tokens: h.Tokens, TLS: guard.Files(o.TLS),
-		Insecure: o.Insecure}
+		Insecure: o.Insecure, Named: "outbound[]"}
 }
 
 // NATS locates JetStream and configures its streams.
@@ -119,7 +119,10 @@ type NATS struct {
 	// one URL, or several separated by commas; empty: start the embedded server
 	URL string `json:"url"`
 	// Prefix of subjects, and in upper case of streams and KV buckets.
-	Prefix   string `json:"prefix"`
+	Prefix string `json:"prefix"`
+	// Domain of the JetStream at URL, on a leaf node with its own JetStream: that of the streams.
+	// Empty: the JetStream of the server at URL.
+	Domain   string `json:"domain"`
 	Replicas int    `json:"replicas"` // of streams and KV buckets: 1, 3 or 5
 	// Credentials are for URL; passwords and tokens are safer in a file or the environment.
 	natsconn.Credentials

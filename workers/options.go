@@ -21,6 +21,8 @@ func DefaultMemory() int64 { return container.Share(512<<20, 4) }
 type Options struct {
 	// Prefix is nats.prefix of the configuration; default "penstock".
 	Prefix string
+	// Domain is nats.domain of the configuration: of JetStream; default: the server's own.
+	Domain string
 	// Replicas is the number of servers that store the drainers' shared records: 1 (the default), 3
 	// or 5.
 	Replicas int

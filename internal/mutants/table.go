@@ -199,6 +199,42 @@ var table = []mutant{
 		by:  "./workers/internal/valve TestEditsAreBoundedAndConfirmed",
 	},
 	{
+		name: "a-shortage-of-files-is-the-target's", file: "workers/handler.go",
+		old: "	if files.Short(err) {",
+		new: "	if false {",
+		by:  "./cmd/admitter TestJobsWaitForFileDescriptors",
+	},
+	{
+		name: "no-word-on-more-workers-than-files", file: "workers/watch.go",
+		old: "notice.If(workers > most-otherFiles)",
+		new: "notice.If(false)",
+		by:  "./cmd/admitter TestJobsWaitForFileDescriptors",
+	},
+	{
+		name: "no-bound-where-the-account-requires-one", file: "queue/internal/jsapi/account.go",
+		old: "	if !HasCode(err, codeMaxBytesRequired) {",
+		new: "	if true {",
+		by:  "./queue TestAnAccountMayRequireBoundsOfStreams",
+	},
+	{
+		name: "streams-beyond-the-account's-largest", file: "queue/storage.go",
+		old: "	if s.most > 0 {",
+		new: "	if false {",
+		by:  "./queue TestAnAccountMayRequireBoundsOfStreams",
+	},
+	{
+		name: "a-second-installation", file: "queue/apart.go",
+		old: "		if err == nil && string(m.Data) != mine {",
+		new: "		if false {",
+		by:  "./queue TestASecondInstallationInReachIsRefused",
+	},
+	{
+		name: "records-outside-of-the-domain", file: "queue/internal/jsapi/account.go",
+		old: `	return c.API(apiPrefix + "." + subject)`,
+		new: `	return subject`,
+		by:  ". TestAProcessAtALeafNodeUsesTheDomainOfTheHub",
+	},
+	{
 		name: "a-parent's-memory-limit", file: "internal/container/container.go",
 		old: "			if group == \"/\" {",
 		new: "			if true {",

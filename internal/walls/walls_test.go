@@ -37,12 +37,12 @@ queue/internal/jsapi: queue/job nats.go nuid
 queue/job: algorithms policy
 queue/roles: policy
 queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
-workers: internal/buildinfo internal/container internal/installation internal/notice internal/seldom policy policy/store
+workers: internal/buildinfo internal/container internal/files internal/installation internal/notice internal/seldom policy policy/store
 	queue queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
-workers/httptarget: internal/clienttls internal/follow internal/hints internal/oneshot internal/reach internal/redact policy queue/job workers
+workers/httptarget: internal/clienttls internal/files internal/follow internal/hints internal/oneshot internal/reach internal/redact policy queue/job workers
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
@@ -76,9 +76,9 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 admission/limiter: admission algorithms algorithms/memstore internal/container policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
-admission/outbound: admission admission/access admission/permits internal/clienttls internal/hints internal/oneshot policy queue/job workers/httptarget brotli
+admission/outbound: admission admission/access admission/permits internal/clienttls internal/files internal/hints internal/oneshot policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission internal/hints internal/oneshot policy queue queue/job nats.go
+admission/permits: admission internal/files internal/hints internal/oneshot policy queue queue/job nats.go
 admission/schedules: admission algorithms internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
@@ -104,12 +104,13 @@ internal/certtest:
 internal/h2test: internal/certtest
 internal/clienttls: internal/follow
 internal/chaos: admission admission/permits policy queue queue/job nats.go
-internal/daemon: admission/access config internal/buildinfo internal/container internal/follow internal/guard internal/hosts internal/natsusers
+internal/daemon: admission/access config internal/buildinfo internal/container internal/files internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/openid internal/telemetry policy queue workers pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/envoy: admission admission/access algorithms internal/guard internal/lifecycle internal/nearest internal/strict
 	policy queue queue/job envoy grpc protobuf
 internal/errs:
+internal/files: sys
 internal/follow: internal/health internal/lifecycle
 internal/guard: admission/access internal/follow internal/hosts internal/lifecycle
 internal/health:
@@ -120,12 +121,12 @@ internal/lifecycle:
 internal/mutants: internal/waittest
 internal/natsconn: internal/seldom nats.go
 internal/natsusers: internal/strict queue/embedded
-internal/natstest: internal/waittest queue/embedded nats.go
+internal/natstest: internal/waittest queue/embedded nats-server nats.go
 internal/nearest:
 internal/door: admission admission/console admission/httpapi admission/manage admission/natsapi admission/permits
 	admission/schedules admission/watch internal/buildinfo internal/guard internal/lifecycle internal/targets
 	policy queue queue/job workers/audit nats.go
-internal/node: admission/schedules internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
+internal/node: admission/schedules internal/files internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
 internal/oneshot:
