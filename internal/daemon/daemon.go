@@ -27,6 +27,7 @@ import (
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
 	"github.com/penstock-mq/penstock/internal/container"
+	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/natsusers"
@@ -190,6 +191,12 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	slog.SetDefault(logger)
 	for _, warning := range cfg.Warnings {
 		logger.Warn(warning)
+	}
+	if n, most := cfg.HTTP.MaxConnections, files.Limit(); n > most &&
+		cmp.Or(cfg.HTTP.Listen, c.Listen) != "" {
+		logger.Warn("http.max_connections is more than this process may open files: "+
+			"lower it, or raise ulimit -n (LimitNOFILE of a service)", "http.max_connections", n,
+			"limit", most)
 	}
 	if most := container.Memory(); most < math.MaxInt64 {
 		logger.Info("memory limits", "process", policy.Size(most), "gomemlimit",
