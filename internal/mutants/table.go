@@ -199,6 +199,12 @@ var table = []mutant{
 		by:  "./workers/internal/valve TestEditsAreBoundedAndConfirmed",
 	},
 	{
+		name: "a-denied-asking-is-a-redirection", file: "algorithms/redisstore/denied.go",
+		old: "			d.note(command)\n",
+		new: "			_ = command\n",
+		by:  "./cmd/admitter TestKeysOfAMovingSlotOfARedisCluster",
+	},
+	{
 		name: "a-shortage-of-files-is-the-target's", file: "workers/handler.go",
 		old: "	if files.Short(err) {",
 		new: "	if false {",
