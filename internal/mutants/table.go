@@ -199,6 +199,24 @@ var table = []mutant{
 		by:  "./workers/internal/valve TestEditsAreBoundedAndConfirmed",
 	},
 	{
+		name: "an-event-is-a-line", file: "admission/outbound/events.go",
+		old: "		case len(line) == 0:\n",
+		new: "		case len(line) == 0, len(data) > 0:\n",
+		by:  "./admission/outbound TestUsageIsSettledByAnyEventStream",
+	},
+	{
+		name: "events-end-at-a-line-feed-alone", file: "admission/outbound/events.go",
+		old: `bytes.IndexAny(rest, "\r\n")`,
+		new: `bytes.IndexAny(rest, "\n")`,
+		by:  "./admission/outbound TestUsageIsSettledByAnyEventStream",
+	},
+	{
+		name: "no-usage-of-gemini", file: "admission/outbound/usage.go",
+		old: "	n := max(u.Total, u.GeminiTotal)\n",
+		new: "	n := u.Total\n	u.GeminiInput, u.Candidates = 0, 0\n",
+		by:  "./admission/outbound TestUsageIsSettledByAnyEventStream",
+	},
+	{
 		name: "a-denied-asking-is-a-redirection", file: "algorithms/redisstore/denied.go",
 		old: "			d.note(command)\n",
 		new: "			_ = command\n",
@@ -3315,8 +3333,8 @@ func (Synced)`,
 	{
 		name: "an-upstream-that-ends-its-connection-is-down",
 		file: "admission/outbound/send.go",
-		old:  "case out.Context().Err() != nil, oneshot.Leaving(err):",
-		new:  "case out.Context().Err() != nil:",
+		old:  "case out.Context().Err() != nil, oneshot.Leaving(err), files.Short(err):",
+		new:  "case out.Context().Err() != nil, files.Short(err):",
 		by:   "./admission/outbound TestAnUpstreamThatEndsItsConnectionIsAskedAgain",
 	},
 	{
