@@ -222,7 +222,11 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	}
 	defer stop()
 	running.Store(p)
-	if err := c.Serve(ctx, p); err != nil {
+	switch err := c.Serve(ctx, p); {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		logger.Info("stopped during the start", "error", err)
+		return Done, nil
+	case err != nil:
 		return statusOf(err, Failed), err
 	}
 	logger.Info("stopped")
