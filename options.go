@@ -55,12 +55,13 @@ type Options struct {
 	StartWithoutNATS bool
 	// Prefix of subjects and, in upper case, of streams and KV buckets; default penstock.
 	Prefix   string
-	Replicas int // of streams and KV buckets: 1 (default), 3 or 5
+	Domain   string // of JetStream at URL; empty: of the server there
+	Replicas int    // of streams and KV buckets: 1 (default), 3 or 5
 
 	AdmitOnly     bool          // Run starts no jobs, and Handle panics
 	DrainPolicies []string      // whose jobs this process may start; default all
 	Lease         time.Duration // see [workers.Options]
-	Memory        int64         // see [workers.Options]
+	Memory        int64         // see [workers.Options]; GOMEMLIMIT is the program's own concern
 	Slots         int           // see [workers.Options]
 	Codec         job.Codec     // of jobs and replies
 	// AllowTargets adds networks for HTTP targets. By default link-local addresses are forbidden
@@ -160,6 +161,9 @@ func (o Options) check() error {
 	}
 	if _, err := queue.NewNames(o.Prefix); err != nil {
 		add("Prefix: %w", err)
+	}
+	if err := installation.CheckDomain(o.Domain, o.URL); err != nil {
+		add("Domain: %w", err)
 	}
 	if o.Replicas > 1 && o.URL == "" {
 		add("Replicas: must be 1, not %d, with the embedded server", o.Replicas)

@@ -180,7 +180,7 @@ func (p *Penstock) newBroker(name string) (*queue.Broker, error) {
 		return nil, err
 	}
 	return queue.NewBroker(nc, queue.Options{Prefix: p.options.Prefix,
-		Replicas: p.options.Replicas, Logger: p.options.Logger})
+		Domain: p.options.Domain, Replicas: p.options.Replicas, Logger: p.options.Logger})
 }
 
 func (p *Penstock) buildDrainer() error {
@@ -189,8 +189,9 @@ func (p *Penstock) buildDrainer() error {
 	if err != nil {
 		return err
 	}
-	p.drainer, err = workers.New(nc, workers.Options{Prefix: o.Prefix, Replicas: o.Replicas,
-		Lease: o.Lease, Memory: o.Memory, Slots: o.Slots, Policies: o.DrainPolicies, Codec: o.Codec,
+	p.drainer, err = workers.New(nc, workers.Options{Prefix: o.Prefix, Domain: o.Domain,
+		Replicas: o.Replicas, Lease: o.Lease, Memory: o.Memory, Slots: o.Slots,
+		Policies: o.DrainPolicies, Codec: o.Codec,
 		Target: targets.New(nc, cmp.Or(o.Prefix, queue.DefaultPrefix), o.AllowTargets),
 		OwnAll: true, Grace: o.Grace, Sink: o.Sink, Attempt: o.Attempt, Lister: p.broker,
 		Logger: o.Logger})

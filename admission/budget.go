@@ -1,8 +1,13 @@
 package admission
 
-import "sync"
+import (
+	"sync"
 
-const DefaultBudget = 256 << 20
+	"github.com/penstock-mq/penstock/internal/container"
+)
+
+// DefaultBudget is 256 MiB, or an eighth of the process's memory if that is less.
+func DefaultBudget() int64 { return container.Share(256<<20, 8) }
 
 const (
 	// shareFactor bounds a client by a multiple of what stays free (dynamic thresholds: Choudhury

@@ -109,7 +109,7 @@ type Outbound struct {
 
 func (o Outbound) Guard(h HTTP) guard.Options {
 	return guard.Options{Listen: o.Listen, Tokens: h.Tokens, TLS: guard.Files(o.TLS),
-		Insecure: o.Insecure}
+		Insecure: o.Insecure, Named: "outbound[]"}
 }
 
 // NATS locates JetStream and configures its streams.
@@ -117,7 +117,10 @@ type NATS struct {
 	// one URL, or several separated by commas; empty: start the embedded server
 	URL string `json:"url"`
 	// Prefix of subjects, and in upper case of streams and KV buckets.
-	Prefix   string `json:"prefix"`
+	Prefix string `json:"prefix"`
+	// Domain of the JetStream at URL, on a leaf node with its own JetStream: that of the streams.
+	// Empty: the JetStream of the server at URL.
+	Domain   string `json:"domain"`
 	Replicas int    `json:"replicas"` // of streams and KV buckets: 1, 3 or 5
 	// Credentials are for URL; passwords and tokens are safer in a file or the environment.
 	natsconn.Credentials
@@ -220,8 +223,9 @@ type Drain struct {
 	// Lease is about the time until another drainer takes over after a crash: 1s to 10m. The
 	// default is 5s, and 15s with replicas.
 	Lease time.Duration `json:"lease" zero:"meant"`
-	// Memory is about the most that waiting jobs may take in the drainer: at least 1MiB.
-	Memory   policy.Size `json:"memory"`
+	// Memory is about the most that waiting jobs may take in the drainer: at least 1MiB. 0: 512MiB,
+	// or a quarter of the memory of the container, of GOMEMLIMIT or of the machine if that is less.
+	Memory   policy.Size `json:"memory" zero:"meant"`
 	Policies []string    `json:"policies,omitempty"` // that this drainer may own; empty: all
 }
 
@@ -261,7 +265,6 @@ func defaults() Config {
 			Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock", Timeout: 50 * time.Millisecond,
 		}},
 		Log:   Log{Level: "info", Format: "text"},
-		Drain: Drain{Memory: 512 * policy.MiB},
 		Grace: lifecycle.DefaultGrace,
 		Set:   policy.DefaultSet,
 	}

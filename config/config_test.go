@@ -66,7 +66,7 @@ func TestEmpty(t *testing.T) {
 		State: config.State{Store: "memory",
 			Redis: config.Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "penstock",
 				Timeout: 50 * time.Millisecond}},
-		Drain: config.Drain{Lease: 5 * time.Second, Memory: 512 * policy.MiB},
+		Drain: config.Drain{Lease: 5 * time.Second},
 		Log:   config.Log{Level: "info", Format: "text"},
 		Grace: 30 * time.Second,
 		Set:   "default",
@@ -248,7 +248,7 @@ func TestDrainerFlags(t *testing.T) {
 		t.Errorf("without %v, want %v", missing, want)
 	}
 	for name, want := range map[string]string{"http-listen": config.AdmitterListen, "grace": "30s",
-		"nats-sync": "1s", "drain-memory": "512MiB", "redis-addrs": "127.0.0.1:6379"} {
+		"nats-sync": "1s", "redis-addrs": "127.0.0.1:6379"} {
 		if got := all.Lookup(name); got.DefValue != want || got.Value.String() != "" {
 			t.Errorf("%s: the help says %q, and the value is %q", name, got.DefValue, got.Value)
 		}

@@ -60,7 +60,8 @@ var flags = []flag{
 		"`host:port` of Redis, or several separated by commas"},
 	{"drain.lease", "drain-lease",
 		"`duration` of the drainer's lease (default 5s; 15s with replicas)"},
-	{"drain.memory", "drain-memory", "approximate memory `size` for waiting jobs"},
+	{"drain.memory", "drain-memory", "approximate memory `size` for waiting jobs " +
+		"(default 512MiB, at most a quarter of the container's memory)"},
 	{"drain.policies", "drain-policies",
 		"`names` of the policies to drain, separated by commas; empty: all"},
 	{"targets.allow", "targets-allow",

@@ -37,7 +37,7 @@ func (found checker) config(c Config) {
 	found.oneOf("state.store", c.State.Store, "memory", "redis")
 	found.ofRedis(c.State.Redis)
 	found.between("drain.lease", c.Drain.Lease, time.Second, 10*time.Minute)
-	if m := c.Drain.Memory; m < leastMemory {
+	if m := c.Drain.Memory; m != 0 && m < leastMemory {
 		found.Add("drain.memory", "must be at least %s, not %s", leastMemory, m)
 	}
 	for i, name := range c.Drain.Policies {
@@ -119,9 +119,10 @@ func (p checker) ofOutbound(place string, o Outbound, c Config) {
 	p.address(place+".listen", o.Listen)
 	if o.Listen == "" {
 		p.Add(place+".listen", "is missing")
-	} else if field, err := o.Guard(c.HTTP).Check(); err != nil &&
-		badAddress(o.Listen) == "" {
-
+	}
+	at := o.Guard(c.HTTP)
+	at.Named = place
+	if field, err := at.Check(); err != nil && badAddress(o.Listen) == "" {
 		p.Add(place+"."+field, "%v", err)
 	}
 	if len(o.Routes) == 0 {
@@ -154,6 +155,9 @@ func (p checker) ofNATS(n NATS) {
 	}
 	if err := installation.CheckPrefix(n.Prefix); err != nil {
 		p.Add("nats.prefix", "%v", err)
+	}
+	if err := installation.CheckDomain(n.Domain, n.URL); err != nil {
+		p.Add("nats.domain", "%v", err)
 	}
 	if n.Replicas > 1 && n.URL == "" {
 		p.Add("nats.replicas", "must be 1, not %d, with the embedded server, which is a single "+

@@ -17,7 +17,7 @@ import (
 func TestAcknowledgementsAreRepeated(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t)
-	js, err := jsapi.New(nc)
+	js, err := jsapi.New(nc, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,8 @@ const maxAttempts = 200_000
 // Options configure a [Broker]. The zero value works.
 type Options struct {
 	Prefix string
+	// Domain of JetStream; empty: of the server that the connection reaches.
+	Domain string
 	// Replicas of streams and KV buckets: 1 (default), 3 or 5.
 	Replicas int
 	// Lister is a broker of this process that calls [Broker.Ration] periodically, if there is one.
@@ -47,6 +49,7 @@ type Broker struct {
 	nc       *nats.Conn
 	js       *jsapi.Conn
 	names    Names
+	domain   string
 	replicas int
 	log      *slog.Logger
 	lister   *Broker
@@ -62,19 +65,25 @@ type Broker struct {
 
 	discarding sync.Map // by policy: a lock while letters are discarded
 
+	apart     sync.Mutex
+	answering *nats.Subscription // see checkApart; nil before Setup
+
 	creating sync.Mutex             // of createBounded
 	surveyed atomic.Pointer[survey] // nil before the first Ration
 	refusal  atomic.Pointer[error]
 }
 
-// Refuse makes every Publish and change of a policy or schedule fail at once with [ErrStorage],
-// until called with nil: JetStream does not answer when it cannot write.
+// Refuse makes every Publish and change of a policy or schedule fail at once with [ErrStorage], or
+// a reason that is [ErrUnavailable], until called with nil: JetStream does not answer when it
+// cannot write.
 func (b *Broker) Refuse(reason error) {
 	if reason == nil {
 		b.refusal.Store(nil)
 		return
 	}
-	reason = fmt.Errorf("%w: %w", ErrStorage, reason)
+	if !errors.Is(reason, ErrUnavailable) {
+		reason = fmt.Errorf("%w: %w", ErrStorage, reason)
+	}
 	b.refusal.Store(&reason)
 }
 
@@ -121,11 +130,12 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 		return nil, fmt.Errorf("replicas: %w", err)
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	js, err := jsapi.New(nc)
+	js, err := jsapi.New(nc, o.Domain)
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{nc: nc, js: js, names: names, replicas: o.Replicas, log: o.Logger,
+	b := &Broker{nc: nc, js: js, names: names, domain: o.Domain, replicas: o.Replicas,
+		log:    o.Logger,
 		lister: o.Lister, shared: switchboard{nc: nc}, minutes: minutes{now: time.Now}}
 	table := func(name, holds string, o kv.Options) *kv.Table {
 		o.Description = "Penstock: " + holds
@@ -144,7 +154,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 			kv.Options{Most: maxEnded, Memory: true}),
 	}
 	js.Silence = natsconn.NewSilence(nc, o.Logger, b.probe)
-	b.chronicle.js, err = jetstream.New(nc,
+	b.chronicle.js, err = jsapi.Open(nc, o.Domain,
 		jetstream.WithPublishAsyncMaxPending(historyPending),
 		jetstream.WithPublishAsyncTimeout(2*js.Timeout),
 		jetstream.WithPublishAsyncErrHandler(b.unkept))
@@ -170,7 +180,8 @@ func (t Tables) all() []*kv.Table {
 
 // Over returns a broker of the same installation over another connection.
 func (b *Broker) Over(nc *nats.Conn) (*Broker, error) {
-	return NewBroker(nc, Options{Prefix: b.names.Prefix(), Replicas: b.replicas, Logger: b.log})
+	return NewBroker(nc, Options{Prefix: b.names.Prefix(), Domain: b.domain,
+		Replicas: b.replicas, Logger: b.log})
 }
 
 // Unanswered takes note that nobody has answered a question over this connection, where somebody
@@ -179,12 +190,14 @@ func (b *Broker) Unanswered() { b.js.Silence.Unanswered(time.Now()) }
 
 func (b *Broker) Conn() *nats.Conn { return b.nc }
 
+func (b *Broker) Domain() string { return b.domain }
+
 func (b *Broker) Names() Names { return b.names }
 
 func (b *Broker) Tables() Tables { return b.tables }
 
 // Setup creates the KV buckets that all policies share. It is idempotent. It returns
-// [job.ErrVersion] for a server older than [MinServerVersion] or a newer layout.
+// [job.ErrVersion] for a server older than [MinServerVersion] or a newer layout, and [ErrApart].
 func (b *Broker) Setup(ctx context.Context) error {
 	version := b.nc.ConnectedServerVersion()
 	if version == "" {
@@ -195,15 +208,20 @@ func (b *Broker) Setup(ctx context.Context) error {
 			"newer", job.ErrVersion, b.nc.ConnectedUrlRedacted(), version, MinServerVersion)
 	}
 	account, err := b.account(ctx)
+	if err == nil {
+		err = b.checkApart(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("set up JetStream: %w", err)
 	}
+	bytes := share{scale: 1, most: account.Limits.StoreMaxStreamBytes}.bound(
+		account.Limits.MaxStore / storeDenominator)
 	for _, t := range b.tables.all() {
-		if err := t.Ensure(ctx, b.replicas, account.Limits.MaxStore/storeDenominator); err != nil {
+		if err := t.Ensure(ctx, b.replicas, bytes); err != nil {
 			return err
 		}
 	}
-	return nil
+	return b.answerApart()
 }
 
 const metaPartitions = "penstock.partitions"

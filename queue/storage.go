@@ -16,7 +16,6 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
 // The parts of a store of known size. An eighth is left for leases, owners, checkpoints and
@@ -143,10 +142,12 @@ type survey struct {
 	said          map[string]map[string]string // metadata by policy, also of streams to come
 	copies        map[string]Copies
 	made          map[string]time.Time
+	reserved      bool // bounds count as used: streams are made with those of a new survey
 }
 
 func newSurvey() *survey {
-	return &survey{began: time.Now(), jobs: share{0, 1}, letters: share{lettersAnyhow, 1},
+	return &survey{began: time.Now(), jobs: share{scale: 1},
+		letters: share{level: lettersAnyhow, scale: 1},
 		streams: new(sync.Map), waiting: map[string]bool{}, said: map[string]map[string]string{},
 		copies: map[string]Copies{}, made: map[string]time.Time{}}
 }
@@ -175,15 +176,19 @@ func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
 type share struct {
 	level int64   // bound of each stream without its own, or 0
 	scale float64 // factor of own numbers
+	most  int64   // of a stream of this account; 0: no bound
 }
 
 // bound returns the bound for a stream's own number, or 0.
 func (s share) bound(own int64) int64 {
 	switch {
 	case own == 0:
-		return s.level
+		own = s.level
 	case s.scale < 1:
-		return max(1, rounded(int64(float64(own)*s.scale)))
+		own = max(1, rounded(int64(float64(own)*s.scale)))
+	}
+	if s.most > 0 {
+		return min(cmp.Or(own, s.most), s.most)
 	}
 	return own
 }
@@ -209,6 +214,9 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 		found.jobs = divide(free/storeDenominator*jobsNumerator, jobs)
 		found.letters = divide(free/storeDenominator*lettersNumerator, letters)
 	}
+	found.reserved = account.Limits.MaxBytesRequired
+	found.jobs.most = account.Limits.StoreMaxStreamBytes
+	found.letters.most = found.jobs.most
 	for _, x := range jobs {
 		if x.stream != nil && x.stream.State.Msgs > 0 {
 			b.Count(x.policy, CountDepth, int64(x.stream.State.Msgs))
@@ -353,18 +361,7 @@ func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) (err 
 
 // account returns the account's limits (0: unlimited) and use, in bytes per replica.
 func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
-	info, err := b.js.AccountInfo(ctx)
-	if err != nil {
-		return jetstream.Tier{}, jsapi.Translate(err)
-	}
-	tier, found := info.Tiers["R"+strconv.Itoa(b.replicas)]
-	if !found {
-		tier = info.Tier
-		tier.Limits.MaxStore /= int64(b.replicas)
-		tier.Store /= uint64(b.replicas)
-	}
-	tier.Limits.MaxStore = max(0, tier.Limits.MaxStore)
-	return tier, nil
+	return b.js.Account(ctx, b.replicas)
 }
 
 // boundedStreams finds the streams of jobs and letters, including histories and coming ones, and

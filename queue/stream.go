@@ -136,7 +136,7 @@ const creationLock = "CREATION"
 func (b *Broker) create(ctx context.Context, policy string, config jetstream.StreamConfig) error {
 	for again := 3; ; again-- {
 		found := b.surveyed.Load()
-		if found == nil || again < 3 {
+		if found == nil || again < 3 || found.reserved {
 			_, unbound := b.ration(ctx, []jetstream.StreamConfig{config})
 			if found = b.surveyed.Load(); found == nil {
 				return unbound

@@ -56,7 +56,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	if o.Lease < time.Second {
 		return nil, fmt.Errorf("lease %v: must be at least 1s", o.Lease)
 	}
-	o.Memory = cmp.Or(o.Memory, DefaultMemory)
+	o.Memory = cmp.Or(o.Memory, DefaultMemory())
 	if o.Memory < LeastMemory {
 		return nil, fmt.Errorf("memory %d: must be at least %d bytes", o.Memory, LeastMemory)
 	}
@@ -69,7 +69,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	broker, err := queue.NewBroker(nc,
-		queue.Options{Prefix: o.Prefix, Replicas: o.Replicas, Lister: o.Lister,
+		queue.Options{Prefix: o.Prefix, Domain: o.Domain, Replicas: o.Replicas, Lister: o.Lister,
 			Logger: o.Logger})
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -183,6 +184,16 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 			"job", job.ID, "key", job.Key.Raw(), "attempt", job.Attempt, "panic",
 			valve.Clip(fmt.Sprint(p.value), mostError), "stack", p.stack)
 	}
+	if files.Short(err) { // says nothing about the job or its target
+		lines.Log("files", slog.LevelWarn, "no free file descriptor: jobs wait, which counts no "+
+			"attempt; "+files.Advice, "policy", job.Policy, "limit", files.Limit(), "error", err)
+		select { // with its worker, or others would have no descriptors either
+		case <-time.After(filesPause):
+		case <-ctx.Done():
+		}
+		return record.Outcome{Seq: seq, Kind: record.OutcomeUncounted,
+			Error: valve.Clip(err.Error(), mostError)}
+	}
 	o := outcomeOf(seq, err)
 	if over := context.DeadlineExceeded; errors.Is(ctx.Err(), over) {
 		o.Error = valve.Clip(strings.ReplaceAll(o.Error, over.Error(),
@@ -237,6 +248,9 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 	o.Error = valve.Clip(err.Error(), mostError)
 	return o
 }
+
+// filesPause is the wait for a file descriptor before a job is tried again.
+const filesPause = 500 * time.Millisecond
 
 // mostError bounds errors in headers and records, in bytes.
 const mostError = 1024

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -36,6 +37,10 @@ var (
 	lentUnowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 		Begin: "workers waiting: no drainer owns the policy, so its jobs do not start",
 		End:   "a drainer owns the policy again"}
+	fewFiles = notice.Kind{Level: slog.LevelWarn,
+		Begin: "the policies have more workers than this process may open files, and jobs will " +
+			"wait for them: " + files.Advice,
+		End: "the process may open enough files for its policies' workers"}
 	noWorkers = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 		Begin: "jobs waiting: the policy has no worker, neither here nor elsewhere",
 		End:   "the policy has workers again, or its jobs no longer wait"}

@@ -5,28 +5,32 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/container"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DefaultMemory and LeastMemory are the default and the minimum of [Options.Memory], in bytes.
-const (
-	DefaultMemory = 512 << 20
-	LeastMemory   = 1 << 20
-)
+// LeastMemory is the minimum of [Options.Memory], in bytes.
+const LeastMemory = 1 << 20
+
+// DefaultMemory returns the default of [Options.Memory].
+func DefaultMemory() int64 { return container.Share(512<<20, 4) }
 
 // Options are the settings of a [Drainer]. The zero value works.
 type Options struct {
 	// Prefix is nats.prefix of the configuration; default "penstock".
 	Prefix string
+	// Domain is nats.domain of the configuration: of JetStream; default: the server's own.
+	Domain string
 	// Replicas is the number of servers that store the drainers' shared records: 1 (the default), 3
 	// or 5.
 	Replicas int
 	// Lease is the time that this process counts as alive after a renewal, and roughly the pause of
 	// its partitions after a crash: default 5 s, or 15 s with replicas; at least 1 s.
 	Lease time.Duration
-	// Memory bounds the approximate memory of waiting jobs in bytes: default 512 MiB. Once jobs
+	// Memory bounds the approximate memory of waiting jobs in bytes: default 512 MiB, or a quarter
+	// of the memory of the container, of GOMEMLIMIT or of the machine if that is less. Once jobs
 	// take half of it, each further one takes only 64 bytes and is read again before it starts.
 	Memory int64
 	// Slots bounds the jobs of all policies that run at once in this process; 0: only each policy's

@@ -70,7 +70,7 @@ func New(service Service, o Options) http.Handler {
 	if o.Metrics == nil {
 		o.Metrics = http.HandlerFunc(notFound)
 	}
-	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget))
+	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget()))
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	h := &handler{service: service, options: o, errors: answer.NewErrors(o.Logger),
 		sites: http.NewCrossOriginProtection()}

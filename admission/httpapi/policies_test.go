@@ -111,7 +111,7 @@ func TestManageOverrides(t *testing.T) {
 	i.expect("POST", "/v1/pause/stripe/acme", "", 200, `"burst":2`, `"paused":true`)
 	i.expect("GET", "/v1/policies/stripe/keys/acme", "", 200, `"paused":true`)
 	i.expect("POST", "/v1/resume/stripe/acme", "", 200,
-		`{"key":"acme","override":{"outflow":"5/s","burst":2,"concurrency":0}}`)
+		`{"key":"acme","override":{"outflow":"5/s","burst":2,"concurrency":0},"unanswered":[`)
 
 	// A key's override is removed with its pause if that was all.
 	i.expect("POST", "/v1/pause/stripe/a%2Fb%3F/../%C3%A9", "", 200,

@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/algorithms/memstore"
+	"github.com/penstock-mq/penstock/internal/container"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -78,7 +79,8 @@ func openStore[S any](s site, rule algorithms.Rule[S], window time.Duration,
 		return o, nil
 	}
 	if m, here := s.place.(memory); here {
-		o.store = memstore.New(rule, memstore.Clock(m.now))
+		o.store = memstore.New(rule, memstore.Clock(m.now),
+			memstore.MaxBytes(container.Share(memstore.DefaultMaxBytes, 8)))
 	} else {
 		o.store = s.place.Store(s.policy, s.limit, rule)
 	}

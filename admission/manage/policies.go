@@ -31,6 +31,7 @@ type Policy struct {
 	Changed policy.Changes `json:"changed,omitempty"`
 	DryRun  bool           `json:"dry_run,omitempty"`
 	Note    string         `json:"note,omitempty"`
+	*Resumed
 }
 
 const fileNote = "the file of set %s overwrites this once its own text of the policy changes"
@@ -323,6 +324,7 @@ func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint6
 	s.options.Followed(ctx, name, revision)
 }
 
+// PausePolicy pauses or resumes all buckets. The end of a pause ends their cool-downs too.
 func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -338,7 +340,13 @@ func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Po
 		return Policy{}, err
 	}
 	s.awaitFollowed(ctx, name, revision)
-	return s.Policy(ctx, name)
+	var resumed *Resumed
+	if !paused {
+		resumed = s.resume(ctx, before.Policy, "")
+	}
+	p, err := s.Policy(ctx, name)
+	p.Resumed = resumed
+	return p, err
 }
 
 type Override struct {
@@ -350,6 +358,7 @@ type Override struct {
 
 	Changed policy.Changes `json:"changed,omitempty"`
 	DryRun  bool           `json:"dry_run,omitempty"`
+	*Resumed
 }
 
 type Overrides struct {
@@ -410,15 +419,18 @@ func (s *Service) ChangeOverride(ctx context.Context, name string, key job.Key, 
 	})
 }
 
-// PauseKey leaves the rest of the override unchanged.
+// PauseKey leaves the rest of the override unchanged. The end of a pause ends a cool-down too.
 func (s *Service) PauseKey(ctx context.Context, name string, key job.Key,
 	paused bool) (Override, error) {
-	o, err := s.changeOverride(ctx, name, key, Write{}, func(_ policy.Policy,
+	var of policy.Policy
+	o, err := s.changeOverride(ctx, name, key, Write{}, func(p policy.Policy,
 		o policy.Override) (policy.Override, error) {
-		o.Paused = paused
+		of, o.Paused = p, paused
 		return o, nil
 	})
-	o.Changed = nil
+	if o.Changed = nil; err == nil && !paused {
+		o.Resumed = s.resume(ctx, of, key)
+	}
 	return o, err
 }
 

@@ -70,7 +70,7 @@ func Serve(nc *nats.Conn, names queue.Names, service Service,
 	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 4096)
 	o.Grace = cmp.Or(o.Grace, 10*time.Second)
 	o.Version = cmp.Or(o.Version, "0.0.0")
-	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget))
+	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget()))
 	if o.Answered == nil {
 		o.Answered = func(int) {}
 	}

@@ -77,7 +77,7 @@ type Proxy struct {
 
 func New(o Options) (*Proxy, error) {
 	o.Transport = cmp.Or(o.Transport, NewTransport())
-	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget))
+	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget()))
 	o.Stall = cmp.Or(o.Stall, DefaultStall)
 	if o.Called == nil {
 		o.Called = func(string, string, time.Duration) {}

@@ -704,6 +704,7 @@ func TestTokensAreEstimatedFromTheRequest(t *testing.T) {
 		{`{"max_completion_tokens":10}`, "X: y", 17},
 		{`{"max_output_tokens":1e3}`, "X: y", 1007},
 		{`{"max_tokens":-5}`, "X: y", 5},
+		{`{"generationConfig":{"maxOutputTokens":7.0}}`, "X: y", 18},
 		{"not JSON", "X: y", 2},
 		{`{"image":"data:image/png;base64,` + strings.Repeat("iVBORw0K", 1<<16) + `","max_tokens":5}`,
 			"X: y", 1000 + 5 + 13},

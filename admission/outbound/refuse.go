@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/files"
 )
 
 // ErrorHeader holds the code of an answer of the proxy itself.
@@ -64,6 +65,9 @@ func refused(err error) *refusal {
 	case errors.Is(err, admission.ErrUnavailable), errors.Is(err, access.ErrProvider):
 		return &refusal{http.StatusServiceUnavailable, admission.Reason(err),
 			"the request cannot be scheduled at the moment", time.Second, "true"}
+	case files.Short(err):
+		return &refusal{http.StatusServiceUnavailable, admission.ReasonBusy,
+			"this admitter has no free file descriptor: " + files.Advice, time.Second, "true"}
 	}
 	return &refusal{http.StatusBadGateway, codeUpstream,
 		fmt.Sprintf("the upstream did not answer: %.1000v", err), 0, ""}

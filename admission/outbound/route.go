@@ -60,7 +60,8 @@ type Route struct {
 	OnThrottle string `json:"on_throttle"`
 	// Tokens names a cost, for limits that count tokens. Its value is Penstock-Cost-NAME, or an
 	// estimate: max_tokens (or the like), a quarter of the body's bytes, and 1000 for each image in
-	// base64. The usage in the answer (JSON or server-sent events) settles it.
+	// base64. The usage in the answer (JSON or server-sent events) of OpenAI, Anthropic and Gemini
+	// settles it.
 	Tokens string `json:"tokens"`
 	// CostFromResponse says where answers report actual costs, by name: a header, or a number in
 	// the JSON answer, in the last event of a stream, or in the messages of a WebSocket (their

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -154,7 +155,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 			result.Status = permits.Failed
 		case wrote.Load() && out.Context().Err() != nil: // the caller may have been impatient
 			result.Status, result.Err = permits.Failed, errLeft
-		case out.Context().Err() != nil, oneshot.Leaving(err):
+		case out.Context().Err() != nil, oneshot.Leaving(err), files.Short(err):
 			permit.Return() // before Settle, which then has no effect
 		case wrote.Load():
 			result.Status = permits.Unavailable

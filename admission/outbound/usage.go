@@ -46,9 +46,12 @@ func estimate(body []byte) int64 {
 		Tokens     float64 `json:"max_tokens"`
 		Completion float64 `json:"max_completion_tokens"`
 		Output     float64 `json:"max_output_tokens"`
+		Gemini     struct {
+			Output float64 `json:"maxOutputTokens"`
+		} `json:"generationConfig"`
 	}
 	_ = json.Unmarshal(body, &most)
-	answer := max(0, most.Tokens, most.Completion, most.Output)
+	answer := max(0, most.Tokens, most.Completion, most.Output, most.Gemini.Output)
 	return max(1, tokens+int64(text+3)/4+int64(min(answer, math.MaxInt32)))
 }
 
@@ -75,34 +78,45 @@ func includeUsage(body []byte) []byte {
 		[]byte(`"stream_options":{"include_usage":true},`))
 }
 
-// usage has the fields of OpenAI's and Anthropic's APIs.
+// usage has the fields of OpenAI's, Anthropic's and Gemini's APIs. JSON has no integers: 100.0 is
+// one, too.
 type usage struct {
-	Total         int64 `json:"total_tokens"`
-	Prompt        int64 `json:"prompt_tokens"`
-	Completion    int64 `json:"completion_tokens"`
-	Input         int64 `json:"input_tokens"`
-	Output        int64 `json:"output_tokens"`
-	CacheCreation int64 `json:"cache_creation_input_tokens"`
+	Total         float64 `json:"total_tokens"`
+	Prompt        float64 `json:"prompt_tokens"`
+	Completion    float64 `json:"completion_tokens"`
+	Input         float64 `json:"input_tokens"`
+	Output        float64 `json:"output_tokens"`
+	CacheCreation float64 `json:"cache_creation_input_tokens"`
+
+	GeminiTotal float64 `json:"totalTokenCount"`
+	GeminiInput float64 `json:"promptTokenCount"` // with cached ones
+	GeminiTools float64 `json:"toolUsePromptTokenCount"`
+	Candidates  float64 `json:"candidatesTokenCount"`
+	Thoughts    float64 `json:"thoughtsTokenCount"`
 }
 
 // 0: unknown
 func (u usage) tokens() int64 {
-	if u.Total > 0 {
-		return u.Total
+	n := max(u.Total, u.GeminiTotal)
+	if n <= 0 {
+		n = u.Prompt + u.Completion + u.Input + u.Output + u.CacheCreation +
+			u.GeminiInput + u.GeminiTools + u.Candidates + u.Thoughts
 	}
-	return u.Prompt + u.Completion + u.Input + u.Output + u.CacheCreation
+	return int64(math.Ceil(max(0, min(n, policy.MaxLimit))))
 }
 
 // read reads an answer, or an event of a stream, whose numbers replace earlier ones.
 func (u *usage) read(document []byte) {
 	type holder struct {
-		Usage *usage `json:"usage"`
-	}
-	_ = json.Unmarshal(document, &struct {
 		Usage    *usage `json:"usage"`
+		Metadata *usage `json:"usageMetadata"` // Gemini
+	}
+	at := holder{u, u}
+	_ = json.Unmarshal(document, &struct {
+		holder
 		Message  holder `json:"message"`  // Anthropic: message_start
 		Response holder `json:"response"` // OpenAI: response.completed
-	}{u, holder{u}, holder{u}})
+	}{at, at, at})
 }
 
 // meter reads a copy of an answer's body.
@@ -145,22 +159,18 @@ func (m *meter) read(from io.Reader, status int, header http.Header) {
 		return
 	}
 	var u usage
-	if !strings.HasPrefix(header.Get("Content-Type"), "text/event-stream") {
-		text, _ := io.ReadAll(io.LimitReader(body, mostRead)) // a part is no JSON
-		m.document(&u, text)
+	read := func(text []byte) { m.document(&u, text) }
+	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	if strings.EqualFold(strings.TrimSpace(kind), "text/event-stream") {
+		_ = eachEvent(body, read)
 		return
 	}
-	lines := bufio.NewScanner(body)
-	lines.Buffer(nil, mostRead)
-	for lines.Scan() {
-		if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:")); ok {
-			m.document(&u, data)
-		}
-	}
+	text, _ := io.ReadAll(io.LimitReader(body, mostRead)) // a part is no JSON
+	eachDocument(text, read)
 }
 
 func (m *meter) document(u *usage, text []byte) {
-	if m.tokens != "" && bytes.Contains(text, []byte(`"usage"`)) {
+	if m.tokens != "" && bytes.Contains(text, []byte(`"usage`)) {
 		if u.read(text); u.tokens() > 0 {
 			m.used[m.tokens] = u.tokens()
 		}

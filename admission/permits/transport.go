@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/oneshot"
 )
@@ -62,7 +63,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		switch _, own := errors.AsType[*uploadError](err); {
 		case own, r.Context().Err() != nil:
 			result.Status = Failed
-		case oneshot.Leaving(err):
+		case oneshot.Leaving(err), files.Short(err):
 			permit.Return() // before Settle, which then has no effect
 		}
 		permit.Settle(result)

@@ -94,6 +94,7 @@ type Client struct {
 	apart   bool             // several servers, and unknown which has a key: no key shares a call
 	now     func() time.Time // nil: Redis's clock; for tests
 	born    time.Time
+	denied  denied
 
 	maxWaiting int
 	requests   sync.Pool
@@ -114,13 +115,17 @@ func NewClient(rdb redis.UniversalClient, o Options) *Client {
 		o.Timeout = DefaultTimeout
 	}
 	_, single := rdb.(*redis.Client)
-	_, cluster := rdb.(*redis.ClusterClient)
-	return &Client{
+	of, cluster := rdb.(*redis.ClusterClient)
+	c := &Client{
 		rdb: rdb, prefix: o.Prefix, timeout: o.Timeout, breaker: o.Breaker, slotted: cluster,
 		apart: !single && !cluster, born: time.Now(), maxWaiting: maxWaiting,
 		nodes:    map[string]*node{},
 		requests: sync.Pool{New: func() any { return &request{done: make(chan struct{}, 1)} }},
 	}
+	if cluster {
+		of.OnNewNode(func(node *redis.Client) { node.AddHook(&c.denied) })
+	}
+	return c
 }
 
 func endsWithContext(rdb redis.UniversalClient) bool {
@@ -155,6 +160,9 @@ func redisKey(stem, key string) string {
 }
 
 func (c *Client) explain(err error) error {
+	if denied := c.denied.explain(err, 2*c.timeout); denied != nil {
+		return denied
+	}
 	if isTimeout(err) {
 		return fmt.Errorf("%w: %w", ErrTimeout, err)
 	}

@@ -107,7 +107,8 @@ func overInstallation(name, does string, args []string, stdout, stderr io.Writer
 			}
 			defer leave()
 			b, err := queue.NewBroker(nc,
-				queue.Options{Prefix: c.NATS.Prefix, Replicas: c.NATS.Replicas})
+				queue.Options{Prefix: c.NATS.Prefix, Domain: c.NATS.Domain,
+					Replicas: c.NATS.Replicas})
 			if err == nil {
 				err = do(ctx, b, file)
 			}

@@ -300,3 +300,60 @@ func TestAPolicyIsDeletedWithItsJobs(t *testing.T) {
 	eventually(t, "the bucket is empty", func() bool { return bucket("a").Depth == 0 })
 	p.stop()
 }
+
+func TestResumeEndsAPauseThatTheTargetAskedFor(t *testing.T) {
+	var calls atomic.Int64
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if calls.Add(1) <= 2 {
+			w.Header().Set("Retry-After", "3000")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer target.Close()
+	p := launch(t, "--config", configure(t, allowLoopback), "--drain").ready()
+	operate[any](p, "PUT", "/v1/policies/acme", fmt.Sprintf(`{"algorithm":"leaking_bucket",`+
+		`"outflow":"100/s","capacity":20,"partitions":2,"target":{"http":{"url":%q}}}`,
+		target.URL), 201)
+	type resumed struct {
+		Ended      int `json:"cooldowns_ended"`
+		Unanswered []int
+	}
+	throttled := func(calledBefore int64) {
+		t.Helper()
+		eventually(t, "the target asks for a pause", func() bool {
+			return calls.Load() > calledBefore && operate[struct {
+				By string `json:"blocked_by"`
+			}](p, "GET", "/v1/buckets/acme/a", "", 200).By == "throttled_by_target"
+		})
+	}
+	operate[any](p, "POST", "/v1/jobs/acme/a", "x", 202)
+	throttled(0)
+	if r := operate[resumed](p, "POST", "/v1/resume/acme/a", "", 200); r.Ended != 1 ||
+		r.Unanswered != nil {
+		t.Errorf("a key is resumed: %+v", r)
+	}
+	throttled(1)
+	if r := operate[resumed](p, "POST", "/v1/resume/acme", "", 200); r.Ended != 1 ||
+		r.Unanswered != nil {
+		t.Errorf("the policy is resumed: %+v", r)
+	}
+	eventually(t, "the job is done", func() bool {
+		status, _ := p.get("/v1/buckets/acme/a")
+		return calls.Load() == 3 && status == 200
+	})
+	var noted []string
+	for _, c := range operate[struct {
+		Changes []struct {
+			What string
+			Key  string
+		}
+	}](p, "GET", "/v1/audit/acme", "", 200).Changes {
+		if strings.HasPrefix(c.What, "cool-down") {
+			noted = append(noted, c.What+" "+c.Key)
+		}
+	}
+	if fmt.Sprint(noted) != "[cool-down ended  cool-down ended a]" {
+		t.Errorf("the audit list has %q", noted)
+	}
+	p.stop()
+}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,21 +35,24 @@ const (
 	serverRules = "~penstock:* +client|setname +evalsha +eval +time +mget +get +set +del +llen " +
 		"+lindex +ltrim +rpush +pexpire"
 	databaseRule  = "+select"
-	clusterRule   = "+cluster|slots"
+	clusterRule   = "+cluster|slots +asking"
 	sentinelRules = "+client|setname +sentinel|get-master-addr-by-name +sentinel|sentinels " +
 		"+subscribe +ping"
 	channelRules = "&+switch-master &+replica-reconf-done"
 )
 
-func TestProductionNamesTheRightsInRedis(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "production.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rules := range []string{serverRules, databaseRule, clusterRule, sentinelRules,
-		channelRules} {
-		if !strings.Contains(string(text), rules) {
-			t.Errorf("production.yaml does not name %s", rules)
+func TestPagesNameTheRightsInRedis(t *testing.T) {
+	for _, name := range []string{"deploy/production.yaml", "docs/operate.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := strings.ReplaceAll(string(text), `\|`, "|")
+		for _, rules := range []string{serverRules, databaseRule, clusterRule, sentinelRules,
+			channelRules} {
+			if !strings.Contains(found, rules) {
+				t.Errorf("%s does not name %s", name, rules)
+			}
 		}
 	}
 }
@@ -374,6 +378,7 @@ func TestRedisCluster(t *testing.T) {
 	for _, s := range cluster.Nodes {
 		nodes = append(nodes, protect(t, s, rules))
 	}
+	move(t, nodes)
 	_, client := dial(t,
 		config.Redis{Addrs: []string{cluster.Nodes[0].Addr()}, Cluster: true, Username: user,
 			Password: password})
@@ -384,12 +389,86 @@ func TestRedisCluster(t *testing.T) {
 			t.Errorf("take of key %d: %+v, %v", key, d, err)
 		}
 	}
+	if d, err := store.Take(t.Context(), "moving", 1); err != nil || d.Remaining != 9 {
+		t.Errorf("take of a key whose slot moves: %+v, %v", d, err)
+	}
 	expectUsed(t, rules, nodes...)
 	for i, node := range nodes {
 		if n, err := node.DBSize(t.Context()).Result(); err != nil || n == 0 {
 			t.Errorf("node %d has %d keys, %v", i, n, err)
 		}
 	}
+}
+
+// move begins to move the slot of a new bucket's key.
+func move(t *testing.T, nodes []*redis.Conn) {
+	t.Helper()
+	ask := func(node *redis.Conn, command ...any) string {
+		t.Helper()
+		said := redis.NewCmd(t.Context(), command...)
+		if err := node.Process(t.Context(), said); err != nil {
+			t.Fatalf("%v: %v", command, err)
+		}
+		return fmt.Sprint(said.Val())
+	}
+	slot := ask(nodes[0], "cluster", "keyslot", "penstock:{bucket:moving}")
+	n, _ := strconv.Atoi(slot)
+	owner := n * len(nodes) / 16384
+	from, to := nodes[owner], nodes[(owner+1)%len(nodes)]
+	ask(to, "cluster", "setslot", slot, "importing", ask(from, "cluster", "myid"))
+	ask(from, "cluster", "setslot", slot, "migrating", ask(to, "cluster", "myid"))
+	for _, node := range nodes {
+		ask(node, "config", "resetstat")
+	}
+}
+
+func TestKeysOfAMovingSlotOfARedisCluster(t *testing.T) {
+	for _, test := range []struct{ name, rules, refused string }{
+		{"with the rights", serverRules + " " + clusterRule, ""},
+		{"without asking", serverRules + " +cluster|slots", "NOPERM"},
+		{"without time", strings.ReplaceAll(serverRules, "+time", "") + " " + clusterRule,
+			"can't run this command"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cluster := redistest.StartCluster(t, 2)
+			var nodes []*redis.Conn
+			for _, s := range cluster.Nodes {
+				nodes = append(nodes, protect(t, s, test.rules))
+			}
+			rdb, _ := dial(t, config.Redis{Addrs: []string{cluster.Nodes[0].Addr()},
+				Cluster: true, Username: user, Password: password})
+			client := redisstore.NewClient(rdb, redisstore.Options{Prefix: "penstock",
+				Timeout: time.Second})
+			move(t, nodes)
+			d, err := newBucket(client).Take(t.Context(), "moving", 1)
+			switch {
+			case test.refused == "":
+				if err != nil || d.Remaining != 9 {
+					t.Errorf("got %+v, %v", d, err)
+				}
+			case err == nil || !strings.Contains(err.Error(), test.refused):
+				t.Errorf("got %+v, %v; want %s", d, err, test.refused)
+			}
+		})
+	}
+}
+
+func TestAFullRedisWithoutEvictionSaysSo(t *testing.T) {
+	s := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	rdb, client := dial(t, config.Redis{Addrs: []string{s.Addr()}, Prefix: "penstock"})
+	store := newBucket(client)
+	expectRemaining(t, store, 9)
+	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Take(t.Context(), "key", 1); err == nil ||
+		!strings.Contains(err.Error(), "OOM") {
+		t.Errorf("got %v, want an error with OOM", err)
+	}
+	if err := rdb.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	expectRemaining(t, store, 8)
 }
 
 type authority struct {

@@ -120,6 +120,7 @@ func options(process *daemon.Process, server embedded.Options) penstock.Options 
 		Credentials:      penstock.Credentials(c.NATS.Credentials),
 		StartWithoutNATS: true,
 		Prefix:           c.NATS.Prefix,
+		Domain:           c.NATS.Domain,
 		Replicas:         c.NATS.Replicas,
 		DrainPolicies:    c.Drain.Policies,
 		Lease:            c.Drain.Lease,

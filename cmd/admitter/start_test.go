@@ -298,3 +298,16 @@ func older(t *testing.T, server, version string) string {
 	}()
 	return listener.Addr().String()
 }
+
+// A signal can come at any moment of the start; the first line of the log is an early one.
+func TestASignalDuringTheStartIsNoFailure(t *testing.T) {
+	t.Parallel()
+	file := configure(t, policies)
+	for range 10 {
+		p := launch(t, "--drain", "--config", file)
+		eventually(t, "it logs", func() bool { return p.Log.String() != "" })
+		if status := p.terminate(); status != 0 {
+			t.Fatalf("ended with status %d\n%s", status, p.Log)
+		}
+	}
+}

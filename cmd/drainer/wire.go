@@ -52,6 +52,7 @@ func serve(ctx context.Context, p *daemon.Process) (err error) {
 	defer func() { err = errors.Join(err, traces.Close()) }()
 	drainer, err := workers.New(nc, workers.Options{
 		Prefix:   c.NATS.Prefix,
+		Domain:   c.NATS.Domain,
 		Replicas: c.NATS.Replicas,
 		Lease:    c.Drain.Lease,
 		Memory:   int64(c.Drain.Memory),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -92,15 +93,30 @@ Examples of RATE are 50/s, 10/m and 3/10s; "default" resets a key to its policy'
 
 func (a *app) pause(paused bool) *cobra.Command {
 	name, short, done := "pause", "Pause a policy or key", "is paused"
+	long := "Pauses a policy, or with --key one bucket: it accepts jobs and starts none."
 	if !paused {
-		name, short, done = "resume", "Resume a policy or key", "is resumed"
+		name, done = "resume", "is resumed"
+		short = "Resume a policy or key, or end its target's pause"
+		long = `Resumes a paused policy, or with --key one bucket. Also ends the pauses that the target asked
+for, for example by a wrong Retry-After.`
 	}
 	cmd := &cobra.Command{
 		Use:   name + " POLICY",
 		Short: short,
+		Long:  long,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return call(cmd.Context(), a, request{method: http.MethodPost, path: a.path(name)},
-				func(any) error { return a.printf("%s %s\n", a.about(), done) })
+				func(r manage.Resumed) error {
+					if len(r.Unanswered) > 0 {
+						fmt.Fprintln(a.err, "no drainer answered for", partitions(r.Unanswered)+
+							": pauses that the target asked for remain there")
+					}
+					if r.Ended > 0 {
+						done += "; ended " + count(r.Ended, "pause", "pauses") +
+							" that its target asked for"
+					}
+					return a.printf("%s %s\n", a.about(), done)
+				})
 		},
 	}
 	a.keyFlag(cmd, "only the bucket of this `key`")

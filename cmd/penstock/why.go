@@ -310,7 +310,8 @@ var causes = map[string]string{
 		"resumes it",
 	job.BlockedByPolicyPaused: "an operator paused the policy; penstock resume {policy} " +
 		"resumes it",
-	job.BlockedByThrottled:   "the target asked for a pause, which ends{at}{because}",
+	job.BlockedByThrottled: "the target asked for a pause, which ends{at}{because}; " +
+		"penstock resume {policy} --key {key} ends it now",
 	job.BlockedByBreaker:     "the target is down; one job probes it{at}{because}",
 	job.BlockedByBackoff:     "its jobs have failed and will be retried{at}{because}",
 	job.BlockedByNotBefore:   "no job is due yet; the first starts{at}",

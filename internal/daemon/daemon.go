@@ -2,15 +2,18 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -23,6 +26,8 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/container"
+	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
 	"github.com/penstock-mq/penstock/internal/natsusers"
@@ -31,6 +36,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers"
 )
 
 // Exit statuses.
@@ -117,6 +123,7 @@ func (c Command) Main() {
 		os.Exit(Failed)
 	}()
 	collectLess()
+	limitMemory()
 	status, err := c.run(ctx, os.Args[1:], os.Stdout, os.Stderr, reloads, &running)
 	stop()
 	os.Exit(Report(os.Stderr, c.Name, status, err))
@@ -185,6 +192,17 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	for _, warning := range cfg.Warnings {
 		logger.Warn(warning)
 	}
+	if n, most := cfg.HTTP.MaxConnections, files.Limit(); n > most &&
+		cmp.Or(cfg.HTTP.Listen, c.Listen) != "" {
+		logger.Warn("http.max_connections is more than this process may open files: "+
+			"lower it, or raise ulimit -n (LimitNOFILE of a service)", "http.max_connections", n,
+			"limit", most)
+	}
+	if most := container.Memory(); most < math.MaxInt64 {
+		logger.Info("memory limits", "process", policy.Size(most), "gomemlimit",
+			policy.Size(debug.SetMemoryLimit(-1)), "drain.memory", cmp.Or(cfg.Drain.Memory,
+				policy.Size(workers.DefaultMemory())))
+	}
 	p := &Process{
 		Config:  cfg,
 		HasFile: config.FileName(flags) != "",
@@ -204,7 +222,11 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	}
 	defer stop()
 	running.Store(p)
-	if err := c.Serve(ctx, p); err != nil {
+	switch err := c.Serve(ctx, p); {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		logger.Info("stopped during the start", "error", err)
+		return Done, nil
+	case err != nil:
 		return statusOf(err, Failed), err
 	}
 	logger.Info("stopped")

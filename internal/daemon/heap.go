@@ -1,17 +1,20 @@
 package daemon
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/container"
 )
 
 // growth between two collections, or the heap's size if that is more
 const heapRoom = 64 << 20
 
 // collectLess makes room for a small heap: collections took a tenth of the processor time of a busy
-// door. GOMEMLIMIT still bounds the process, and GOGC wins.
+// door. GOMEMLIMIT (see limitMemory) still bounds the process, and GOGC wins.
 func collectLess() {
 	percent := uint64(100)
 	given := []metrics.Sample{{Name: "/gc/gogc:percent"}}
@@ -31,6 +34,15 @@ func collectLess() {
 	}
 	adapt(struct{}{})
 	go shrink(10 * time.Second)
+}
+
+// limitMemory sets GOMEMLIMIT, unless the environment does, so that the collector returns memory
+// before the container is killed. A tenth is for what it does not manage.
+func limitMemory() {
+	const none = math.MaxInt64
+	if most := container.Memory(); debug.SetMemoryLimit(-1) == none && most < none {
+		debug.SetMemoryLimit(most / 10 * 9)
+	}
 }
 
 // shrink returns memory to the system after a time without collections. The collector keeps the

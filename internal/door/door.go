@@ -88,7 +88,7 @@ type Door struct {
 // New does not start the door.
 func New(o Options) *Door {
 	d := &Door{options: o, watch: watch.New(o.Broker), Listening: make(lifecycle.Latch),
-		budget: admission.NewBudget(admission.DefaultBudget)}
+		budget: admission.NewBudget(admission.DefaultBudget())}
 	d.Sink = queue.Sinks{o.Sink, d.watch, o.Broker}
 	producer := o.Broker.NewProducer(queue.ProducerOptions{FailFast: true, Timeout: publishTimeout})
 	d.Service = admission.New(o.Broker.Names(), producer, o.Valves, o.Limits.Limit,

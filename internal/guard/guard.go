@@ -23,9 +23,11 @@ type Options struct {
 	// Of is the section of the settings; empty: http. The embedded NATS server has users instead of
 	// tokens.
 	Of string
+	// Named is the section of TLS and Insecure, if they are not of Of.
+	Named string
 }
 
-func (o Options) section() string { return cmp.Or(o.Of, "http") }
+func (o Options) section() string { return cmp.Or(o.Named, o.Of, "http") }
 
 func (o Options) clients() string {
 	if o.Of == "" {

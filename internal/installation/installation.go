@@ -2,8 +2,10 @@
 package installation
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -15,6 +17,19 @@ func CheckPrefix(p string) error {
 	if !prefix.MatchString(p) {
 		return fmt.Errorf(
 			"%.80q: want 1 to 32 of a-z, 0-9, - and _, beginning with a letter or digit", p)
+	}
+	return nil
+}
+
+// CheckDomain checks a JetStream domain at a NATS URL.
+func CheckDomain(domain, url string) error {
+	switch {
+	case domain == "":
+		return nil
+	case url == "":
+		return errors.New("is of no use to the embedded server: set nats.url")
+	case len(domain) > 255 || strings.ContainsAny(domain, ".*> \t\r\n"):
+		return fmt.Errorf("%.80q: want a name without dots, wildcards and blanks", domain)
 	}
 	return nil
 }

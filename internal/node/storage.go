@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -34,6 +35,10 @@ var (
 		Begin: "the disk of the embedded NATS server cannot be written: jobs are refused, and " +
 			"none start here, until it can",
 		End: "the disk of the embedded NATS server is writable again"}
+	fileless = notice.Kind{Level: slog.LevelError,
+		Begin: "the process has no free file descriptor: jobs are refused until it has; " +
+			files.Advice,
+		End: "the process has free file descriptors again"}
 	unshared = notice.Kind{Level: slog.LevelWarn, Begin: "the store cannot be divided among the " +
 		"policies: retrying"}
 	lacking = notice.Kind{Level: slog.LevelWarn, Of: "limits", Begin: tooSmall}
@@ -85,8 +90,13 @@ func roundAgain(least time.Duration, policies int) time.Duration {
 
 // Broken files stay broken: the process ends, to be restarted.
 func (s *storage) checked(err error) error {
-	s.Broker.Refuse(err)
-	if s.Drainer != nil {
+	refuse := err
+	short := files.Short(err) // jobs wait for descriptors by themselves
+	if short {
+		refuse = fmt.Errorf("%w: %w: %w", queue.ErrUnavailable, queue.ErrNotSent, err)
+	}
+	s.Broker.Refuse(refuse)
+	if s.Drainer != nil && !short {
 		s.Drainer.Refuse(err)
 	}
 	if errors.Is(err, embedded.ErrBroken) {
@@ -96,7 +106,8 @@ func (s *storage) checked(err error) error {
 		return err
 	}
 	s.Sink.Take(queue.Event{Type: queue.EventWritable, Value: queue.Whether(err == nil)})
-	s.notices.Tell(&readOnly, "", notice.If(err != nil), "error", err)
+	s.notices.Tell(&fileless, "", notice.If(short), "limit", files.Limit(), "error", err)
+	s.notices.Tell(&readOnly, "", notice.If(err != nil && !short), "error", err)
 	return nil
 }
 
@@ -202,6 +213,9 @@ func (s *storage) warn(found queue.Storage) {
 func (s *storage) fit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.notices.Open(&fileless)) > 0 {
+		return fmt.Errorf("%w: the process has no free file descriptor", queue.ErrUnavailable)
+	}
 	if len(s.notices.Open(&readOnly)) > 0 {
 		return fmt.Errorf("%w: the disk cannot be written", queue.ErrStorage)
 	}

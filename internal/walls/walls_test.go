@@ -37,12 +37,12 @@ queue/internal/jsapi: internal/natsconn queue/job nats.go nuid
 queue/job: algorithms policy
 queue/roles: policy
 queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
-workers: internal/buildinfo internal/installation internal/notice internal/seldom policy policy/store
+workers: internal/buildinfo internal/container internal/files internal/installation internal/notice internal/seldom policy policy/store
 	queue queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
-workers/httptarget: internal/clienttls internal/follow internal/hints internal/oneshot internal/reach internal/redact policy queue/job workers
+workers/httptarget: internal/clienttls internal/files internal/follow internal/hints internal/oneshot internal/reach internal/redact policy queue/job workers
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
@@ -66,19 +66,19 @@ workers/workersprom: internal/promsink queue workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers
 	workers/audit nats.go
 
-admission: admission/access algorithms policy queue queue/job nats.go
+admission: admission/access algorithms internal/container policy queue queue/job nats.go
 admission/access: internal/hosts internal/nearest internal/strict
 admission/answer: admission admission/permits internal/seldom policy queue queue/job nats.go
 admission/console:
 admission/httpapi: admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
 	internal/hosts internal/nearest algorithms
 	policy queue queue/job
-admission/limiter: admission algorithms algorithms/memstore policy queue gobreaker
+admission/limiter: admission algorithms algorithms/memstore internal/container policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
-admission/outbound: admission admission/access admission/permits internal/clienttls internal/hints internal/oneshot policy queue/job workers/httptarget brotli
+admission/outbound: admission admission/access admission/permits internal/clienttls internal/files internal/hints internal/oneshot policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission internal/hints internal/oneshot policy queue queue/job nats.go
+admission/permits: admission internal/files internal/hints internal/oneshot policy queue queue/job nats.go
 admission/schedules: admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
@@ -99,17 +99,19 @@ cmd/drainer: admission admission/httpapi config internal/daemon internal/follow 
 
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
+internal/container:
 internal/certtest:
 internal/h2test: internal/certtest
 internal/clienttls: internal/follow
 internal/chaos: admission admission/permits policy queue queue/job nats.go
 internal/cron:
-internal/daemon: admission/access config internal/buildinfo internal/follow internal/guard internal/hosts internal/natsusers
-	internal/nearest internal/openid internal/telemetry policy queue pflag
+internal/daemon: admission/access config internal/buildinfo internal/container internal/files internal/follow internal/guard internal/hosts internal/natsusers
+	internal/nearest internal/openid internal/telemetry policy queue workers pflag
 internal/demo: internal/proctest queue queue/job nats.go
 internal/envoy: admission admission/access algorithms internal/guard internal/lifecycle internal/nearest internal/strict
 	policy queue queue/job envoy grpc protobuf
 internal/errs:
+internal/files: sys
 internal/follow: internal/health internal/lifecycle
 internal/guard: admission/access internal/follow internal/hosts internal/lifecycle
 internal/health:
@@ -125,7 +127,7 @@ internal/nearest:
 internal/door: admission admission/console admission/httpapi admission/manage admission/natsapi admission/permits
 	admission/schedules admission/watch internal/buildinfo internal/guard internal/lifecycle internal/targets
 	policy queue queue/job workers/audit nats.go
-internal/node: admission/schedules internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
+internal/node: admission/schedules internal/files internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
 internal/oneshot:

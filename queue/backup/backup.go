@@ -60,7 +60,7 @@ func Write(ctx context.Context, b *queue.Broker, to io.Writer) (Contents, error)
 		return Contents{}, fmt.Errorf("there is no installation with the prefix %s here",
 			b.Names().Prefix())
 	}
-	js, err := jsapi.New(b.Conn())
+	js, err := jsapi.New(b.Conn(), b.Domain())
 	if err != nil {
 		return Contents{}, err
 	}

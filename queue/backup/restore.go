@@ -46,7 +46,7 @@ func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return Contents{}, err
 	}
-	js, err := jsapi.New(b.Conn())
+	js, err := jsapi.New(b.Conn(), b.Domain())
 	if err != nil {
 		return Contents{}, err
 	}

@@ -18,6 +18,7 @@ const (
 	OpCancel  = "cancel"  // unless it runs
 	OpEdit    = "edit"    // unless it runs
 	OpPurge   = "purge"   // drop the bucket's jobs, except running ones
+	OpResume  = "resume"  // end the cool-down of the bucket, or without a key of all buckets
 
 	OpCall   = "call"   // may this call begin?
 	OpSettle = "settle" // progress or end of a call
@@ -44,7 +45,7 @@ type Question struct {
 	// sequences: one for OpJob, OpCancel and OpEdit; at most MaxExpected for OpExpect, OpJobs;
 	// OpPurge: the last one to drop, or empty
 	Jobs []uint64 `json:"jobs,omitempty"`
-	// OpRoom, OpBucket, OpPurge, OpCall, OpSettle
+	// OpRoom, OpBucket, OpPurge, OpResume, OpCall, OpSettle
 	Key Key `json:"key,omitempty"`
 	// OpRoom, OpCall: the job's; a Cost of 0 is 1
 	Priority int              `json:"priority,omitempty"`
@@ -98,6 +99,8 @@ type Answer struct {
 	Turn   *Turn `json:"turn,omitempty"`
 	// OpCancel, OpPurge: jobs dropped
 	Removed int `json:"removed,omitempty"`
+	// OpResume: cool-downs ended, and stored as such
+	Ended int `json:"ended,omitempty"`
 	// OpPurge: not finished; ask again with this number for the rest
 	More uint64 `json:"more,omitempty"`
 }

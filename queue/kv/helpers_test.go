@@ -12,7 +12,7 @@ import (
 
 func tableOver(t testing.TB, nc *nats.Conn) *Table {
 	t.Helper()
-	js, err := jsapi.New(nc)
+	js, err := jsapi.New(nc, "")
 	if err != nil {
 		t.Fatal(err)
 	}

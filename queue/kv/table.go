@@ -62,7 +62,7 @@ type Table struct {
 type Options struct {
 	Description string
 	Most        int64 // of records; the oldest are evicted; 0: no bound
-	Memory      bool  // not on disk
+	Memory      bool  // not on disk, unless the account has no memory
 	// Refusal holds the error of all writes, if there is one. May be nil.
 	Refusal *atomic.Pointer[error]
 }
@@ -77,7 +77,13 @@ func (t *Table) Bucket() string { return t.bucket }
 
 func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) (err error) {
 	defer errs.Annotate(&err, "set up KV bucket %s", t.bucket)
-	return t.js.Ensure(ctx, t.config(replicas, bytes))
+	config := t.config(replicas, bytes)
+	err = t.js.Ensure(ctx, config)
+	if t.options.Memory && jsapi.HasCode(err, jsapi.CodeMemoryResources) { // the account has none
+		config.Storage = jetstream.FileStorage
+		err = t.js.Ensure(ctx, config)
+	}
+	return err
 }
 
 // config is nats.go's configuration of a KV bucket, with our bounds.
@@ -173,7 +179,7 @@ func (t *Table) Set(ctx context.Context, key string, value []byte, ttl time.Dura
 
 // SetNoWait is [Table.Set] without a confirmation.
 func (t *Table) SetNoWait(key string, value []byte, ttl time.Duration) error {
-	m := &nats.Msg{Subject: t.prefix + key, Data: value, Header: lasting(ttl)}
+	m := &nats.Msg{Subject: t.js.KV(t.prefix + key), Data: value, Header: lasting(ttl)}
 	if err := t.js.NATS.PublishMsg(m); err != nil {
 		return fmt.Errorf("set %s/%s: %w", t.bucket, key, jsapi.Translate(err))
 	}
@@ -217,7 +223,8 @@ func (t *Table) publish(ctx context.Context, key string, value []byte, expected 
 	if expected != nil {
 		header[headerExpectedRevision] = []string{strconv.FormatUint(*expected, 10)}
 	}
-	ack, err := t.js.Publish(ctx, &nats.Msg{Subject: t.prefix + key, Header: header, Data: value})
+	ack, err := t.js.Publish(ctx, &nats.Msg{Subject: t.js.KV(t.prefix + key), Header: header,
+		Data: value})
 	return ack.Seq, err
 }
 

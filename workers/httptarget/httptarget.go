@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/clienttls"
+	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/internal/reach"
@@ -234,6 +235,9 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 // down returns the error of an unreachable target. A callback opens no breaker, because each has
 // its own target.
 func (t *target) down(err error) error {
+	if files.Short(err) {
+		return err
+	}
 	if t.policy.Calls() {
 		return errors.New(err.Error())
 	}

@@ -471,6 +471,8 @@ class PolicyDocument(TypedDict):
     changed: NotRequired[Changes]
     dry_run: NotRequired[bool]
     note: NotRequired[str]
+    cooldowns_ended: NotRequired[int]
+    unanswered: NotRequired[Unanswered]
 
 Changes = list[str]
 
@@ -489,6 +491,8 @@ class OverrideDocument(TypedDict):
     override: Override
     changed: NotRequired[Changes]
     dry_run: NotRequired[bool]
+    cooldowns_ended: NotRequired[int]
+    unanswered: NotRequired[Unanswered]
 
 
 class DrainerPoliciesValue(TypedDict):

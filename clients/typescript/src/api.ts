@@ -103,9 +103,10 @@ export interface paths {
         head?: never;
         /**
          * Change a waiting or delayed job.
-         * @description `run` ends a backoff or delay, so the job waits for its turn; `front` moves it to the front of its bucket. The
-         *     bucket's rate still holds. The answer comes once the change is stored and survives handovers and crashes; after
-         *     a 503, the change may or may not apply. A partition can hold up to 1000 changed waiting jobs.
+         * @description `run` ends a backoff or delay, so the job waits for its turn; `front` moves it to the front of its bucket.
+         *     Neither ends a pause that the target asked for: see `POST /v1/resume/{policy}/{key}`. The bucket's rate still
+         *     holds. The answer comes once the change is stored and survives handovers and crashes; after a 503, the change
+         *     may or may not apply. A partition can hold up to 1000 changed waiting jobs.
          */
         patch: operations["changeJob"];
         trace?: never;
@@ -363,7 +364,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Resume a policy, without a burst. */
+        /**
+         * Resume a policy, without a burst.
+         * @description Also ends the pauses that its target asked for, for example by a wrong `Retry-After`: `cooldowns_ended` counts
+         *     them. Buckets of partitions in `unanswered` have kept theirs; repeat the request.
+         */
         post: operations["resumePolicy"];
         delete?: never;
         options?: never;
@@ -419,7 +424,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Resume a bucket. */
+        /**
+         * Resume a bucket, without a burst.
+         * @description Also ends the pause that its target asked for, for example by a wrong `Retry-After`. If the drainer of its
+         *     partition, in `unanswered`, did not answer, that pause goes on; repeat the request.
+         */
         post: operations["resumeKey"];
         delete?: never;
         options?: never;
@@ -1694,6 +1703,9 @@ export interface components {
             dry_run?: true;
             /** @description for a policy from a file: when the file overwrites the change */
             note?: string;
+            /** @description pauses asked for by the target that the request ended */
+            cooldowns_ended?: number;
+            unanswered?: components["schemas"]["Unanswered"];
         };
         /**
          * @description changed fields with their old and new values
@@ -1719,6 +1731,9 @@ export interface components {
             changed?: components["schemas"]["Changes"];
             /** @constant */
             dry_run?: true;
+            /** @description pauses asked for by the target that the request ended */
+            cooldowns_ended?: number;
+            unanswered?: components["schemas"]["Unanswered"];
         };
         Drainer: {
             id: string;

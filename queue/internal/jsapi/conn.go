@@ -29,14 +29,27 @@ type Conn struct {
 	Timeout time.Duration
 	// Silence is told the outcomes of calls; may be nil.
 	Silence *natsconn.Silence
+	domain  string
 }
 
-func New(nc *nats.Conn) (*Conn, error) {
-	js, err := jetstream.New(nc)
+// Open opens the JetStream of a domain; empty: of the server that the connection reaches.
+func Open(nc *nats.Conn, domain string, o ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	js, err := jetstream.New(nc, o...)
+	if domain != "" {
+		js, err = jetstream.NewWithDomain(nc, domain, o...)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
-	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout), nil}, nil
+	return js, nil
+}
+
+func New(nc *nats.Conn, domain string) (*Conn, error) {
+	js, err := Open(nc, domain)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout), nil, domain}, nil
 }
 
 const MetaVersion = "penstock.v"
@@ -88,17 +101,21 @@ func within[T any](ctx context.Context, c *Conn, store bool,
 }
 
 func (c *Conn) CreateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.JetStream.CreateStream(ctx, config)
+	return c.bounded(ctx, config, func(config jetstream.StreamConfig) error {
+		_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
+			return c.JetStream.CreateStream(ctx, config)
+		})
+		return err
 	})
-	return err
 }
 
 func (c *Conn) UpdateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
-		return c.JetStream.UpdateStream(ctx, config)
+	return c.bounded(ctx, config, func(config jetstream.StreamConfig) error {
+		_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
+			return c.JetStream.UpdateStream(ctx, config)
+		})
+		return err
 	})
-	return err
 }
 
 func (c *Conn) DeleteStream(ctx context.Context, name string) error {
@@ -265,7 +282,7 @@ func (c *Conn) CallWithin(ctx context.Context, within time.Duration, subject str
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	m, err := c.NATS.RequestWithContext(ctx, subject, body)
+	m, err := c.NATS.RequestWithContext(ctx, c.API(subject), body)
 	if err == nil {
 		err = Answered(m.Data, response)
 	}

@@ -45,9 +45,12 @@ const (
 	CodeInsufficientResources = 10023
 	CodeAccountResources      = 10002
 	CodeStorageResources      = 10047
+	CodeMemoryResources       = 10028
 	CodeWorkQueueUnfiltered   = 10099
 	CodeWorkQueueFilter       = 10100
 	CodeSchedulePattern       = 10189
+
+	codeMaxBytesRequired = 10113
 )
 
 type Refusal struct {

@@ -80,7 +80,7 @@ func (c *Conn) Directs(ctx context.Context, stream string, seqs []uint64) ([]Mes
 	defer func() { _ = sub.Unsubscribe() }()
 	silence := time.NewTimer(c.Timeout)
 	defer silence.Stop()
-	subject, sent := "$JS.API.DIRECT.GET."+stream, 0
+	subject, sent := c.API("$JS.API.DIRECT.GET."+stream), 0
 	ask := func(n int) error {
 		for range n {
 			request := append(strconv.AppendUint([]byte(`{"seq":`), seqs[sent], 10), '}')
@@ -143,7 +143,7 @@ func (c *Conn) DirectGet(ctx context.Context, stream string, request any, most i
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	body, _ := json.Marshal(request)
-	if err := c.NATS.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
+	if err := c.NATS.PublishRequest(c.API("$JS.API.DIRECT.GET."+stream), inbox, body); err != nil {
 		return nil, nil, Translate(err)
 	}
 	for {

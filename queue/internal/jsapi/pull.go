@@ -84,7 +84,7 @@ func NewPuller(c *Conn, stream, consumer string) (*Puller, error) {
 	p := &Puller{
 		nc:         nc,
 		messages:   make(chan *nats.Msg, PullOpen+pullSlack),
-		next:       "$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer,
+		next:       c.API("$JS.API.CONSUMER.MSG.NEXT." + stream + "." + consumer),
 		inbox:      nc.NewInbox(),
 		request:    request,
 		silence:    time.NewTimer(time.Hour),

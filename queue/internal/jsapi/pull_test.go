@@ -126,7 +126,7 @@ func TestParseAckSubject(t *testing.T) {
 
 func conn(t *testing.T, nc *nats.Conn) *Conn {
 	t.Helper()
-	c, err := New(nc)
+	c, err := New(nc, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,6 +91,12 @@ func (s State) Throttled(began, until time.Duration, least, most float64) (State
 	return State{ceiling: at * (1 - Step/2), low: at * (1 - step), since: until, row: row}, true
 }
 
+// RisingFrom returns the state of a pause that ends at an instant, if it would end later.
+func (s State) RisingFrom(at time.Duration) State {
+	s.since = min(s.since, at)
+	return s
+}
+
 // Text encodes the state relative to now; see [Parse].
 func (s State) Text(now time.Duration, most float64) string {
 	return fmt.Sprintf("%.6g %.6g %.6g %d %d", most, s.ceiling, s.low,

@@ -17,7 +17,7 @@ const (
 	readEvery = 25 * time.Millisecond
 	// mostFetches bounds a bucket's read-ahead, in jobs.
 	mostFetches = 1024
-	// mostBodies bounds the bytes of large bodies, apart from the last one.
+	// mostBodies bounds the bytes of a policy's large bodies, apart from the last one.
 	mostBodies = 64 << 20
 )
 
@@ -55,7 +55,7 @@ func (v *Valve) unload(b *bucket) {
 // the head: a fast bucket must not delay others (law 5).
 func (v *Valve) fetch(b *bucket) {
 	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
-		if i > 0 && v.bodies >= mostBodies/2 {
+		if i > 0 && v.bodies >= v.memory.bodies()/2 {
 			break
 		}
 		if j.Lean {
@@ -72,7 +72,7 @@ func (v *Valve) fetch(b *bucket) {
 // worker give up their bodies: hanging targets must not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
-		if v.bodies >= mostBodies && !v.makeRoom(now) {
+		if v.bodies >= v.memory.bodies() && !v.makeRoom(now) {
 			return
 		}
 		b := v.unread[0].bucket
@@ -101,7 +101,7 @@ func readAt(start pace.Instant) pace.Instant {
 func (v *Valve) readOn(b *bucket) {
 	half := b.ahead() / 2
 	if half > 0 && half < len(b.ready) && b.ready[half].Lean && !b.ready[half].fetching &&
-		v.bodies < mostBodies/2 {
+		v.bodies < v.memory.bodies()/2 {
 		v.fetch(b)
 	}
 }
@@ -117,7 +117,7 @@ func (v *Valve) makeRoom(now pace.Instant) bool {
 		if b.bodies > 0 && !v.mayTakeWorker(b.bucket) && v.unread[0].Before(b) {
 			v.unload(b.bucket)
 			v.place(b.bucket, now)
-			return v.bodies < mostBodies
+			return v.bodies < v.memory.bodies()
 		}
 	}
 	return false

@@ -54,6 +54,14 @@ const (
 	mostRipe = 512
 )
 
+// bodies bounds a policy's large bodies by a quarter of the memory.
+func (m *Memory) bodies() int64 {
+	if m.most == 0 {
+		return mostBodies
+	}
+	return min(mostBodies, max(1<<20, m.most/4))
+}
+
 func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
 
 func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes > m.most }

@@ -17,7 +17,7 @@ const MostEdits = 1000
 type edits struct {
 	jobs  map[uint64]record.Edit
 	front int64  // of the last move
-	noted uint32 // first checkpoint with all edits
+	noted uint32 // first checkpoint with all edits, and without the cool-downs that were ended
 }
 
 // of returns a job's edit, or none. One with another stamp belongs to a former stream.
@@ -84,8 +84,7 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full boo
 		p.edits.jobs = map[uint64]record.Edit{}
 	}
 	p.edits.jobs[seq] = edit
-	p.edits.noted = p.unnoted.noted.Begun + 1
-	p.Changed = true
+	p.noteEdit()
 	p.v.reorder(j, edit, want.Run, now)
 	return true, false
 }
@@ -108,6 +107,28 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 		v.delay(j, until)
 	}
 	v.place(j.Bucket, now)
+}
+
+// noteEdit requests a checkpoint.
+func (p *Part) noteEdit() {
+	p.edits.noted = p.unnoted.noted.Begun + 1
+	p.Changed = true
+}
+
+// resume ends a bucket's cool-down, without a burst, and what was learnt from it: an operator knows
+// that the target accepts requests. Answers to requests under way may begin another.
+func (v *Valve) resume(b *bucket, now pace.Instant) (ended bool) {
+	if b.cool <= now {
+		return false
+	}
+	b.cool = now
+	b.own().throttles = 0
+	if b.learnt != nil {
+		b.learnt.State = b.learnt.RisingFrom(time.Duration(now))
+	}
+	b.Part.noteEdit()
+	v.place(b, now)
+	return true
 }
 
 func (p *Part) EditWaits() bool { return p.unnoted.noted.Stored < p.edits.noted }

@@ -24,6 +24,7 @@ type question struct {
 	states  []job.State  // of OpJobs
 	purged  []*heldJob   // of OpPurge: still to be dropped
 	removed int          // by OpPurge, since the last answer
+	ended   int          // by OpResume
 	tellBy  pace.Instant // of OpPurge: when to answer before the end; Never: done
 	unnoted int
 }
@@ -91,6 +92,8 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 		q.work = q.buckets
 	case job.OpBucket:
 		q.work = q.bucket
+	case job.OpResume:
+		q.work = q.resume
 	case job.OpPurge:
 		for _, w := range qs.waiting {
 			if w.Op == job.OpPurge && w.part == p && w.Key == q.Key && w.tellBy == pace.Never {
@@ -254,12 +257,19 @@ func (q *question) edit(now pace.Instant) progress {
 		q.reply(job.Answer{Full: full, Job: q.part.jobState(q.Jobs[0], now)})
 		return answered
 	}
+	return q.whenStored(func(now pace.Instant) job.Answer {
+		return job.Answer{Edited: true, Job: q.part.jobState(q.Jobs[0], now)}
+	}, now)
+}
+
+// whenStored answers once the changes made so far are stored.
+func (q *question) whenStored(answer func(now pace.Instant) job.Answer, now pace.Instant) progress {
 	noted := q.part.edits.noted
 	q.until = now.Add(editPatience)
 	q.work = func(now pace.Instant) progress {
 		switch {
 		case q.part.unnoted.noted.Stored >= noted:
-			q.reply(job.Answer{Edited: true, Job: q.part.jobState(q.Jobs[0], now)})
+			q.reply(answer(now))
 		case now < q.until:
 			return waits
 		default:
@@ -267,7 +277,35 @@ func (q *question) edit(now pace.Instant) progress {
 		}
 		return answered
 	}
-	return waits
+	return q.work(now)
+}
+
+func (q *question) resume(now pace.Instant) progress {
+	resume := func(b *bucket) {
+		if q.part.v.resume(b, now) {
+			q.ended++
+		}
+	}
+	answer := func(pace.Instant) job.Answer { return job.Answer{Ended: q.ended} }
+	stored := func(now pace.Instant) progress { return q.whenStored(answer, now) }
+	if q.Key != "" {
+		if b := q.part.buckets[q.Key]; b != nil {
+			resume(b)
+		}
+		return stored(now)
+	}
+	if q.part.list.Walks() >= mostWalks {
+		q.until = now
+		return waits
+	}
+	walk := q.part.list.Walk()
+	q.work = func(at pace.Instant) progress {
+		if now = at; walk.Some(walkPiece, resume) {
+			return stored(now)
+		}
+		return goesOn
+	}
+	return q.work(now)
 }
 
 func (q *question) purge(now pace.Instant) progress {

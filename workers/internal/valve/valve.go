@@ -307,7 +307,7 @@ func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	j.enter(stageWaiting)
 	if j.Body != nil && j.Size > leanSize {
-		if len(b.ready) > 0 || v.bodies >= mostBodies {
+		if len(b.ready) > 0 || v.bodies >= v.memory.bodies() {
 			j.Body, j.Lean = nil, true
 		} else {
 			v.keepBody(j)

@@ -107,6 +107,9 @@ function actions(name, key, b, override, page) {
   const why = noRight(page.may("operate", name, key), "operate"), shown = `${name}/${shownKey(key)}`;
   const waits = b.depth - (b.running ?? 0);
   return [
+    ...override.paused || !b.throttled_ms ? [] : [
+      action("End the target's pause", () => page.does(() => ask("POST", path("resume", name, key)),
+        `The pause of ${shown} has ended.`), { why, id: "end-pause" })],
     override.paused ?
       action("Resume", () => page.does(() => ask("POST", path("resume", name, key)), `${shown} is resumed.`), { why, id: "resume" }) :
       action("Pause", async () => {
