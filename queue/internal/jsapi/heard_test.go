@@ -16,7 +16,7 @@ import (
 // A leader that is cut off answers these for ten seconds.
 func TestOnlyWhatIsStoredEndsASilence(t *testing.T) {
 	t.Parallel()
-	c, err := New(natstest.New(t, ""))
+	c, err := New(natstest.New(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
