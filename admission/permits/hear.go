@@ -74,12 +74,8 @@ func (h *Heard) judge(text []byte) answers.Verdict {
 
 // Peek returns the begin of a body, at most [answers.MostRead], which stays readable.
 func Peek(a *http.Response) []byte {
-	text, err := io.ReadAll(io.LimitReader(a.Body, answers.MostRead))
-	rest := io.Reader(a.Body)
-	if err != nil { // a later read might hide it
-		rest = broken{err}
-	}
-	a.Body = readCloser{io.MultiReader(bytes.NewReader(text), rest), a.Body}
+	text, _ := io.ReadAll(io.LimitReader(a.Body, answers.MostRead)) // a later read tells the error
+	a.Body = readCloser{io.MultiReader(bytes.NewReader(text), a.Body), a.Body}
 	return text
 }
 
@@ -87,10 +83,6 @@ type readCloser struct {
 	io.Reader
 	io.Closer
 }
-
-type broken struct{ error }
-
-func (b broken) Read([]byte) (int, error) { return 0, b.error }
 
 type copied struct {
 	io.ReadCloser

@@ -11,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/answers"
 )
 
-// net/http tells it once.
 func TestABodyThatBreaksOffDoesNotLookWhole(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")

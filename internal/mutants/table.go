@@ -3918,12 +3918,6 @@ func (Synced)`,
 		by:  "./admission/outbound TestAStreamPassesAtOnceThoughARuleReadsAnswers",
 	},
 	{
-		name: "a-broken-refusal-looks-whole", file: "admission/permits/hear.go",
-		old: "if err != nil { // a later read might hide it",
-		new: "if false {",
-		by:  "./admission/permits TestABodyThatBreaksOffDoesNotLookWhole",
-	},
-	{
 		name: "proxy-repeats-what-may-be-done", file: "admission/outbound/send.go",
 		old: "return response, notThrottled, nil // it may have done the work",
 		new: "_ = code",
