@@ -2,14 +2,17 @@ package outbound_test
 
 import (
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -94,12 +97,16 @@ func TestAStreamPassesAtOnceThoughARuleReadsAnswers(t *testing.T) {
 				<-next
 				fmt.Fprint(w, `{}}`)
 			}, outbound.Options{}, outbound.Route{Like: "shopify", OnThrottle: mode})
-			response := w.ask("GET", "/", "")
+			goOn := sync.OnceFunc(func() { close(next) })
+			t.Cleanup(goOn)
+			ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience()/4)
+			defer cancel()
+			response := w.askWith(ctx, "GET", "/", "")
 			begin := make([]byte, 8)
 			if _, err := io.ReadFull(response.Body, begin); err != nil || string(begin) != `{"data":` {
 				t.Errorf("%s: %q, %v", kind, begin, err)
 			}
-			close(next)
+			goOn()
 			if rest := text(t, response); rest != `{}}` {
 				t.Errorf("%s: %q", kind, rest)
 			}
