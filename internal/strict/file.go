@@ -190,7 +190,9 @@ func (f *File) found(err error) {
 		f.report(e.Place, e.Reason, f.position(e.Place))
 		f.unread[e.Place] = true
 		for at := around(e.Place); at != ""; at = around(at) {
-			f.unread[at] = f.unread[at]
+			if !f.unread[at] {
+				f.unread[at] = false
+			}
 		}
 	}
 	slices.SortStableFunc(f.problems[before:], func(a, b Problem) int {
