@@ -129,8 +129,8 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		j.Attempts = max(j.Attempts, o.Attempts)
 		v.bury(j, o.Reason, o.Error)
 	case record.OutcomeFailed:
+		j.LastError = o.Error // also of the breaker
 		if o.Unavailable && !v.unavailable(j, now) {
-			j.LastError = o.Error
 			v.makeReady(j, now)
 			break
 		}
