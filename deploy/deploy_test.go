@@ -40,6 +40,14 @@ var checks = map[string]func(t *testing.T, text []byte){
 
 	"grafana/penstock.json": dashboard,
 	"nats/roles.conf":       func(t *testing.T, _ []byte) { rolesOf(t) },
+	"nats/values.yaml":      natsValues,
+
+	"kubernetes-example/penstock.yaml":      kubernetes,
+	"kubernetes-example/kustomization.yaml": ofKubernetes,
+	"kubernetes-example/proxy.yaml":         ofKubernetes,
+	"kubernetes-example/credential.yaml":    ofKubernetes,
+	"kubernetes-example/ingress.yaml":       ofKubernetes,
+	"kubernetes-example/backup.yaml":        ofKubernetes,
 
 	"Dockerfile":                       dockerfile,
 	"compose.yaml":                     compose,
@@ -50,6 +58,7 @@ var checks = map[string]func(t *testing.T, text []byte){
 	"kubernetes/drainer.yaml":          ofKubernetes,
 	"kubernetes/network.yaml":          ofKubernetes,
 	"kubernetes/podmonitor.yaml":       ofKubernetes,
+	"kubernetes/scaledobject.yaml":     scaled,
 	"compose/prometheus.yaml":          composedPrometheus,
 	"compose/grafana-datasources.yaml": provisioning,
 	"compose/grafana-dashboards.yaml":  provisioning,
@@ -175,6 +184,15 @@ func natsServer(t *testing.T, _ []byte) {
 	}
 	if len(o.Users) != 1 || o.Users[0].Account == nil {
 		t.Errorf("no user of an account: %+v", o.Users)
+	}
+}
+
+// scaled checks that KEDA finds the number that it scales by.
+func scaled(t *testing.T, text []byte) {
+	ofKubernetes(t, text)
+	at := regexp.MustCompile(`valueLocation: (penstock_\w+)\{policy="mail"\}`).FindSubmatch(text)
+	if at == nil || !exposes(exposition(t, admits), string(at[1])) {
+		t.Errorf("no metric %q", at)
 	}
 }
 

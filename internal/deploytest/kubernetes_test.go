@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,8 +21,14 @@ import (
 
 func build(t *testing.T) resmap.ResMap {
 	t.Helper()
+	return built(t, "kubernetes")
+}
+
+// built returns what kubectl apply --kustomize makes of a folder of deploy/.
+func built(t *testing.T, folder string) resmap.ResMap {
+	t.Helper()
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
-		Run(filesys.MakeFsOnDisk(), "../../deploy/kubernetes")
+		Run(filesys.MakeFsOnDisk(), "../../deploy/"+folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,15 +56,18 @@ func objects[T any](t *testing.T, all resmap.ResMap, kind string) map[string]*T 
 }
 
 func TestKubernetesManifestsAreValid(t *testing.T) {
-	all := build(t)
-	n := len(objects[apps.Deployment](t, all, "Deployment")) +
-		len(objects[policy.PodDisruptionBudget](t, all, "PodDisruptionBudget")) +
-		len(objects[network.NetworkPolicy](t, all, "NetworkPolicy")) +
-		len(objects[core.Service](t, all, "Service")) +
-		len(objects[core.ConfigMap](t, all, "ConfigMap"))
-	if n != all.Size() {
-		t.Errorf("%d of %d objects are of kinds that this test knows", n, all.Size())
+	for _, folder := range []string{"kubernetes", "kubernetes-example"} {
+		text, err := built(t, folder).AsYaml()
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted(t, strings.Split(string(text), "\n---\n")...)
 	}
+	text, err := os.ReadFile("../../deploy/kubernetes/scaledobject.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted(t, strings.Split(string(text), "\n---\n")...)
 }
 
 func TestPodsKeepServingWhileTheyAreReplaced(t *testing.T) {
