@@ -90,6 +90,15 @@ func TestEveryFile(t *testing.T) {
 	}
 }
 
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 func load(t *testing.T, text []byte) config.Config {
 	t.Helper()
 	c, err := config.Load(bytes.NewReader(text), nil)
@@ -196,7 +205,9 @@ func scaled(t *testing.T, text []byte) {
 	}
 }
 
-func unit(t *testing.T, text []byte) {
+// assignments returns the values of a unit by section and name.
+func assignments(t *testing.T, text []byte) map[string]string {
+	t.Helper()
 	values := map[string]string{}
 	section := ""
 	for line := range strings.Lines(string(text)) {
@@ -212,6 +223,30 @@ func unit(t *testing.T, text []byte) {
 			values[section+key] = value
 		}
 	}
+	return values
+}
+
+// Of two units with one StateDirectory and a DynamicUser each, the one that starts becomes the
+// owner of all files there.
+func TestUnitsOfOneHostShareNoStateDirectory(t *testing.T) {
+	of := map[string]string{}
+	for _, name := range []string{"penstock-admitter.service", "penstock-drainer.service"} {
+		values := assignments(t, read(t, name))
+		dir := values["[Service]StateDirectory"]
+		if other, shared := of[dir]; shared && dir != "" {
+			t.Errorf("%s and %s share the StateDirectory %s", name, other, dir)
+		}
+		if of[dir] = name; values["[Service]DynamicUser"] != "yes" {
+			t.Errorf("%s does not run as a DynamicUser", name)
+		}
+		if work := values["[Service]WorkingDirectory"]; work != "" && work != "/var/lib/"+dir {
+			t.Errorf("%s works in %s, which may belong to another user", name, work)
+		}
+	}
+}
+
+func unit(t *testing.T, text []byte) {
+	values := assignments(t, text)
 	command := strings.Fields(values["[Service]ExecStart"])
 	if len(command) == 0 {
 		t.Fatal("no ExecStart")
@@ -239,6 +274,13 @@ func unit(t *testing.T, text []byte) {
 		!net.ParseIP(host).IsLoopback() {
 		t.Errorf("listens at %s, where others reach an API that asks nobody who he is",
 			c.HTTP.Listen)
+	}
+	// A dynamic user cannot be the owner of the file that production.yaml names.
+	const copied = "${CREDENTIALS_DIRECTORY}/tokens.yaml"
+	original := load(t, read(t, "production.yaml")).HTTP.Tokens
+	if c.HTTP.Tokens != copied || values["[Service]LoadCredential"] != "tokens.yaml:"+original {
+		t.Errorf("tokens of %s are read from %s, and loaded from %s", original, c.HTTP.Tokens,
+			values["[Service]LoadCredential"])
 	}
 	stop := values["[Service]TimeoutStopSec"]
 	patience, err := time.ParseDuration(stop)
