@@ -19,28 +19,34 @@ const (
 	kedaModule       = "github.com/kedacore/keda/v2@v2.21.0"
 )
 
-// schemaPlaces lists where each kind is described: a file of a module, and the place in it.
-var schemaPlaces = map[string]struct{ module, file, place string }{
-	"v1 ConfigMap":                           openAPI("api__v1", "core.v1.ConfigMap"),
-	"v1 Service":                             openAPI("api__v1", "core.v1.Service"),
-	"apps/v1 Deployment":                     openAPI("apis__apps__v1", "apps.v1.Deployment"),
-	"batch/v1 CronJob":                       openAPI("apis__batch__v1", "batch.v1.CronJob"),
-	"policy/v1 PodDisruptionBudget":          openAPI("apis__policy__v1", "policy.v1.PodDisruptionBudget"),
-	"networking.k8s.io/v1 Ingress":           openAPI("apis__networking.k8s.io__v1", "networking.v1.Ingress"),
-	"keda.sh/v1alpha1 ScaledObject":          keda("scaledobjects"),
+// described says where a module describes a kind: in which file, and at which place in it.
+type described struct{ module, file, place string }
+
+var kinds = map[string]described{
+	"v1 ConfigMap":                       openAPI("api__v1", "core.v1.ConfigMap"),
+	"v1 Service":                         openAPI("api__v1", "core.v1.Service"),
+	"apps/v1 Deployment":                 openAPI("apis__apps__v1", "apps.v1.Deployment"),
+	"batch/v1 CronJob":                   openAPI("apis__batch__v1", "batch.v1.CronJob"),
+	"policy/v1 PodDisruptionBudget":      openAPI("apis__policy__v1", "policy.v1.PodDisruptionBudget"),
+	"networking.k8s.io/v1 Ingress":       networking("Ingress"),
+	"networking.k8s.io/v1 NetworkPolicy": networking("NetworkPolicy"),
+	"keda.sh/v1alpha1 ScaledObject":      keda("scaledobjects"),
+
 	"keda.sh/v1alpha1 TriggerAuthentication": keda("triggerauthentications"),
-	"networking.k8s.io/v1 NetworkPolicy": openAPI("apis__networking.k8s.io__v1",
-		"networking.v1.NetworkPolicy"),
 }
 
-func openAPI(group, kind string) struct{ module, file, place string } {
-	return struct{ module, file, place string }{kubernetesModule,
-		"api/openapi-spec/v3/" + group + "_openapi.json", "/components/schemas/io.k8s.api." + kind}
+func openAPI(group, kind string) described {
+	return described{kubernetesModule, "api/openapi-spec/v3/" + group + "_openapi.json",
+		"/components/schemas/io.k8s.api." + kind}
 }
 
-func keda(plural string) struct{ module, file, place string } {
-	return struct{ module, file, place string }{kedaModule,
-		"config/crd/bases/keda.sh_" + plural + ".yaml", "/spec/versions/0/schema/openAPIV3Schema"}
+func networking(kind string) described {
+	return openAPI("apis__networking.k8s.io__v1", "networking.v1."+kind)
+}
+
+func keda(plural string) described {
+	return described{kedaModule, "config/crd/bases/keda.sh_" + plural + ".yaml",
+		"/spec/versions/0/schema/openAPIV3Schema"}
 }
 
 func directoryOf(t *testing.T, module string) string {
@@ -80,7 +86,7 @@ func refuseUnknown(node any) {
 
 func schemaOf(t *testing.T, kind string) *jsonschema.Schema {
 	t.Helper()
-	at, ok := schemaPlaces[kind]
+	at, ok := kinds[kind]
 	if !ok {
 		t.Fatalf("no schema of %s is known", kind)
 	}
