@@ -64,10 +64,10 @@ func dashboard(t *testing.T, text []byte) {
 // unseen are metrics that neither the dashboard nor an alert shows, and the reason.
 var unseen = map[string]string{
 	"penstock_audit_incomplete":           "explains penstock_audit_worst_ratio",
-	"penstock_envoy_hits_total":           "has more detail than penstock_checks_total, which is shown",
+	"penstock_envoy_hits_total":           "details of penstock_checks_total",
 	"penstock_policy_retirements_total":   "is wanted by the file, and in the log",
-	"penstock_shadow_wait_seconds_total":  "is how long, penstock_shadow_decisions_total how often",
-	"penstock_shadow_delay_seconds_total": "is how long, penstock_shadow_delayed_total how often",
+	"penstock_shadow_wait_seconds_total":  "how long; how often is shown",
+	"penstock_shadow_delay_seconds_total": "how long; how often is shown",
 }
 
 func TestEveryMetricIsOnTheDashboardOrInAnAlert(t *testing.T) {

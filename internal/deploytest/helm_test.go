@@ -75,6 +75,7 @@ func byName(t *testing.T, documents ...string) map[string]any {
 
 func rendered(t *testing.T, release string, values map[string]any) ([]string, error) {
 	t.Helper()
+	name, namespace, _ := strings.Cut(release, ".")
 	chart, err := loader.Load("../../deploy/helm/penstock")
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +83,8 @@ func rendered(t *testing.T, release string, values map[string]any) ([]string, er
 	if err := chart.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	all, err := util.ToRenderValues(chart, values, common.ReleaseOptions{Name: release}, nil)
+	all, err := util.ToRenderValues(chart, values,
+		common.ReleaseOptions{Name: name, Namespace: namespace}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +151,7 @@ func TestTheChartWithTheExampleIsTheOverlay(t *testing.T) {
 }
 
 func TestTheChartFollowsItsValues(t *testing.T) {
-	documents := render(t, "other", map[string]any{"networkPolicy": false, "secret": "keys",
+	documents := render(t, "other.jobs", map[string]any{"networkPolicy": false, "secret": "keys",
 		"image":   map[string]any{"repository": "example.com/p", "tag": "v2"},
 		"drainer": map[string]any{"replicas": 5}, "config": map[string]any{"grace": "5s"}})
 	text := strings.Join(documents, "\n")
@@ -158,7 +160,7 @@ func TestTheChartFollowsItsValues(t *testing.T) {
 	}
 	for what, times := range map[string]int{"image: example.com/p:v2": 2, "replicas: 5": 1,
 		"name: keys": 2, "secretName: keys": 2, "grace: 5s": 1, "lame_duck: 10s": 1,
-		"- other\n": 1} { // among http.hosts
+		"- other\n": 1, "- other.jobs\n": 1, "- other.jobs.svc\n": 1} { // among http.hosts
 		if n := strings.Count(text, what); n != times {
 			t.Errorf("%q is there %d times, want %d", what, n, times)
 		}

@@ -198,15 +198,17 @@ func TestTheExamplesProxyIsReachedAndReachesItsUpstreams(t *testing.T) {
 		return p.Port.StrVal == name
 	})
 	reaches := slices.ContainsFunc(rules.Egress, func(e network.NetworkPolicyEgressRule) bool {
-		return len(e.Ports) == 0 && slices.ContainsFunc(e.To, func(to network.NetworkPolicyPeer) bool {
-			return to.IPBlock != nil && to.IPBlock.CIDR == "0.0.0.0/0" &&
-				slices.Contains(to.IPBlock.Except, "169.254.0.0/16")
-		})
+		return len(e.Ports) == 0 && slices.ContainsFunc(e.To, anywhere)
 	})
 	if name == "" || !served || !admitted || !reaches {
-		t.Errorf("port %s is %q of the pod; in the service: %v, admitted: %v, upstreams reached: %v",
+		t.Errorf("port %s is %q of the pod; served: %v, admitted: %v, upstreams reached: %v",
 			port, name, served, admitted, reaches)
 	}
+}
+
+func anywhere(to network.NetworkPolicyPeer) bool {
+	return to.IPBlock != nil && to.IPBlock.CIDR == "0.0.0.0/0" &&
+		slices.Contains(to.IPBlock.Except, "169.254.0.0/16")
 }
 
 func TestTheExamplesCredentialIsWhereItsTargetLooks(t *testing.T) {

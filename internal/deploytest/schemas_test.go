@@ -19,34 +19,19 @@ const (
 	kedaModule       = "github.com/kedacore/keda/v2@v2.21.0"
 )
 
-// described says where a module describes a kind: in which file, and at which place in it.
-type described struct{ module, file, place string }
-
-var kinds = map[string]described{
-	"v1 ConfigMap":                       openAPI("api__v1", "core.v1.ConfigMap"),
-	"v1 Service":                         openAPI("api__v1", "core.v1.Service"),
-	"apps/v1 Deployment":                 openAPI("apis__apps__v1", "apps.v1.Deployment"),
-	"batch/v1 CronJob":                   openAPI("apis__batch__v1", "batch.v1.CronJob"),
-	"policy/v1 PodDisruptionBudget":      openAPI("apis__policy__v1", "policy.v1.PodDisruptionBudget"),
-	"networking.k8s.io/v1 Ingress":       networking("Ingress"),
-	"networking.k8s.io/v1 NetworkPolicy": networking("NetworkPolicy"),
-	"keda.sh/v1alpha1 ScaledObject":      keda("scaledobjects"),
-
-	"keda.sh/v1alpha1 TriggerAuthentication": keda("triggerauthentications"),
-}
-
-func openAPI(group, kind string) described {
-	return described{kubernetesModule, "api/openapi-spec/v3/" + group + "_openapi.json",
-		"/components/schemas/io.k8s.api." + kind}
-}
-
-func networking(kind string) described {
-	return openAPI("apis__networking.k8s.io__v1", "networking.v1."+kind)
-}
-
-func keda(plural string) described {
-	return described{kedaModule, "config/crd/bases/keda.sh_" + plural + ".yaml",
-		"/spec/versions/0/schema/openAPIV3Schema"}
+// description returns where a kind is described: in which file of which module, and at which place.
+func description(apiVersion, kind string) (module, file, place string) {
+	group, version, ok := strings.Cut(apiVersion, "/")
+	of := "apis__" + group + "__" + version
+	switch {
+	case !ok:
+		of, group, version = "api__"+apiVersion, "core", apiVersion
+	case group == "keda.sh":
+		return kedaModule, "config/crd/bases/keda.sh_" + strings.ToLower(kind) + "s.yaml",
+			"/spec/versions/0/schema/openAPIV3Schema"
+	}
+	return kubernetesModule, "api/openapi-spec/v3/" + of + "_openapi.json", "/components/schemas/" +
+		"io.k8s.api." + strings.TrimSuffix(group, ".k8s.io") + "." + version + "." + kind
 }
 
 func directoryOf(t *testing.T, module string) string {
@@ -84,13 +69,10 @@ func refuseUnknown(node any) {
 	}
 }
 
-func schemaOf(t *testing.T, kind string) *jsonschema.Schema {
+func schemaOf(t *testing.T, apiVersion, kind string) *jsonschema.Schema {
 	t.Helper()
-	at, ok := kinds[kind]
-	if !ok {
-		t.Fatalf("no schema of %s is known", kind)
-	}
-	text, err := os.ReadFile(filepath.Join(directoryOf(t, at.module), at.file))
+	module, file, place := description(apiVersion, kind)
+	text, err := os.ReadFile(filepath.Join(directoryOf(t, module), file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +82,10 @@ func schemaOf(t *testing.T, kind string) *jsonschema.Schema {
 	}
 	refuseUnknown(document)
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("mem:///"+at.file, document); err != nil {
+	if err := compiler.AddResource("mem:///"+file, document); err != nil {
 		t.Fatal(err)
 	}
-	schema, err := compiler.Compile("mem:///" + at.file + "#" + at.place)
+	schema, err := compiler.Compile("mem:///" + file + "#" + place)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,9 +104,9 @@ func accepted(t *testing.T, documents ...string) {
 		if len(object) == 0 || object["kind"] == "PodMonitor" { // TestEveryPodIsScraped checks it
 			continue
 		}
-		kind := object["apiVersion"].(string) + " " + object["kind"].(string)
+		version, kind := object["apiVersion"].(string), object["kind"].(string)
 		if schemas[kind] == nil {
-			schemas[kind] = schemaOf(t, kind)
+			schemas[kind] = schemaOf(t, version, kind)
 		}
 		if err := schemas[kind].Validate(object); err != nil {
 			t.Errorf("%s: %v\n%s", kind, err, document)
@@ -137,7 +119,7 @@ func TestSchemasRefuseMisspelledMissingAndMistypedFields(t *testing.T) {
 	const good = `{apiVersion: v1, kind: Service, metadata: {name: a},
 		spec: {ports: [{port: 80, targetPort: http}]}}`
 	accepted(t, good)
-	schema := schemaOf(t, "v1 Service")
+	schema := schemaOf(t, "v1", "Service")
 	for _, change := range [][2]string{{"targetPort", "targetPorts"}, {"port: 80, ", ""},
 		{"80", `"80"`}, {"metadata: {name: a}", "metadata: {names: a}"}} {
 		var object any

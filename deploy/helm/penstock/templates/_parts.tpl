@@ -1,6 +1,10 @@
 {{- /* The configuration, with the names of the Service and the Ingress among the hosts of the API. */}}
 {{- define "penstock.config" }}
 {{- $hosts := append (index .Values.config.http "hosts" | default list) .Release.Name }}
+{{- with .Release.Namespace }}
+{{- $hosts = append $hosts (printf "%s.%s" $.Release.Name .) }}
+{{- $hosts = append $hosts (printf "%s.%s.svc" $.Release.Name .) }}
+{{- end }}
 {{- if .Values.ingress.enabled }}{{ $hosts = append $hosts .Values.ingress.host }}{{ end }}
 {{- $http := merge (dict "hosts" $hosts) .Values.config.http }}
 {{- toYaml (merge (dict "http" $http) .Values.config) }}
