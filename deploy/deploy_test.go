@@ -4,12 +4,15 @@ package deploy_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -202,6 +205,29 @@ func scaled(t *testing.T, text []byte) {
 	at := regexp.MustCompile(`valueLocation: (penstock_\w+)\{policy="mail"\}`).FindSubmatch(text)
 	if at == nil || !exposes(exposition(t, admits), string(at[1])) {
 		t.Errorf("no metric %q", at)
+	}
+}
+
+func TestTheChartsSchemaKnowsTheSettings(t *testing.T) {
+	var schema struct {
+		Properties struct {
+			Config struct{ Properties map[string]any }
+		}
+	}
+	text := read(t, "helm/penstock/values.schema.json")
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"outbound", "policies", "schedules", "shared_limits"}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
+		if name := field.Tag.Get("json"); name != "" && name != "-" {
+			want = append(want, name)
+		}
+	}
+	slices.Sort(want)
+	got := slices.Sorted(maps.Keys(schema.Properties.Config.Properties))
+	if !slices.Equal(got, want) {
+		t.Errorf("config has %v, want %v", got, want)
 	}
 }
 

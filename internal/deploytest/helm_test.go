@@ -228,6 +228,7 @@ func TestTheChartRefusesValuesThatItDoesNotKnow(t *testing.T) {
 		`drainer: {replicas: "5"}`:                    "replicas",
 		`ingress: {enabled: true}`:                    "host",
 		`config: {outbound: [{listen: local}]}`:       "listen",
+		`config: {outbond: []}`:                       "outbond",
 		`extraVolumes: {name: stripe}`:                "extraVolumes",
 		`backup: {schedules: {Every_Day: 0 1 * * *}}`: "Every_Day",
 	} {
