@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ type rules struct {
 			Alert       string            `yaml:"alert"`
 			Expr        string            `yaml:"expr"`
 			For         string            `yaml:"for"`
+			Labels      map[string]string `yaml:"labels"`
 			Annotations map[string]string `yaml:"annotations"`
 		} `yaml:"rules"`
 	} `yaml:"groups"`
@@ -24,7 +26,14 @@ type rules struct {
 var (
 	metricName = regexp.MustCompile(`penstock_[a-z_]+`)
 	alertName  = regexp.MustCompile(`\bPenstock[A-Z]\w+`)
+	linkTarget = regexp.MustCompile(`\]\(([^)]*)\)`)
 )
+
+// pending names the time for which an alert is pending.
+var pending = map[string]string{"": "moments", "30s": "30 seconds", "1m": "a minute",
+	"5m": "five minutes", "10m": "ten minutes", "1d": "a day"}
+
+const published = "https://github.com/penstock-mq/penstock/blob/main/docs/"
 
 func alerts(t *testing.T, text []byte) {
 	var c rules
@@ -39,6 +48,19 @@ func alerts(t *testing.T, text []byte) {
 			if !exposes(exposed, name) {
 				t.Errorf("%s: no metric %s", rule.Alert, name)
 			}
+		}
+		if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
+			t.Errorf("%s: severity %q", rule.Alert, rule.Labels["severity"])
+		}
+		texts := rule.Annotations["summary"] + " " + rule.Annotations["description"]
+		for _, link := range linkTarget.FindAllStringSubmatch(texts, -1) {
+			if !strings.HasPrefix(link[1], published) { // leads nowhere from a mail
+				t.Errorf("%s: the link %s is not to %s", rule.Alert, link[1], published)
+			}
+		}
+		// A pending alert shows the same texts, before its `for` is over.
+		if words, ok := pending[rule.For]; !ok || strings.Contains(texts, words) {
+			t.Errorf("%s: says %q, which is not so while it is pending", rule.Alert, words)
 		}
 		if strings.Count(rule.Expr, "(") != strings.Count(rule.Expr, ")") {
 			t.Errorf("%s: parentheses do not match", rule.Alert)
@@ -64,7 +86,7 @@ func TestTheReferenceOfAlertsIsCurrent(t *testing.T) {
 	for _, rule := range c.Groups[0].Rules {
 		known[rule.Alert] = true
 	}
-	const link = "https://github.com/penstock-mq/penstock/blob/main/docs/reference/alerts.md#"
+	const link = published + "reference/alerts.md#"
 	page := alertsPage
 	for _, rule := range c.Groups[0].Rules {
 		want := link + strings.ToLower(rule.Alert)
@@ -75,7 +97,8 @@ func TestTheReferenceOfAlertsIsCurrent(t *testing.T) {
 		if description == "" {
 			t.Errorf("%s: no description says what to do", rule.Alert)
 		}
-		page += "\n## " + rule.Alert + "\n" +
+		description = strings.ReplaceAll(description, "]("+published, "](../")
+		page += "\n## " + rule.Alert + "\nSeverity: " + rule.Labels["severity"] + ".\n\n" +
 			alertName.ReplaceAllStringFunc(description, func(name string) string {
 				if !known[name] {
 					t.Errorf("%s names %s, which is no alert", rule.Alert, name)

@@ -4,12 +4,15 @@ package deploy_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,6 +43,14 @@ var checks = map[string]func(t *testing.T, text []byte){
 
 	"grafana/penstock.json": dashboard,
 	"nats/roles.conf":       func(t *testing.T, _ []byte) { rolesOf(t) },
+	"nats/values.yaml":      natsValues,
+
+	"kubernetes-example/penstock.yaml":      kubernetes,
+	"kubernetes-example/kustomization.yaml": ofKubernetes,
+	"kubernetes-example/proxy.yaml":         ofKubernetes,
+	"kubernetes-example/credential.yaml":    ofKubernetes,
+	"kubernetes-example/ingress.yaml":       ofKubernetes,
+	"kubernetes-example/backup.yaml":        ofKubernetes,
 
 	"Dockerfile":                       dockerfile,
 	"compose.yaml":                     compose,
@@ -50,6 +61,7 @@ var checks = map[string]func(t *testing.T, text []byte){
 	"kubernetes/drainer.yaml":          ofKubernetes,
 	"kubernetes/network.yaml":          ofKubernetes,
 	"kubernetes/podmonitor.yaml":       ofKubernetes,
+	"kubernetes/scaledobject.yaml":     scaled,
 	"compose/prometheus.yaml":          composedPrometheus,
 	"compose/grafana-datasources.yaml": provisioning,
 	"compose/grafana-dashboards.yaml":  provisioning,
@@ -79,6 +91,15 @@ func TestEveryFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 func load(t *testing.T, text []byte) config.Config {
@@ -178,7 +199,41 @@ func natsServer(t *testing.T, _ []byte) {
 	}
 }
 
-func unit(t *testing.T, text []byte) {
+// scaled checks that KEDA finds the number that it scales by.
+func scaled(t *testing.T, text []byte) {
+	ofKubernetes(t, text)
+	at := regexp.MustCompile(`valueLocation: (penstock_\w+)\{policy="mail"\}`).FindSubmatch(text)
+	if at == nil || !exposes(exposition(t, admits), string(at[1])) {
+		t.Errorf("no metric %q", at)
+	}
+}
+
+func TestTheChartsSchemaKnowsTheSettings(t *testing.T) {
+	var schema struct {
+		Properties struct {
+			Config struct{ Properties map[string]any }
+		}
+	}
+	text := read(t, "helm/penstock/values.schema.json")
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"outbound", "policies", "schedules", "shared_limits"}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
+		if name := field.Tag.Get("json"); name != "" && name != "-" {
+			want = append(want, name)
+		}
+	}
+	slices.Sort(want)
+	got := slices.Sorted(maps.Keys(schema.Properties.Config.Properties))
+	if !slices.Equal(got, want) {
+		t.Errorf("config has %v, want %v", got, want)
+	}
+}
+
+// assignments returns the values of a unit by section and name.
+func assignments(t *testing.T, text []byte) map[string]string {
+	t.Helper()
 	values := map[string]string{}
 	section := ""
 	for line := range strings.Lines(string(text)) {
@@ -194,6 +249,30 @@ func unit(t *testing.T, text []byte) {
 			values[section+key] = value
 		}
 	}
+	return values
+}
+
+// Of two units with one StateDirectory and a DynamicUser each, the one that starts becomes the
+// owner of all files there.
+func TestUnitsOfOneHostShareNoStateDirectory(t *testing.T) {
+	of := map[string]string{}
+	for _, name := range []string{"penstock-admitter.service", "penstock-drainer.service"} {
+		values := assignments(t, read(t, name))
+		dir := values["[Service]StateDirectory"]
+		if other, shared := of[dir]; shared && dir != "" {
+			t.Errorf("%s and %s share the StateDirectory %s", name, other, dir)
+		}
+		if of[dir] = name; values["[Service]DynamicUser"] != "yes" {
+			t.Errorf("%s does not run as a DynamicUser", name)
+		}
+		if work := values["[Service]WorkingDirectory"]; work != "" && work != "/var/lib/"+dir {
+			t.Errorf("%s works in %s, which may belong to another user", name, work)
+		}
+	}
+}
+
+func unit(t *testing.T, text []byte) {
+	values := assignments(t, text)
 	command := strings.Fields(values["[Service]ExecStart"])
 	if len(command) == 0 {
 		t.Fatal("no ExecStart")
@@ -221,6 +300,13 @@ func unit(t *testing.T, text []byte) {
 		!net.ParseIP(host).IsLoopback() {
 		t.Errorf("listens at %s, where others reach an API that asks nobody who he is",
 			c.HTTP.Listen)
+	}
+	// A dynamic user cannot be the owner of the file that production.yaml names.
+	const copied = "${CREDENTIALS_DIRECTORY}/tokens.yaml"
+	original := load(t, read(t, "production.yaml")).HTTP.Tokens
+	if c.HTTP.Tokens != copied || values["[Service]LoadCredential"] != "tokens.yaml:"+original {
+		t.Errorf("tokens of %s are read from %s, and loaded from %s", original, c.HTTP.Tokens,
+			values["[Service]LoadCredential"])
 	}
 	stop := values["[Service]TimeoutStopSec"]
 	patience, err := time.ParseDuration(stop)

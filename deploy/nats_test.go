@@ -2,17 +2,22 @@ package deploy_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/conf"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/policytest"
@@ -66,6 +71,49 @@ func TestRolesConfMatchesTheEmbeddedServersRoles(t *testing.T) {
 		if !found[role] {
 			t.Errorf("no user has the role %s", role)
 		}
+	}
+}
+
+// unquoted matches the texts that NATS's chart writes without quotation marks.
+var unquoted = regexp.MustCompile(`"<< (.*?) >>"`)
+
+// natsValues checks that NATS's own chart, which merges config.merge into the configuration of its
+// servers, gives them the settings of nats.conf.
+func natsValues(t *testing.T, text []byte) {
+	var values struct {
+		Config struct {
+			Cluster   struct{ Replicas int }
+			JetStream struct{ Merge map[string]any } `yaml:"jetstream"`
+			Merge     map[string]any
+		}
+	}
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	var merged strings.Builder
+	encoder := json.NewEncoder(&merged)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(values.Config.Merge); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NATS_PASSWORD", "secret")
+	got, err := conf.Parse(unquoted.ReplaceAllString(merged.String(), "$1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := conf.ParseFile("nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := want["jetstream"].(map[string]any)
+	if !reflect.DeepEqual(got["accounts"], want["accounts"]) ||
+		got["max_payload"] != want["max_payload"] ||
+		values.Config.JetStream.Merge["sync_interval"] != store["sync_interval"] {
+		t.Errorf("got %v, want what nats.conf has: %v", values.Config, want)
+	}
+	routes := want["cluster"].(map[string]any)["routes"].([]any)
+	if values.Config.Cluster.Replicas != len(routes) {
+		t.Errorf("%d servers, want %d", values.Config.Cluster.Replicas, len(routes))
 	}
 }
 

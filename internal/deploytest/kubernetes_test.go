@@ -1,9 +1,11 @@
 package deploytest
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,8 +22,14 @@ import (
 
 func build(t *testing.T) resmap.ResMap {
 	t.Helper()
+	return built(t, "kubernetes")
+}
+
+// built returns what kubectl apply --kustomize makes of a folder of deploy/.
+func built(t *testing.T, folder string) resmap.ResMap {
+	t.Helper()
 	all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
-		Run(filesys.MakeFsOnDisk(), "../../deploy/kubernetes")
+		Run(filesys.MakeFsOnDisk(), "../../deploy/"+folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,15 +57,18 @@ func objects[T any](t *testing.T, all resmap.ResMap, kind string) map[string]*T 
 }
 
 func TestKubernetesManifestsAreValid(t *testing.T) {
-	all := build(t)
-	n := len(objects[apps.Deployment](t, all, "Deployment")) +
-		len(objects[policy.PodDisruptionBudget](t, all, "PodDisruptionBudget")) +
-		len(objects[network.NetworkPolicy](t, all, "NetworkPolicy")) +
-		len(objects[core.Service](t, all, "Service")) +
-		len(objects[core.ConfigMap](t, all, "ConfigMap"))
-	if n != all.Size() {
-		t.Errorf("%d of %d objects are of kinds that this test knows", n, all.Size())
+	for _, folder := range []string{"kubernetes", "kubernetes-example"} {
+		text, err := built(t, folder).AsYaml()
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted(t, strings.Split(string(text), "\n---\n")...)
 	}
+	text, err := os.ReadFile("../../deploy/kubernetes/scaledobject.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted(t, strings.Split(string(text), "\n---\n")...)
 }
 
 func TestPodsKeepServingWhileTheyAreReplaced(t *testing.T) {
@@ -160,6 +171,84 @@ func TestPodsAreReachedAtTheirPortAlone(t *testing.T) {
 					t.Errorf("%s reaches all of %s", name, to.IPBlock.CIDR)
 				}
 			}
+		}
+	}
+}
+
+func TestTheExamplesProxyIsReachedAndReachesItsUpstreams(t *testing.T) {
+	all := built(t, "kubernetes-example")
+	service := objects[core.Service](t, all, "Service")["penstock"]
+	rules := objects[network.NetworkPolicy](t, all, "NetworkPolicy")["penstock-admitter"].Spec
+	pod := objects[apps.Deployment](t, all, "Deployment")["penstock-admitter"].Spec.Template.Spec
+	var config struct {
+		Outbound []struct{ Listen string }
+	}
+	exampleConfig(t, all, &config)
+	_, port, _ := strings.Cut(config.Outbound[0].Listen, ":")
+	var name string
+	for _, p := range pod.Containers[0].Ports {
+		if fmt.Sprint(p.ContainerPort) == port {
+			name = p.Name
+		}
+	}
+	served := slices.ContainsFunc(service.Spec.Ports, func(p core.ServicePort) bool {
+		return fmt.Sprint(p.Port) == port && p.TargetPort.StrVal == name
+	})
+	admitted := slices.ContainsFunc(rules.Ingress[0].Ports, func(p network.NetworkPolicyPort) bool {
+		return p.Port.StrVal == name
+	})
+	reaches := slices.ContainsFunc(rules.Egress, func(e network.NetworkPolicyEgressRule) bool {
+		return len(e.Ports) == 0 && slices.ContainsFunc(e.To, anywhere)
+	})
+	if name == "" || !served || !admitted || !reaches {
+		t.Errorf("port %s is %q of the pod; served: %v, admitted: %v, upstreams reached: %v",
+			port, name, served, admitted, reaches)
+	}
+}
+
+func anywhere(to network.NetworkPolicyPeer) bool {
+	return to.IPBlock != nil && to.IPBlock.CIDR == "0.0.0.0/0" &&
+		slices.Contains(to.IPBlock.Except, "169.254.0.0/16")
+}
+
+func TestTheExamplesCredentialIsWhereItsTargetLooks(t *testing.T) {
+	all := built(t, "kubernetes-example")
+	var config struct {
+		Policies []struct {
+			Target struct {
+				HTTP struct {
+					Headers map[string]struct{ File string }
+				}
+			}
+		}
+	}
+	exampleConfig(t, all, &config)
+	pod := objects[apps.Deployment](t, all, "Deployment")["penstock-drainer"].Spec.Template.Spec
+	n := 0
+	for _, policy := range config.Policies {
+		for _, header := range policy.Target.HTTP.Headers {
+			n++
+			mounts := pod.Containers[0].VolumeMounts
+			i := slices.IndexFunc(mounts, func(m core.VolumeMount) bool {
+				return strings.HasPrefix(header.File, m.MountPath+"/")
+			})
+			if i < 0 || !slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool {
+				return v.Name == mounts[i].Name && v.Secret != nil
+			}) {
+				t.Errorf("no Secret is mounted for %s", header.File)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no policy has a credential")
+	}
+}
+
+func exampleConfig(t *testing.T, all resmap.ResMap, into any) {
+	t.Helper()
+	for _, c := range objects[core.ConfigMap](t, all, "ConfigMap") {
+		if err := yaml.Unmarshal([]byte(c.Data["penstock.yaml"]), into); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -2734,6 +2734,18 @@ func (Synced)`,
 		by:  "./deploy TestEveryFile",
 	},
 	{
+		name: "the-alerts-ask-for-another-metric-of-calls", file: "internal/telemetry/outbound.go",
+		old: `"penstock_outbound_requests_total"`,
+		new: `"penstock_outbound_calls_total"`,
+		by:  "./deploy TestEveryFile",
+	},
+	{
+		name: "a-metric-is-shown-nowhere", file: "internal/telemetry/outbound.go",
+		old: `"penstock_outbound_wait_seconds"`,
+		new: `"penstock_outbound_delay_seconds"`,
+		by:  "./deploy TestEveryMetricIsOnTheDashboardOrInAnAlert",
+	},
+	{
 		name: "a-file-s-target-may-be-link-local", file: "config/load.go",
 		old: "if err := rules.CheckHost(to.Hostname()); err != nil {",
 		new: "if err := rules.CheckHost(to.Hostname()); err != nil && false {",
