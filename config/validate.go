@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/natsconn"
@@ -147,6 +148,23 @@ func (p checker) ofOutbound(place string, o Outbound, c Config) {
 				"%q cannot pace calls: want a leaking bucket with a queue", r.Policy)
 		}
 	}
+}
+
+// doubts compares routes with the policies of the file.
+func (c Config) doubts() (doubts []string) {
+	known := policy.Entries{}
+	for _, p := range c.Policies {
+		known[p.Name] = &policy.Entry{Policy: p.WithDefaults()}
+	}
+	for i, o := range c.Outbound {
+		for j := range o.Routes {
+			for _, f := range outbound.Faults(o.Routes[j:j+1], known) {
+				doubts = append(doubts, fmt.Sprintf("outbound[%d].routes[%d].%s: %s", i, j, f.Field,
+					f.Reason))
+			}
+		}
+	}
+	return doubts
 }
 
 func (p checker) ofNATS(n NATS) {
