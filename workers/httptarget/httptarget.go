@@ -165,7 +165,6 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	hidden := redact.Values(job.Forwarded(j.Header))
 	for _, s := range t.secrets {
 		if err := s.add(request.Header); err != nil {
-			// A mistake on the drainer's machine must not cost the job attempts.
 			return workers.Unavailable(err)
 		}
 		hidden = append(hidden, request.Header.Get(s.name))
@@ -241,7 +240,7 @@ func (t *target) down(err error) error {
 	if t.policy.Calls() {
 		return errors.New(err.Error())
 	}
-	return workers.Unavailable(err)
+	return workers.Unavailable(marked(err))
 }
 
 const noHints = time.Duration(-1)
