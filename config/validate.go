@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -57,7 +58,8 @@ func (found checker) config(c Config) {
 
 func (p checker) oneOf(place, value string, words ...string) {
 	if !slices.Contains(words, value) {
-		p.Add(place, "%q: want %s", value, strings.Join(words, " or "))
+		p.Add(place, "%q: want %s%s", value, strings.Join(words, " or "),
+			nearest.Hint(value, words))
 	}
 }
 

@@ -77,7 +77,9 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 			notices:  notice.New(process.Log)}
 		o.Parts = beside.routes.parts
 	}
-	if p, err = penstock.Open(ctx, o); err != nil {
+	if p, err = penstock.Open(ctx, o); errors.Is(err, embedded.ErrListen) {
+		return fmt.Errorf("nats.embedded.listen: %w", err)
+	} else if err != nil {
 		return err
 	}
 	defer p.Close()

@@ -27,7 +27,7 @@ algorithms:
 algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
-policy: algorithms internal/decode internal/strict internal/zones
+policy: algorithms internal/decode internal/nearest internal/strict internal/zones
 outbox: . admission internal/seldom queue/job
 policy/store: internal/errs policy queue queue/job queue/kv
 queue: internal/cron internal/errs internal/installation internal/natsconn internal/zones policy queue/internal/jsapi queue/job queue/kv nats.go
@@ -89,7 +89,7 @@ admission/natsapi: admission admission/answer admission/manage queue queue/job n
 	policy policy/store queue queue/embedded queue/job queue/kv workers workers/audit nats.go
 
 config: admission/outbound admission/schedules algorithms internal/guard internal/installation internal/lifecycle
-	internal/decode internal/natsconn internal/policyfile internal/reach internal/strict policy pflag viper
+	internal/decode internal/natsconn internal/nearest internal/policyfile internal/reach internal/strict policy pflag viper
 cmd/admitter: . admission/access admission/outbound admission/limiter admission/limiter/inredis config
 	internal/buildinfo internal/clienttls internal/daemon internal/envoy internal/follow internal/guard internal/health internal/lifecycle internal/natsusers
 	internal/notice internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
