@@ -126,7 +126,8 @@ func (j Job) setReply(r *job.Reply) {
 
 // Handler runs one attempt. It must return soon after its context ends: after the job's timeout, or
 // when the drainer stops. A nil error means done; see [Permanent], [RetryAfter], [Again],
-// [Unavailable] and [Misconfigured]. A panic and runtime.Goexit count as errors. A job may run twice after a crash.
+// [Unavailable] and [Misconfigured]. A panic and runtime.Goexit count as errors. A job may run
+// twice after a crash.
 type Handler func(ctx context.Context, job Job) error
 
 // Handle returns a handler of JSON bodies of type T. An invalid body makes the job a dead letter at
@@ -195,9 +196,9 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 			Error: valve.Clip(err.Error(), mostError)}
 	}
 	if IsMisconfigured(err) {
-		lines.Log("misconfigured "+job.Policy, slog.LevelWarn, "a mistake of this process keeps it "+
-			"from running jobs: they wait, which counts no attempt", "policy", job.Policy, "error",
-			err)
+		lines.Log("misconfigured "+job.Policy, slog.LevelWarn, "a mistake of this process keeps "+
+			"it from running jobs: they wait, which counts no attempt", "policy", job.Policy,
+			"error", err)
 	}
 	o := outcomeOf(seq, err)
 	if over := context.DeadlineExceeded; errors.Is(ctx.Err(), over) {

@@ -9,8 +9,8 @@ import (
 // OutboundFaults sets the faults in force, of policies and kinds.
 func (r *Registry) OutboundFaults() func(faults map[[2]string]int) {
 	gauge := r.gauge("penstock_outbound_route_faults",
-		"Mistakes of routes by their policy and fault: policy (it does not exist, or cannot pace "+
-			"calls, so requests get 502) or cost (no limit of it has the cost that the route counts).",
+		"Mistakes of the proxy's routes by policy and fault: policy (it does not exist, or "+
+			"cannot pace calls, so requests get 502) or cost (no limit has a cost of the route).",
 		"policy", "fault")
 	return func(faults map[[2]string]int) {
 		gauge.Reset()

@@ -18,7 +18,7 @@ const (
 	OpCancel  = "cancel"  // unless it runs
 	OpEdit    = "edit"    // unless it runs
 	OpPurge   = "purge"   // drop the bucket's jobs, except running ones
-	OpResume  = "resume"  // end the cool-down of the bucket, or without a key of all, and probe their target
+	OpResume  = "resume"  // end the bucket's cool-down, probe its target; without a key: all
 
 	OpCall   = "call"   // may this call begin?
 	OpSettle = "settle" // progress or end of a call

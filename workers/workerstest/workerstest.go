@@ -313,9 +313,9 @@ func (k *Kit) Jobs(policy, key string) []workers.Job {
 }
 
 // AssertRate fails the test if a bucket started more than promised: jobs by their costs in any
-// window T of a second or more, peak·(T + 2 ms) + burst, and the units of each limit, settled by the
-// actual costs. An empty key checks each bucket. What counts all keys together is always checked.
-// It judges all starts so far by the policies' last [Kit.SetPolicy], without overrides.
+// window T of a second or more, peak·(T + 2 ms) + burst, and the units of each limit, settled by
+// the actual costs. An empty key checks each bucket. Limits on all keys together always count. It
+// judges all starts so far by the policies' last [Kit.SetPolicy], without overrides.
 func (k *Kit) AssertRate(policy, key string) {
 	k.t.Helper()
 	p, known := k.policy(policy)

@@ -190,8 +190,8 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	v.place(b, now)
 }
 
-// probeSooner makes the next probes of the open breakers that hold a bucket due, for an operator who
-// knows that the target is back, and returns their number.
+// probeSooner makes the next probes of the open breakers that hold a bucket due, for an operator
+// who knows that the target is back, and returns their number.
 func (v *Valve) probeSooner(b *bucket, now pace.Instant) (sooner int) {
 	holding := []*breaker{&v.breaker}
 	if b.down() {
