@@ -472,6 +472,7 @@ class PolicyDocument(TypedDict):
     dry_run: NotRequired[bool]
     note: NotRequired[str]
     cooldowns_ended: NotRequired[int]
+    probes: NotRequired[int]
     unanswered: NotRequired[Unanswered]
 
 Changes = list[str]
@@ -492,6 +493,7 @@ class OverrideDocument(TypedDict):
     changed: NotRequired[Changes]
     dry_run: NotRequired[bool]
     cooldowns_ended: NotRequired[int]
+    probes: NotRequired[int]
     unanswered: NotRequired[Unanswered]
 
 
