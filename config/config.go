@@ -43,7 +43,7 @@ type Config struct {
 	Schedules []schedules.Entry `json:"-"` // nil: the file has no list
 	Outbound  []Outbound        `json:"-"`
 	Warnings  []string          `json:"-"`
-	// Doubts are about policies that the file does not have, and others may make.
+	// Doubts are about names of policies that the file does not have, and others may make.
 	Doubts []string `json:"-"`
 }
 

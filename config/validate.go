@@ -152,18 +152,31 @@ func (p checker) ofOutbound(place string, o Outbound, c Config) {
 	}
 }
 
-// doubts compares routes with the policies of the file.
+// doubts compares names with the policies of the file.
 func (c Config) doubts() (doubts []string) {
-	known := policy.Entries{}
+	known, names := policy.Entries{}, []string{}
 	for _, p := range c.Policies {
 		known[p.Name] = &policy.Entry{Policy: p.WithDefaults()}
+		names = append(names, p.Name)
 	}
+	add := func(format string, args ...any) { doubts = append(doubts, fmt.Sprintf(format, args...)) }
 	for i, o := range c.Outbound {
 		for j := range o.Routes {
 			for _, f := range outbound.Faults(o.Routes[j:j+1], known) {
-				doubts = append(doubts, fmt.Sprintf("outbound[%d].routes[%d].%s: %s", i, j, f.Field,
-					f.Reason))
+				add("outbound[%d].routes[%d].%s: %s", i, j, f.Field, f.Reason)
 			}
+		}
+	}
+	for i, p := range c.Policies {
+		if p.Callbacks != "" && known[p.Callbacks] == nil {
+			add("policies[%d].callbacks: jobs with a callback are refused until there is a policy "+
+				"%q%s", i, p.Callbacks, nearest.Hint(p.Callbacks, names))
+		}
+	}
+	for i, name := range c.Drain.Policies {
+		if len(names) > 0 && known[name] == nil {
+			add("drain.policies[%d]: this file has no policy %q%s", i, name,
+				nearest.Hint(name, names))
 		}
 	}
 	return doubts
