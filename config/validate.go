@@ -159,7 +159,9 @@ func (c Config) doubts() (doubts []string) {
 		known[p.Name] = &policy.Entry{Policy: p.WithDefaults()}
 		names = append(names, p.Name)
 	}
-	add := func(format string, args ...any) { doubts = append(doubts, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) {
+		doubts = append(doubts, fmt.Sprintf(format, args...))
+	}
 	for i, o := range c.Outbound {
 		for j := range o.Routes {
 			for _, f := range outbound.Faults(o.Routes[j:j+1], known) {
