@@ -18,6 +18,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
@@ -72,10 +73,11 @@ type Options struct {
 	ServeNATS bool          // Run answers requests over NATS
 	Grace     time.Duration // of running jobs and requests when Run ends; default 30 s
 
-	Limits Limits         // in a shared store; nil: in memory
-	Cache  string         // file of policies for StartWithoutNATS; may be empty
-	Files  *follow.Status // reloadable files, for /readyz; nil: the files of HTTP
-	Sink   queue.Sink     // of events of this process and its jobs; may be nil
+	Limits Limits               // in a shared store; nil: in memory
+	Cache  string               // file of policies for StartWithoutNATS; may be empty
+	Files  *follow.Status       // reloadable files, for /readyz; nil: the files of HTTP
+	Parts  func() []health.Part // more parts of /readyz; may be nil
+	Sink   queue.Sink           // of events of this process and its jobs; may be nil
 	// Submitting and Attempt, for traces: see [admission.Options] and [workers.Options].
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
 	Attempt    func(context.Context, workers.Job) (context.Context, workers.Job, func(error))

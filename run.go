@@ -112,5 +112,9 @@ func (p *Penstock) parts() []health.Part {
 	if !p.ready.Closed() {
 		starting = fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
 	}
-	return p.node.Health(stopping, starting)
+	parts := p.node.Health(stopping, starting)
+	if p.options.Parts != nil {
+		parts = append(parts, p.options.Parts()...)
+	}
+	return parts
 }

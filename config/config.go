@@ -43,6 +43,8 @@ type Config struct {
 	Schedules []schedules.Entry `json:"-"` // nil: the file has no list
 	Outbound  []Outbound        `json:"-"`
 	Warnings  []string          `json:"-"`
+	// Doubts are about names of policies that the file does not have, and others may make.
+	Doubts []string `json:"-"`
 }
 
 // HTTP is the server of the API, health and metrics.

@@ -493,3 +493,25 @@ func TestConfigFileWithoutAName(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Others may make the policies later.
+func TestNamesThatAreNoPoliciesOfTheFileAreDoubtful(t *testing.T) {
+	c, err := config.Load(strings.NewReader(`
+outbound: [{listen: '127.0.0.1:1', routes: [{upstream: 'http://a', policy: ai, tokens: tokens},
+  {prefix: /b, upstream: 'http://b', policy: api, tokens: token}]}]
+drain: {policies: [api, apii]}
+policies: [{name: api, algorithm: leaking_bucket, outflow: 1/s, capacity: 1, callbacks: hook,
+  limits: [{name: a, algorithm: sliding_log, limit: 1, window: 1m, cost: tokens}]},
+  {name: hooks, algorithm: leaking_bucket, outflow: 1/s, capacity: 1}]`), nil)
+	want := []string{
+		`outbound[0].routes[0].policy: requests get 502 until there is a policy "ai"; did you mean ` +
+			`api?`,
+		`outbound[0].routes[1].tokens: no limit of policy api has the cost "token", so it limits ` +
+			`nothing; did you mean tokens?`,
+		`policies[0].callbacks: jobs with a callback are refused until there is a policy "hook"; ` +
+			`did you mean hooks?`,
+		`drain.policies[1]: this file has no policy "apii"; did you mean api?`}
+	if err != nil || !slices.Equal(c.Doubts, want) || len(c.Warnings) > 0 {
+		t.Errorf("%v, doubts %q, want %q", err, c.Doubts, want)
+	}
+}

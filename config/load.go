@@ -109,6 +109,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	for _, o := range c.Outbound {
 		c.Warnings = append(c.Warnings, o.Guard(c.HTTP).Warnings()...)
 	}
+	c.Doubts = c.doubts()
 	if c.NATS.URL == "" {
 		c.Warnings = append(c.Warnings, c.NATS.Embedded.Guard().Warnings()...)
 	}

@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/installation"
 	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -56,7 +58,8 @@ func (found checker) config(c Config) {
 
 func (p checker) oneOf(place, value string, words ...string) {
 	if !slices.Contains(words, value) {
-		p.Add(place, "%q: want %s", value, strings.Join(words, " or "))
+		p.Add(place, "%q: want %s%s", value, strings.Join(words, " or "),
+			nearest.Hint(value, words))
 	}
 }
 
@@ -147,6 +150,38 @@ func (p checker) ofOutbound(place string, o Outbound, c Config) {
 				"%q cannot pace calls: want a leaking bucket with a queue", r.Policy)
 		}
 	}
+}
+
+// doubts compares names with the policies of the file.
+func (c Config) doubts() (doubts []string) {
+	known, names := policy.Entries{}, []string{}
+	for _, p := range c.Policies {
+		known[p.Name] = &policy.Entry{Policy: p.WithDefaults()}
+		names = append(names, p.Name)
+	}
+	add := func(format string, args ...any) {
+		doubts = append(doubts, fmt.Sprintf(format, args...))
+	}
+	for i, o := range c.Outbound {
+		for j := range o.Routes {
+			for _, f := range outbound.Faults(o.Routes[j:j+1], known) {
+				add("outbound[%d].routes[%d].%s: %s", i, j, f.Field, f.Reason)
+			}
+		}
+	}
+	for i, p := range c.Policies {
+		if p.Callbacks != "" && known[p.Callbacks] == nil {
+			add("policies[%d].callbacks: jobs with a callback are refused until there is a policy "+
+				"%q%s", i, p.Callbacks, nearest.Hint(p.Callbacks, names))
+		}
+	}
+	for i, name := range c.Drain.Policies {
+		if len(names) > 0 && known[name] == nil {
+			add("drain.policies[%d]: this file has no policy %q%s", i, name,
+				nearest.Hint(name, names))
+		}
+	}
+	return doubts
 }
 
 func (p checker) ofNATS(n NATS) {

@@ -383,6 +383,7 @@ func admits(r *telemetry.Registry) {
 	store.Take(queue.Event{Type: queue.EventFellBack, Policy: "p", Name: "open"})
 	r.Envoy()
 	r.Outbound()("p", "answered", time.Second)
+	r.OutboundFaults()(map[[2]string]int{{"p", "cost"}: 1})
 	r.QueueJobs(func(context.Context) (map[string]uint64, error) {
 		return map[string]uint64{"p": 1}, nil
 	})

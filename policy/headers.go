@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -15,6 +17,16 @@ type TargetHeaders map[string]HeaderFile
 // HeaderFile is a file with a header's value, reread when it changes.
 type HeaderFile struct {
 	File string `json:"file"` // absolute
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. Its errors do not quote a value that stands in place
+// of the file.
+func (h *HeaderFile) UnmarshalJSON(data []byte) error {
+	type fields HeaderFile
+	if data[0] != '{' && string(data) != "null" {
+		return errors.New("want {file: PATH}, an absolute path of a file with the value")
+	}
+	return json.Unmarshal(data, (*fields)(h))
 }
 
 func (t *HTTPTarget) FromFiles() (fields []string) {

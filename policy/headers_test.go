@@ -15,7 +15,8 @@ func TestHeadersOfATarget(t *testing.T) {
 		t.Fatalf("%+v, %v", p.Target, err)
 	}
 	for headers, want := range map[string]string{
-		`{"Authorization":"Bearer hunter2"}`:    `target.http.headers.Authorization: want fields`,
+		`{"Authorization":"Bearer hunter2"}`:    `target.http.headers.Authorization: want {file: PATH}`,
+		`{"Authorization":["hunter2"]}`:         `target.http.headers.Authorization: want {file: PATH}`,
 		`{"Authorization":{"value":"hunter2"}}`: `target.http.headers.Authorization.value: unknown field`,
 		`{"Authorization":{}}`:                  `target.http.headers.Authorization.file: is required`,
 		`{"Authorization":{"file":"token"}}`:    `target.http.headers.Authorization.file: "token": want an absolute path`,

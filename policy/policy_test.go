@@ -164,6 +164,8 @@ func TestParseRefuses(t *testing.T) {
 		{`{"timeout":"0s"}`, `timeout: must not be "0s"`},
 		{`{"queue":true}`, "queue: true: want false or {capacity: N}"},
 		{`{"queue":5}`, "queue: 5: want false or {capacity: N}"},
+		{`{"queue":[]}`, "queue: []: want false or {capacity: N}"},
+		{`{"retry":{"attempts":3}}`, "retry.attempts: unknown field; did you mean max_attempts?"},
 		{`{"queue":{"size":5}}`, "queue.size: unknown field"},
 		{`{"queue":{"capacity":"5"}}`, `queue.capacity: "5": want a whole number`},
 		{`{"target":"http://x"}`, "target: want fields, not text"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/decode"
+	"github.com/penstock-mq/penstock/internal/nearest"
 )
 
 // Largest values. Durations are from a millisecond to 366 days.
@@ -140,8 +141,7 @@ func (p Policy) checkAlgorithm(c *checker) bool {
 	case p.Algorithm == "":
 		return c.add("algorithm", "is required: want %s", algorithmList(algorithmOrder))
 	case !ok:
-		return c.add("algorithm", "%s: want %s", quote(string(p.Algorithm)),
-			algorithmList(algorithmOrder))
+		return c.word("algorithm", string(p.Algorithm), wordsOf(algorithmOrder))
 	}
 	p.checkFields(c, known.demands, known.allows)
 	return true
@@ -171,8 +171,8 @@ func (p Policy) checkStoreError(c *checker) {
 				"applies only to policies that check a limit, not to leaking buckets with a queue")
 		}
 	default:
-		c.add("on_store_error", "%s: want %s, %s or %s", quote(string(p.OnStoreError)), Open,
-			Closed, Local)
+		c.word("on_store_error", string(p.OnStoreError),
+			wordsOf([]OnStoreError{Open, Closed, Local}))
 	}
 }
 
@@ -197,12 +197,13 @@ func owners(field string) string {
 	}))
 }
 
-func algorithmList(algorithms []Algorithm) string {
-	names := make([]string, len(algorithms))
-	for i, a := range algorithms {
-		names[i] = string(a)
+func algorithmList(algorithms []Algorithm) string { return enumerate(wordsOf(algorithms)) }
+
+func wordsOf[T ~string](values []T) (words []string) {
+	for _, v := range values {
+		words = append(words, string(v))
 	}
-	return enumerate(names)
+	return words
 }
 
 func (p Policy) checkNumbers(c *checker) {
@@ -230,7 +231,7 @@ func (p Policy) checkNumbers(c *checker) {
 	}
 	p.checkCalendar(c)
 	if p.Count != "" && p.Count != CountAll && p.Count != CountAccepted {
-		c.add("count", "%s: want %s or %s", quote(string(p.Count)), CountAll, CountAccepted)
+		c.word("count", string(p.Count), wordsOf([]Count{CountAll, CountAccepted}))
 	}
 	if within {
 		c.drain("outflow", p.Capacity, p.Outflow)
@@ -423,6 +424,12 @@ type checker struct {
 func (c *checker) add(field, format string, args ...any) bool {
 	c.problems = append(c.problems, Problem{c.at + field, fmt.Sprintf(format, args...)})
 	return false
+}
+
+// word reports a word that is not one of those wanted.
+func (c *checker) word(field, word string, wanted []string) bool {
+	return c.add(field, "%s: want %s%s", quote(word), enumerate(wanted),
+		nearest.Hint(word, wanted))
 }
 
 func (c *checker) number(field string, n, most int64) bool {

@@ -56,6 +56,10 @@ func TestValidate(t *testing.T) {
 		"unknown algorithm": {leaking(func(p P) { p.Algorithm = "leaky" }), []string{
 			`algorithm: "leaky": want token`,
 		}},
+		"a misspelt algorithm": {leaking(func(p P) { p.Algorithm = "leaky_bucket" }), []string{
+			`algorithm: "leaky_bucket": want token_bucket, leaking_bucket, fixed_window, ` +
+				`sliding_log or sliding_counter; did you mean leaking_bucket?`,
+		}},
 		"leaking demands": {policy.Policy{Name: "a",
 			Rule: policy.Rule{Algorithm: policy.LeakingBucket}}, []string{
 			"outflow: is required", "capacity: is required",

@@ -125,6 +125,24 @@ func IsUnavailable(err error) bool {
 	return unavailable
 }
 
+type misconfiguredError struct{ wrapped }
+
+// Misconfigured marks a mistake of this process that no job is to blame for, such as a missing file
+// of credentials: the target was not called. No attempt counts, and the breaker of the bucket opens
+// at once, so single jobs find out when it is mended. Misconfigured(nil) is nil.
+func Misconfigured(err error) error {
+	if err == nil {
+		return nil
+	}
+	return misconfiguredError{wrapped{err}}
+}
+
+// IsMisconfigured reports whether an error was marked by [Misconfigured].
+func IsMisconfigured(err error) bool {
+	_, misconfigured := errors.AsType[misconfiguredError](err)
+	return misconfigured
+}
+
 // IsPermanent reports whether an error was marked by [Permanent].
 func IsPermanent(err error) bool {
 	_, permanent := errors.AsType[permanentError](err)

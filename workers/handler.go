@@ -125,8 +125,9 @@ func (j Job) setReply(r *job.Reply) {
 }
 
 // Handler runs one attempt. It must return soon after its context ends: after the job's timeout, or
-// when the drainer stops. A nil error means done; see [Permanent], [RetryAfter], [Again] and
-// [Unavailable]. A panic and runtime.Goexit count as errors. A job may run twice after a crash.
+// when the drainer stops. A nil error means done; see [Permanent], [RetryAfter], [Again],
+// [Unavailable] and [Misconfigured]. A panic and runtime.Goexit count as errors. A job may run
+// twice after a crash.
 type Handler func(ctx context.Context, job Job) error
 
 // Handle returns a handler of JSON bodies of type T. An invalid body makes the job a dead letter at
@@ -141,13 +142,13 @@ func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Hand
 	}
 }
 
-// coded wraps a handler of plain payloads. Without a codec a job counts no attempts once the
-// breaker is open, and waits for a worker that has one.
+// coded wraps a handler of plain payloads. Without a codec a job counts no attempts, and waits for
+// a worker that has one.
 func coded(c job.Codec, handle Handler) Handler {
 	return func(ctx context.Context, j Job) error {
 		body, err := c.Open(j.Header, j.Body)
 		if errors.Is(err, job.ErrNoCodec) {
-			return Unavailable(err)
+			return Misconfigured(err)
 		} else if err != nil {
 			return err
 		}
@@ -194,6 +195,11 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 		return record.Outcome{Seq: seq, Kind: record.OutcomeUncounted,
 			Error: valve.Clip(err.Error(), mostError)}
 	}
+	if IsMisconfigured(err) {
+		lines.Log("misconfigured "+job.Policy, slog.LevelWarn, "a mistake of this process keeps "+
+			"it from running jobs: they wait, which counts no attempt", "policy", job.Policy,
+			"error", err)
+	}
 	o := outcomeOf(seq, err)
 	if over := context.DeadlineExceeded; errors.Is(ctx.Err(), over) {
 		o.Error = valve.Clip(strings.ReplaceAll(o.Error, over.Error(),
@@ -238,6 +244,9 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 	}
 	if after, snoozed := IsAgain(err); snoozed {
 		o.Kind, o.Again = record.OutcomeUncounted, after
+	} else if IsMisconfigured(err) {
+		o.Kind, o.Unavailable = record.OutcomeUncounted, true
+		err = fmt.Errorf("a mistake at the drainer, not the target's: %w", err)
 	} else if pause, throttled := IsRetryAfter(err); throttled {
 		e, _ := errors.AsType[retryAfterError](err)
 		o.Kind, o.RetryAfter, o.Doubtful = record.OutcomeThrottled, pause, e.doubtful

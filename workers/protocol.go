@@ -230,7 +230,8 @@ func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 		o.Kind = record.OutcomeThrottled
 		o.Doubtful = job.HeaderValue(m.Header, headerDoubtful) == "true"
 	case statusLate, statusReturned:
-		o.Kind = record.OutcomeUncounted
+		o.Kind, o.Unavailable = record.OutcomeUncounted,
+			job.HeaderValue(m.Header, headerUnavailable) == "true"
 		if err := ReadAgain(m.Header, time.Now()); err != nil {
 			after, snoozed := IsAgain(err)
 			if o.Again = after; !snoozed {

@@ -46,6 +46,7 @@ func TestProtocolRoundTrip(t *testing.T) {
 		{Seq: 7, Kind: record.OutcomeThrottled, Doubtful: true, Error: "slow"},
 		{Seq: 7, Kind: record.OutcomeFailed, Again: 10 * time.Second, Error: "locked"},
 		{Seq: 7, Kind: record.OutcomeUncounted},
+		{Seq: 7, Kind: record.OutcomeUncounted, Unavailable: true, Error: "no such file"},
 		{Seq: 7, Kind: record.OutcomeUncounted, Again: 10*time.Minute + time.Millisecond},
 		{Seq: 7, Kind: record.OutcomeDone, RetryAfter: 2 * time.Second},
 		{Seq: 7, Kind: record.OutcomeFailed, RetryAfter: time.Minute, Error: "no"},

@@ -8,13 +8,16 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Resumed reports the cool-downs that ended when an operator resumed a bucket or policy.
+// Resumed reports the cool-downs that ended when an operator resumed a bucket or policy, and the
+// open breakers whose next probe starts now.
 type Resumed struct {
 	Ended      int   `json:"cooldowns_ended,omitempty"`
+	Probes     int   `json:"probes,omitempty"`
 	Unanswered []int `json:"unanswered,omitempty"`
 }
 
-// resume ends a bucket's cool-down, or without a key those of all buckets of the policy.
+// resume ends a bucket's cool-down and probes its target, or without a key does so for all buckets
+// of the policy.
 func (s *Service) resume(ctx context.Context, p policy.Policy, key job.Key) *Resumed {
 	look, cancel := context.WithTimeout(ctx, 2*s.options.Timeout/5)
 	defer cancel()
@@ -34,16 +37,21 @@ func (s *Service) resume(ctx context.Context, p policy.Policy, key job.Key) *Res
 	asking.Wait()
 	var r Resumed
 	for number := first; number < end; number++ {
-		if r.Ended += answers[number].Ended; errs[number] != nil {
+		r.Ended, r.Probes = r.Ended+answers[number].Ended, r.Probes+answers[number].Probes
+		if errs[number] != nil {
 			r.Unanswered = append(r.Unanswered, number)
 		}
 	}
-	if r.Ended > 0 {
-		args := []any{"policy", p.Name, "ended", r.Ended}
+	note := func(what, of string, n int) {
+		args := []any{"policy", p.Name, of, n}
 		if key != "" {
 			args = append(args, "key", key.Raw())
 		}
-		s.Note(ctx, "cool-down ended", args...)
+		if n > 0 {
+			s.Note(ctx, what, args...)
+		}
 	}
+	note("cool-down ended", "ended", r.Ended)
+	note("target probed", "probes", r.Probes)
 	return &r
 }

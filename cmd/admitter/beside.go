@@ -26,6 +26,8 @@ type beside struct {
 	ready     string
 	reloads   []func(next config.Config) error
 	parts     []func(context.Context) error
+	proxies   []proxyAt
+	routes    *routes // nil: no proxies
 }
 
 func (b *beside) listen(name, address string, of guard.Options) (net.Listener, *guard.Guard,
@@ -122,6 +124,7 @@ func (b *beside) outlets(ctx context.Context, o outbound.Options) error {
 		if err != nil {
 			return err
 		}
+		b.proxies = append(b.proxies, proxyAt{proxy, of.Listen})
 		context.AfterFunc(ctx, proxy.Stop)
 		b.reloads = append(b.reloads, func(next config.Config) error {
 			err := g.Reload()

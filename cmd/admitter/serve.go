@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/daemon"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/internal/tracing"
 	"github.com/penstock-mq/penstock/policy"
@@ -71,11 +72,20 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 		if err != nil {
 			return err
 		}
+		beside.routes = &routes{proxies: beside.proxies, observe: metrics.OutboundFaults(),
+			policies: func() policy.Entries { return p.Policies() },
+			notices:  notice.New(process.Log)}
+		o.Parts = beside.routes.parts
 	}
-	if p, err = penstock.Open(ctx, o); err != nil {
+	if p, err = penstock.Open(ctx, o); errors.Is(err, embedded.ErrListen) {
+		return fmt.Errorf("nats.embedded.listen: %w", err)
+	} else if err != nil {
 		return err
 	}
 	defer p.Close()
+	if beside.routes != nil {
+		beside.parts = append(beside.parts, beside.routes.run(p.Ready()))
+	}
 	metrics.QueueJobs(p.Depths)
 	metrics.NATS(p.Connected)
 	metrics.Audit(p.Audit)

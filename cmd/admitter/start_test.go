@@ -99,7 +99,7 @@ policies:
 		{"HTTP port in use", []string{"--config", good, "--http-listen", busy.Addr().String()}, 1,
 			1, []string{inUse}},
 		{"NATS port in use", []string{"--config", good, "--nats-listen", busy.Addr().String()}, 1,
-			1, []string{inUse}},
+			1, []string{"nats.embedded.listen: ", inUse}},
 		{"port of profiles in use", []string{"--config", good, "--pprof", busy.Addr().String()}, 1,
 			1, []string{inUse}},
 		{"no directory", []string{"--config", good, "--nats-dir", notDir}, 1, 1, []string{notDir}},

@@ -348,7 +348,10 @@ func TestWhyExplainsAJob(t *testing.T) {
 	}
 	waittest.Until(t, "the target is found down", func() bool { return len(down.got()) == 5 })
 	i.run(0, words("submit down x --key first")...)
-	i.until("the target is down; one job probes it at", "why", "down", "--key", "first")
+	i.until("the target is down, or cannot be called; one job probes it at", "why", "down",
+		"--key", "first")
+	i.run(0, words("resume down --key first")...)
+	waittest.Until(t, "resume probes the target", func() bool { return len(down.got()) == 6 })
 	i.run(0, words("submit bad x --key ann")...)
 	i.until("bad:1 of ann is dead: its target or handler rejected it permanently, after "+
 		"1 attempt: target answered 422: so it is; penstock dead replay bad 1 retries it",

@@ -96,9 +96,9 @@ func (a *app) pause(paused bool) *cobra.Command {
 	long := "Pauses a policy, or with --key one bucket: it accepts jobs and starts none."
 	if !paused {
 		name, done = "resume", "is resumed"
-		short = "Resume a policy or key, or end its target's pause"
+		short = "Resume a policy or key, end its target's pause, probe its target"
 		long = `Resumes a paused policy, or with --key one bucket. Also ends the pauses that the target asked
-for, for example by a wrong Retry-After.`
+for, for example by a wrong Retry-After, and probes a target that was down at once.`
 	}
 	cmd := &cobra.Command{
 		Use:   name + " POLICY",
@@ -114,6 +114,10 @@ for, for example by a wrong Retry-After.`
 					if r.Ended > 0 {
 						done += "; ended " + count(r.Ended, "pause", "pauses") +
 							" that its target asked for"
+					}
+					if r.Probes > 0 {
+						done += "; " + count(r.Probes, "probe of its target starts",
+							"probes of its target start") + " now"
 					}
 					return a.printf("%s %s\n", a.about(), done)
 				})

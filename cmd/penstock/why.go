@@ -312,7 +312,8 @@ var causes = map[string]string{
 		"resumes it",
 	job.BlockedByThrottled: "the target asked for a pause, which ends{at}{because}; " +
 		"penstock resume {policy} --key {key} ends it now",
-	job.BlockedByBreaker:     "the target is down; one job probes it{at}{because}",
+	job.BlockedByBreaker: "the target is down, or cannot be called; one job probes it{at}" +
+		"{because}; penstock resume {policy} --key {key} probes it now",
 	job.BlockedByBackoff:     "its jobs have failed and will be retried{at}{because}",
 	job.BlockedByNotBefore:   "no job is due yet; the first starts{at}",
 	job.BlockedByNoWorker:    "policy {policy} has neither a target nor a running worker",

@@ -23,8 +23,10 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		job.BlockedByPaused:      `an operator paused the bucket; penstock resume mail --key 'a b' resumes it`,
 		job.BlockedByPolicyPaused: "" +
 			"an operator paused the policy; penstock resume mail resumes it",
-		job.BlockedByThrottled:   `the target asked for a pause, which ends at 14:32:07: target answered 503`,
-		job.BlockedByBreaker:     `the target is down; one job probes it at 14:32:07: target answered 503`,
+		job.BlockedByThrottled: "the target asked for a pause, which ends at 14:32:07: target " +
+			"answered 503; penstock resume mail --key 'a b' ends it now",
+		job.BlockedByBreaker: "the target is down, or cannot be called; one job probes it at " +
+			"14:32:07: target answered 503; penstock resume mail --key 'a b' probes it now",
 		job.BlockedByBackoff:     `its jobs have failed and will be retried at 14:32:07: target answered 503`,
 		job.BlockedByNotBefore:   "no job is due yet; the first starts at 14:32:07",
 		job.BlockedByNoWorker:    `policy mail has neither a target nor a running worker`,

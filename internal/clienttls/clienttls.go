@@ -15,6 +15,12 @@ import (
 // Files of trusted authorities (default: the system's) and of an optional client certificate.
 type Files struct{ CA, Cert, Key string }
 
+// FileError is an error about the files.
+type FileError struct{ Err error }
+
+func (e *FileError) Error() string { return "tls: " + e.Err.Error() }
+func (e *FileError) Unwrap() error { return e.Err }
+
 // Config reads the files.
 func (f Files) Config() (*tls.Config, error) {
 	made := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -62,7 +68,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			r.Body.Close()
 		}
-		return nil, fmt.Errorf("tls: %w", err)
+		return nil, &FileError{err}
 	}
 	return now.RoundTrip(r)
 }

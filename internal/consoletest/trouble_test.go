@@ -193,6 +193,28 @@ func TestOneCauseIsOneLine(t *testing.T) {
 	b.holds(`[...document.querySelectorAll(".finding")].every(f => f.querySelectorAll("li").length < 3)`)
 }
 
+func TestATargetThatIsBackIsProbed(t *testing.T) {
+	var back atomic.Bool
+	w := settle(t, penstock.Options{Policies: policies(t, `mail {"algorithm":"leaking_bucket",`+
+		`"outflow":"100/s","capacity":500,"retry":{"backoff":"1h","max_backoff":"1h"}}`)},
+		map[string]workers.Handler{"mail": func(context.Context, workers.Job) error {
+			if back.Load() {
+				return nil
+			}
+			return workers.Misconfigured(errors.New("no key"))
+		}})
+	w.submit("mail", "acme", 3, "x")
+	w.becomes("a breaker is open", "mail/acme", func(b bucket) bool {
+		return b.BlockedBy == "breaker"
+	})
+	b := visit(t, w.base, desk)
+	b.open("bucket/mail/acme")
+	b.sees("a mistake at the drainer, not the target's: no key")
+	back.Store(true)
+	b.press("Probe the target now")
+	b.sees("A job of mail/acme probes the target.", "It is empty")
+}
+
 // Starts before the page was opened are unknown, not zero.
 func TestABucketShowsOnlyReceivedStarts(t *testing.T) {
 	var started atomic.Int64

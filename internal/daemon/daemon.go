@@ -173,7 +173,7 @@ func (c Command) run(ctx context.Context, args []string, stdout, stderr io.Write
 	case wordHealthcheck:
 		return Failed, healthcheck(ctx, cfg.HTTP, c.Listen, stdout)
 	case wordValidate:
-		for _, warning := range cfg.Warnings {
+		for _, warning := range slices.Concat(cfg.Warnings, cfg.Doubts) {
 			fmt.Fprintln(stderr, c.Name+": warning: "+warning)
 		}
 		_, err := fmt.Fprintf(stdout, "the configuration is valid (policies: %d, schedules: %d)\n",

@@ -3,6 +3,7 @@
 package decode
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -144,8 +145,11 @@ func (v tagged) as(to reflect.Value) (any, error) {
 	into, err := reflect.New(to.Type()), error(nil)
 	switch u := into.Interface().(type) {
 	case json.Unmarshaler:
-		if v.kind() == "fields" {
+		switch v.kind() {
+		case "fields":
 			return v.byKind(to)
+		case "a list":
+			return nil, cmp.Or(u.UnmarshalJSON([]byte("[]")), v.want("text"))
 		}
 		document := []byte(v.text())
 		if v.kind() == "text" {

@@ -12,7 +12,7 @@ func Hint(word string, candidates []string) string {
 }
 
 // To returns the nearest candidate, or "": at most a third of the letters differ, ignoring case, or
-// one is a prefix of the other.
+// one is the beginning of the other, or its last words, such as attempts of max_attempts.
 func To(word string, candidates []string) (nearest string) {
 	const most = 64 // bytes: longer than any name
 	if len(word) > most {
@@ -30,11 +30,16 @@ func To(word string, candidates []string) (nearest string) {
 	}
 	for _, candidate := range candidates {
 		if min(len(word), len(candidate)) >= 3 &&
-			(strings.HasPrefix(word, candidate) || strings.HasPrefix(candidate, word)) {
+			(partOf(word, candidate) || partOf(candidate, word)) {
 			return candidate
 		}
 	}
 	return ""
+}
+
+func partOf(word, whole string) bool {
+	return strings.HasPrefix(whole, word) || strings.HasSuffix(whole, "_"+word) ||
+		strings.HasSuffix(whole, "-"+word)
 }
 
 // distance returns the Levenshtein distance in bytes.

@@ -9,7 +9,7 @@ import (
 
 func TestTo(t *testing.T) {
 	candidates := []string{"url", "prefix", "replicas", "embedded", "dir", "max_backoff", "backoff",
-		"window"}
+		"window", "max_attempts"}
 	for word, want := range map[string]string{
 		"urls":                   "url",
 		"Prefix":                 "prefix",
@@ -18,6 +18,7 @@ func TestTo(t *testing.T) {
 		"windw":                  "window",
 		"max_backof":             "max_backoff",
 		"bakcoff":                "backoff",
+		"attempts":               "max_attempts",
 		"colour":                 "",
 		"x":                      "",
 		"":                       "",

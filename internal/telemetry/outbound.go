@@ -6,6 +6,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// OutboundFaults sets the faults in force, of policies and kinds.
+func (r *Registry) OutboundFaults() func(faults map[[2]string]int) {
+	gauge := r.gauge("penstock_outbound_route_faults",
+		"Mistakes of the proxy's routes by policy and fault: policy (it does not exist, or "+
+			"cannot pace calls, so requests get 502) or cost (no limit has a cost of the route).",
+		"policy", "fault")
+	return func(faults map[[2]string]int) {
+		gauge.Reset()
+		for of, n := range faults {
+			gauge.WithLabelValues(of[0], of[1]).Set(float64(n))
+		}
+	}
+}
+
 func (r *Registry) Outbound() func(policy, outcome string, waited time.Duration) {
 	calls := r.counter("penstock_outbound_requests_total",
 		"Requests to upstreams by outcome: answered, throttled (by the upstream), failed (no "+

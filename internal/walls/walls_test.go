@@ -76,7 +76,7 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 admission/limiter: admission algorithms algorithms/memstore internal/container policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
-admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/oneshot policy queue/job workers/httptarget brotli
+admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/nearest internal/oneshot policy queue/job workers/httptarget brotli
 	compress
 admission/permits: admission internal/answers internal/files internal/oneshot policy queue queue/job nats.go
 admission/schedules: admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
@@ -89,10 +89,10 @@ admission/natsapi: admission admission/answer admission/manage queue queue/job n
 	policy policy/store queue queue/embedded queue/job queue/kv workers workers/audit nats.go
 
 config: admission/outbound admission/schedules algorithms internal/guard internal/installation internal/lifecycle
-	internal/decode internal/natsconn internal/policyfile internal/reach internal/strict policy pflag viper
+	internal/decode internal/natsconn internal/nearest internal/policyfile internal/reach internal/strict policy pflag viper
 cmd/admitter: . admission/access admission/outbound admission/limiter admission/limiter/inredis config
-	internal/buildinfo internal/clienttls internal/daemon internal/envoy internal/follow internal/guard internal/lifecycle internal/natsusers
-	internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
+	internal/buildinfo internal/clienttls internal/daemon internal/envoy internal/follow internal/guard internal/health internal/lifecycle internal/natsusers
+	internal/notice internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
 cmd/drainer: admission admission/httpapi config internal/daemon internal/follow internal/guard internal/health internal/hosts
 	internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry internal/tracing workers nats.go

@@ -190,8 +190,24 @@ func (s *Server) run(options *server.Options, logger *slog.Logger) error {
 	if err != nil {
 		s.server.Shutdown()
 		s.server.WaitForShutdown()
+		err = cmp.Or(s.options.taken(), err)
 	}
 	return err
+}
+
+// ErrListen means that the address of [Options.Listen] cannot be used.
+var ErrListen = errors.New("clients cannot connect")
+
+// taken tries the address that a server could not start with.
+func (o Options) taken() error {
+	if o.Listen == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrListen, err)
+	}
+	return listener.Close()
 }
 
 func (s *Server) limit(logger *slog.Logger) error {

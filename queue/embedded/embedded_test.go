@@ -119,7 +119,8 @@ func TestClearErrors(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Listen: taken.Addr().String()}, "address already in use"},
+		{Options{Listen: taken.Addr().String()},
+			ErrListen.Error() + ": listen tcp " + taken.Addr().String()},
 		{Options{Listen: "nonsense"}, `listen address "nonsense"`},
 		{Options{Listen: "127.0.0.1:http"}, "want a port number"},
 		{Options{Listen: "127.0.0.1:70000"}, "want a port number"},

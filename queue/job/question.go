@@ -18,7 +18,7 @@ const (
 	OpCancel  = "cancel"  // unless it runs
 	OpEdit    = "edit"    // unless it runs
 	OpPurge   = "purge"   // drop the bucket's jobs, except running ones
-	OpResume  = "resume"  // end the cool-down of the bucket, or without a key of all buckets
+	OpResume  = "resume"  // end the bucket's cool-down, probe its target; without a key: all
 
 	OpCall   = "call"   // may this call begin?
 	OpSettle = "settle" // progress or end of a call
@@ -101,6 +101,8 @@ type Answer struct {
 	Removed int `json:"removed,omitempty"`
 	// OpResume: cool-downs ended, and stored as such
 	Ended int `json:"ended,omitempty"`
+	// OpResume: open breakers whose next probe starts now
+	Probes int `json:"probes,omitempty"`
 	// OpPurge: not finished; ask again with this number for the rest
 	More uint64 `json:"more,omitempty"`
 }

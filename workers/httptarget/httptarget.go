@@ -165,7 +165,6 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	hidden := redact.Values(job.Forwarded(j.Header))
 	for _, s := range t.secrets {
 		if err := s.add(request.Header); err != nil {
-			// A mistake on the drainer's machine must not cost the job attempts.
 			return workers.Unavailable(err)
 		}
 		hidden = append(hidden, request.Header.Get(s.name))
@@ -243,7 +242,7 @@ func (t *target) down(err error) error {
 	if t.policy.Calls() {
 		return errors.New(err.Error())
 	}
-	return workers.Unavailable(err)
+	return workers.Unavailable(marked(err))
 }
 
 // connections are fields of the connection (RFC 9110, 7.6.1), and others not to be shown.

@@ -119,7 +119,7 @@ func (t *tokens) request(ctx context.Context) (made token, err error) {
 		return token{}, fmt.Errorf("%s answered %d %.64q", t.config.TokenURL,
 			refused.Response.StatusCode, refused.ErrorCode)
 	case err != nil:
-		return token{}, fmt.Errorf("%s: %w", t.config.TokenURL, withoutURL(err))
+		return token{}, marked(fmt.Errorf("%s: %w", t.config.TokenURL, withoutURL(err)))
 	}
 	life := forever
 	now := time.Now()

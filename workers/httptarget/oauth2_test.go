@@ -226,7 +226,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 	target := policy.HTTPTarget{URL: server.URL, TLS: files}
 	handle := of(t, New(Options{}), policy.SourceFile, target)
-	if err := handle(within(t), workers.Job{}); !workers.IsUnavailable(err) ||
+	if err := handle(within(t), workers.Job{}); !workers.IsMisconfigured(err) ||
 		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("without files: %v", err)
 	}
@@ -242,7 +242,7 @@ func TestClientCertificates(t *testing.T) {
 	succeeds("penstock-2 2")
 
 	put(t, files.Key, "no key")
-	if err := handle(within(t), workers.Job{}); !workers.IsUnavailable(err) ||
+	if err := handle(within(t), workers.Job{}); !workers.IsMisconfigured(err) ||
 		strings.Contains(err.Error(), "no key") {
 		t.Errorf("with a file that is no key: %v", err)
 	}

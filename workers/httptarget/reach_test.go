@@ -119,7 +119,7 @@ func TestHeadersFromFiles(t *testing.T) {
 	handle := of(t, choose, policy.SourceFile, target)
 
 	err := handle(within(t), job)
-	if !workers.IsUnavailable(err) || !strings.Contains(err.Error(), "no such file") {
+	if !workers.IsMisconfigured(err) || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("without the file: %v", err)
 	}
 	now := time.Now()

@@ -1,6 +1,7 @@
 package httptarget
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -10,8 +11,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/follow"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers"
 )
 
 // mostSecret bounds a secret file, in bytes.
@@ -43,7 +46,22 @@ func (s *secret) add(header http.Header) error {
 	return nil
 }
 
+// marked marks an error about files of TLS. A mistake on the drainer's machine must not cost the
+// job attempts.
+func marked(err error) error {
+	if _, own := errors.AsType[*clienttls.FileError](err); own {
+		return workers.Misconfigured(err)
+	}
+	return err
+}
+
+// read returns errors marked by [workers.Misconfigured].
 func (s *secret) read() (string, error) {
+	value, err := s.current()
+	return value, workers.Misconfigured(err)
+}
+
+func (s *secret) current() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.watch != nil && !s.watch.Stale() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers"
 )
 
 // signatureHeader has the time of a request and its signature: t=1795341600,v1=5257a8….
@@ -29,7 +30,7 @@ func newKey(s *policy.Signing) *secret {
 func (s *secret) sign(header http.Header, body []byte, now time.Time) error {
 	key, err := s.read()
 	if err == nil && len(key) < leastKey {
-		err = fmt.Errorf("%s holds less than %d bytes", s.file, leastKey)
+		err = workers.Misconfigured(fmt.Errorf("%s holds less than %d bytes", s.file, leastKey))
 	}
 	if err != nil {
 		return fmt.Errorf("key of the target's signatures: %w", err)

@@ -12,6 +12,7 @@ package workerstest
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -46,6 +47,14 @@ type Kit struct {
 	changed  chan struct{}
 	starts   map[string][]workers.Job
 	ends     map[string][]queue.Event
+	events   []heard
+	reported map[string]int // starts among the events
+}
+
+type heard struct {
+	policy string
+	queue.Event
+	at time.Time
 }
 
 // Policy returns a leaking bucket with a rate such as "50/s" and room for 100,000 jobs per key.
@@ -76,6 +85,7 @@ func New(t testing.TB, policies ...policy.Policy) *Kit {
 		changed:  make(chan struct{}),
 		starts:   map[string][]workers.Job{},
 		ends:     map[string][]queue.Event{},
+		reported: map[string]int{},
 	}
 	if k.broker, err = queue.NewBroker(k.Connect(), queue.Options{}); err != nil {
 		t.Fatalf("workerstest: %v", err)
@@ -208,10 +218,14 @@ func (k *Kit) recording(handle workers.Handler) workers.Handler {
 }
 
 func (k *Kit) heard(policy string, e queue.Event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.events = append(k.events, heard{policy, e, time.Now()})
 	switch e.Type {
+	case queue.EventStarted:
+		k.reported[policy]++
+		k.note()
 	case queue.EventDone, queue.EventDead, queue.EventCancelled:
-		k.mu.Lock()
-		defer k.mu.Unlock()
 		k.ends[policy] = append(k.ends[policy], e)
 		k.note()
 	}
@@ -256,20 +270,31 @@ func (k *Kit) Wait(policy string, n int) []queue.Event {
 	if _, known := k.policy(policy); !known {
 		k.t.Fatalf("workerstest: there is no policy %q", policy)
 	}
+	var ends []queue.Event
+	k.until("%d of %d jobs of %s have ended", policy, func() (int, int) {
+		ends = slices.Clone(k.ends[policy])
+		return len(ends), n
+	})
+	return ends
+}
+
+// until waits until count, called under the lock, returns as many as it wants.
+func (k *Kit) until(what, policy string, count func() (n, want int)) {
+	k.t.Helper()
 	timer := time.NewTimer(Patience)
 	defer timer.Stop()
 	for {
 		k.mu.Lock()
-		ends, changed := slices.Clone(k.ends[policy]), k.changed
+		changed := k.changed
+		n, want := count()
 		k.mu.Unlock()
-		if len(ends) >= n {
-			return ends
+		if n >= want {
+			return
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			k.t.Fatalf("workerstest: %d of %d jobs of %s have ended after %v", len(ends), n, policy,
-				Patience)
+			k.t.Fatalf("workerstest: "+what+" after %v", n, want, policy, Patience)
 		}
 	}
 }
@@ -287,36 +312,65 @@ func (k *Kit) Jobs(policy, key string) []workers.Job {
 	return jobs
 }
 
-// AssertRate fails the test if a bucket started more jobs than promised in any window T of a second
-// or more: peak·(T + 2 ms) + burst. An empty key checks each bucket. With an outflow_total it
-// checks all together, and single ones only if there is an outflow too. It counts jobs, not costs,
-// and ignores overrides.
+// AssertRate fails the test if a bucket started more than promised: jobs by their costs in any
+// window T of a second or more, peak·(T + 2 ms) + burst, and the units of each limit, settled by
+// the actual costs. An empty key checks each bucket. Limits on all keys together always count. It
+// judges all starts so far by the policies' last [Kit.SetPolicy], without overrides.
 func (k *Kit) AssertRate(policy, key string) {
 	k.t.Helper()
-	p, _ := k.policy(policy)
-	if p.Outflow.IsZero() && p.OutflowTotal.IsZero() {
-		k.t.Fatalf("workerstest: policy %q has no outflow", policy)
+	p, known := k.policy(policy)
+	if !known || !p.Paced() {
+		k.t.Fatalf("workerstest: there is no policy %q that paces its jobs", policy)
 	}
-	var all []time.Time
-	buckets := map[string][]time.Time{}
-	for _, job := range k.Jobs(policy, "") {
-		all = append(all, job.Started)
-		if raw := job.Key.Raw(); key == "" || raw == key {
-			buckets[raw] = append(buckets[raw], job.Started)
+	told := map[string]bool{}
+	for _, b := range k.broken(policy) {
+		of := b.Key.Raw()
+		if together(p, b.Window.Limit) {
+			of = "all keys"
+		} else if key != "" && of != key {
+			continue
+		}
+		if about := b.Window.Limit + " " + of; !told[about] {
+			told[about] = true
+			k.t.Errorf("workerstest: %s/%s: %s", policy, of, b)
 		}
 	}
-	if !p.Outflow.IsZero() {
-		for raw, starts := range buckets {
-			if err := CheckRate(starts, p.Outflow.PerSecond()*p.PeakRatio(), p.Burst); err != nil {
-				k.t.Errorf("workerstest: %s/%s: %v", policy, raw, err)
+}
+
+func together(p policy.Policy, limit string) bool {
+	return limit == "outflow_total" || slices.ContainsFunc(p.Limits, func(l policy.Limit) bool {
+		return l.Name == limit && (l.Together() || l.Shared != "")
+	})
+}
+
+func shared(p policy.Policy, limit string) bool {
+	return slices.ContainsFunc(p.SharedLimits(), func(l policy.Limit) bool {
+		return l.Shared == limit
+	})
+}
+
+// broken judges the events in their order, because settled costs make room for later starts.
+func (k *Kit) broken(of string) (broken []audit.Breach) {
+	k.t.Helper()
+	k.until("%d of %d starts of %s were reported", of, func() (n, want int) {
+		return k.reported[of], len(k.starts[of])
+	})
+	judge, set := audit.NewJudge(math.MaxInt), policy.Entries{}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, p := range k.policies {
+		set[name] = &policy.Entry{Policy: p}
+	}
+	judge.Follow(set, time.Now())
+	for _, h := range k.events {
+		for _, b := range judge.Heard(h.policy, h.Event, h.at) {
+			if limit := b.Window.Limit; b.Policy == of ||
+				shared(k.policies[of], limit) && shared(k.policies[b.Policy], limit) {
+				broken = append(broken, b)
 			}
 		}
 	}
-	if !p.OutflowTotal.IsZero() {
-		if err := CheckRate(all, p.OutflowTotal.PerSecond()*p.PeakTotalRatio(), 1); err != nil {
-			k.t.Errorf("workerstest: all of %s: %v", policy, err)
-		}
-	}
+	return broken
 }
 
 // CheckRate returns an error if ordered starts exceed peak·(T + 2 ms) + burst in any window T of a

@@ -102,6 +102,69 @@ func TestAssertRateOfATotal(t *testing.T) {
 	}
 }
 
+func TestAssertRateJudgesLimits(t *testing.T) {
+	limited := func(limit int64, key, cost string) policy.Policy {
+		p := workerstest.Policy("llm", "1000/s")
+		p.Limits = policy.Limits{{Name: "budget", Key: key, Cost: cost, Rule: policy.Rule{
+			Algorithm: policy.SlidingLog, Limit: limit, Window: policy.Duration(time.Minute)}}}
+		return p
+	}
+	judge := &judge{TB: t}
+	kit := workerstest.New(judge, limited(60, "", "tokens"))
+	kit.Handle("llm", func(_ context.Context, j workers.Job) error {
+		j.Settle("tokens", 2)
+		return nil
+	})
+	for _, key := range []string{"a", "b"} {
+		kit.Publish("llm", key, nil, 10)
+	}
+	kit.Wait("llm", 20)
+	for _, c := range []struct {
+		limit     int64
+		key, cost string
+		of        string
+		errors    int
+	}{
+		{20, "", "tokens", "", 0}, {18, "", "tokens", "a", 1}, {18, "", "tokens", "", 2},
+		{10, "", "", "", 0}, {9, "", "", "b", 1},
+		{40, "global", "tokens", "a", 0}, {30, "global", "tokens", "a", 1},
+	} {
+		kit.SetPolicy(limited(c.limit, c.key, c.cost))
+		judge.errors = 0
+		if kit.AssertRate("llm", c.of); judge.errors != c.errors {
+			t.Errorf("%+v: %d complaints", c, judge.errors)
+		}
+	}
+}
+
+// Without an outflow the limits alone pace a policy.
+func TestAssertRateNeedsAPacedPolicy(t *testing.T) {
+	judge := &judge{TB: t}
+	p := workerstest.Policy("api", "1/s")
+	p.Outflow = workerstest.Policy("api", "1/s").OutflowTotal
+	p.Limits = policy.Limits{{Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 100,
+		Refill: workerstest.Policy("x", "100/s").Outflow}}}
+	kit := workerstest.New(judge, p, policy.Policy{Name: "door", Rule: policy.Rule{
+		Algorithm: policy.FixedWindow, Limit: 1, Window: policy.Duration(time.Minute)}})
+	kit.Handle("api", nil)
+	kit.Publish("api", "k", nil, 5)
+	kit.Wait("api", 5)
+	kit.AssertRate("api", "k")
+	if judge.errors != 0 {
+		t.Error("the limit was kept")
+	}
+	for _, name := range []string{"door", "apy"} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			kit.AssertRate(name, "")
+		}()
+		if <-done; !strings.Contains(judge.fatal, `no policy "`+name+`" that paces its jobs`) {
+			t.Errorf("%s: %q", name, judge.fatal)
+		}
+	}
+}
+
 func TestDeadLettersAreOutcomes(t *testing.T) {
 	p := workerstest.Policy("api", "1000/s")
 	p.Retry = policy.Retry{MaxAttempts: 2, Backoff: policy.Duration(time.Millisecond)}

@@ -495,6 +495,7 @@ class PolicyDocument(TypedDict):
     dry_run: NotRequired[bool]
     note: NotRequired[str]
     cooldowns_ended: NotRequired[int]
+    probes: NotRequired[int]
     unanswered: NotRequired[Unanswered]
 
 Changes = list[str]
@@ -515,6 +516,7 @@ class OverrideDocument(TypedDict):
     changed: NotRequired[Changes]
     dry_run: NotRequired[bool]
     cooldowns_ended: NotRequired[int]
+    probes: NotRequired[int]
     unanswered: NotRequired[Unanswered]
 
 

@@ -367,7 +367,8 @@ export interface paths {
         /**
          * Resume a policy, without a burst.
          * @description Also ends the pauses that its target asked for, for example by a wrong `Retry-After`: `cooldowns_ended` counts
-         *     them. Buckets of partitions in `unanswered` have kept theirs; repeat the request.
+         *     them. If a breaker holds jobs because the target was down, the next probe starts now: see `probes`. Buckets of
+         *     partitions in `unanswered` are as before; repeat the request.
          */
         post: operations["resumePolicy"];
         delete?: never;
@@ -426,8 +427,9 @@ export interface paths {
         put?: never;
         /**
          * Resume a bucket, without a burst.
-         * @description Also ends the pause that its target asked for, for example by a wrong `Retry-After`. If the drainer of its
-         *     partition, in `unanswered`, did not answer, that pause goes on; repeat the request.
+         * @description Also ends the pause that its target asked for, for example by a wrong `Retry-After`, and starts the next probe
+         *     of a target that was down now. If the drainer of its partition, in `unanswered`, did not answer, both stay as
+         *     they were; repeat the request.
          */
         post: operations["resumeKey"];
         delete?: never;
@@ -1741,6 +1743,8 @@ export interface components {
             note?: string;
             /** @description pauses asked for by the target that the request ended */
             cooldowns_ended?: number;
+            /** @description open breakers whose next probe the request started */
+            probes?: number;
             unanswered?: components["schemas"]["Unanswered"];
         };
         /**
@@ -1769,6 +1773,8 @@ export interface components {
             dry_run?: true;
             /** @description pauses asked for by the target that the request ended */
             cooldowns_ended?: number;
+            /** @description open breakers whose next probe the request started */
+            probes?: number;
             unanswered?: components["schemas"]["Unanswered"];
         };
         Drainer: {

@@ -21,7 +21,7 @@ type Outcome struct {
 	Error  string      `json:"error,omitempty"`
 	// Progress, of progress, is the run's latest report.
 	Progress string `json:"progress,omitempty"`
-	// Unavailable marks a failure because the target is down.
+	// Unavailable marks a failure because the target is down; of uncounted, it could not be called.
 	Unavailable bool `json:"unavailable,omitempty"`
 	// RetryAfter is the bucket's pause. For throttled: 0 if the target named no time.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`

@@ -60,6 +60,17 @@ func (k *breaker) asked(j *heldJob) bool { return k.open && j.began > k.since }
 // attempt. It does until a breaker opens (law 6), and then only while other buckets succeed,
 // because then the job itself fails. The job moves behind those without failures.
 func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
+	return v.down(j, mostSuspectJobs, now)
+}
+
+// uncallable records that a worker could not call the target, through no fault of the job.
+func (v *Valve) uncallable(j *heldJob, reason string, now pace.Instant) {
+	j.LastError, j.Bucket.own().lastError = reason, reason
+	v.down(j, 1, now)
+}
+
+// down opens the bucket's breaker at a number of different jobs.
+func (v *Valve) down(j *heldJob, suspects int, now pace.Instant) (counts bool) {
 	b := j.Bucket
 	if b.target == nil {
 		b.own().target = &suspicion{}
@@ -79,7 +90,7 @@ func (v *Valve) unavailable(j *heldJob, now pace.Instant) (counts bool) {
 		}
 		return counts
 	}
-	if len(b.target.jobs) >= mostSuspectJobs {
+	if len(b.target.jobs) >= suspects {
 		v.trip(j, now)
 	}
 	if !slices.Contains(v.suspects, b.key) {
@@ -177,6 +188,23 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 		b.target.at = min(b.target.at, now)
 	}
 	v.place(b, now)
+}
+
+// probeSooner makes the next probes of the open breakers that hold a bucket due, for an operator
+// who knows that the target is back, and returns their number.
+func (v *Valve) probeSooner(b *bucket, now pace.Instant) (sooner int) {
+	holding := []*breaker{&v.breaker}
+	if b.down() {
+		holding = append(holding, &b.target.breaker)
+	}
+	for _, k := range holding {
+		if k.open && k.due() > now && !k.probing() {
+			k.at = now
+			sooner++
+		}
+	}
+	v.place(b, now)
+	return sooner
 }
 
 // nextDue returns the able due bucket whose turn it is, or nil. While the valve's breaker is open,

@@ -414,3 +414,39 @@ func TestABreakerWhileItsBucketIsPaused(t *testing.T) {
 		t.Errorf("%d started after the pause; %s", len(starts), pacetest.Exceeds(starts, 10, 1))
 	}
 }
+
+// A worker that cannot call its target for a reason of its own says nothing of the job: none of
+// its attempts counts, and the first such run opens the breaker.
+func TestAMistakeOfTheWorkerCountsNoAttempt(t *testing.T) {
+	for name, buckets := range map[string]int{"one bucket": 1, "many buckets": 40} {
+		t.Run(name, func(t *testing.T) {
+			b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) {
+				p.Retry.MaxAttempts = 1
+			}))
+			for range 3 {
+				for k := range buckets {
+					b.arrive(fmt.Sprintf("key-%d", k))
+				}
+			}
+			runs := 0
+			b.until(10*time.Minute, func(r Run) {
+				runs++
+				b.end(r, record.Outcome{Kind: record.OutcomeUncounted, Unavailable: true,
+					Error: "no such file"})
+				b.record()
+			})
+			if n := b.attempts(); n != 0 || b.reasons() != "[]" || runs > buckets+30 {
+				t.Errorf("%d attempts were counted in %d runs, letters %s", n, runs, b.reasons())
+			}
+			key := job.Key("key-0")
+			state := b.p.bucketState(key, b.now)
+			if state.By != job.BlockedByBreaker || state.LastError != "no such file" {
+				t.Errorf("the bucket is blocked by %q: %q", state.By, state.LastError)
+			}
+			b.until(20*time.Minute, b.done)
+			if n := len(b.p.jobs); n != 0 {
+				t.Errorf("%d jobs are left once the mistake is mended", n)
+			}
+		})
+	}
+}

@@ -25,6 +25,7 @@ type question struct {
 	purged  []*heldJob   // of OpPurge: still to be dropped
 	removed int          // by OpPurge, since the last answer
 	ended   int          // by OpResume
+	probes  int          // by OpResume
 	tellBy  pace.Instant // of OpPurge: when to answer before the end; Never: done
 	unnoted int
 }
@@ -285,8 +286,11 @@ func (q *question) resume(now pace.Instant) progress {
 		if q.part.v.resume(b, now) {
 			q.ended++
 		}
+		q.probes += q.part.v.probeSooner(b, now)
 	}
-	answer := func(pace.Instant) job.Answer { return job.Answer{Ended: q.ended} }
+	answer := func(pace.Instant) job.Answer {
+		return job.Answer{Ended: q.ended, Probes: q.probes}
+	}
 	stored := func(now pace.Instant) progress { return q.whenStored(answer, now) }
 	if q.Key != "" {
 		if b := q.part.buckets[q.Key]; b != nil {

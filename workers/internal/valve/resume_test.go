@@ -1,6 +1,7 @@
 package valve
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -125,5 +126,41 @@ func TestALearntRateRisesFromTheEndOfItsCoolDown(t *testing.T) {
 	b.v.tune(b.p.buckets["a"], b.now)
 	if now := b.p.buckets["a"].pace.Rate.PerSecond(); now <= low {
 		t.Errorf("half a minute after the pause was ended the rate is %v, as before", now)
+	}
+}
+
+func TestResumeProbesATargetThatWasDown(t *testing.T) {
+	for name, buckets := range map[string]int{"a bucket's breaker": 1, "the breaker of all": 3} {
+		for _, key := range []job.Key{"key-0", ""} {
+			t.Run(name+" "+string(key), func(t *testing.T) {
+				b := newValveBench(t, leaky("api", "10/s"))
+				for range mostSuspectJobs {
+					for k := range buckets {
+						b.arrive(fmt.Sprintf("key-%d", k))
+					}
+				}
+				b.until(10*time.Minute, b.down)
+				b.until(b.now.Since(origin)+10*ms, b.down)
+				waits := b.start()
+				if len(waits) > 0 || b.v.Breakers().Open() == 0 {
+					t.Fatalf("%d starts, breakers %v", len(waits), b.v.Breakers())
+				}
+				if a := b.resume(key); a.Probes == 0 || a.Ended != 0 || a.Error != "" {
+					t.Fatalf("resumed: %+v", a)
+				}
+				probes := b.start()
+				if len(probes) != 1 {
+					t.Fatalf("%d probes, want one", len(probes))
+				}
+				if a := b.resume(key); a.Probes != 0 {
+					t.Errorf("resumed while the probe runs: %+v", a)
+				}
+				b.done(probes[0])
+				b.until(b.now.Since(origin)+time.Minute, b.done)
+				if n := len(b.p.jobs); n != 0 || b.v.Breakers().Open() != 0 {
+					t.Errorf("%d jobs are left, breakers %v", n, b.v.Breakers())
+				}
+			})
+		}
 	}
 }

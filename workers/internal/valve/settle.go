@@ -148,6 +148,9 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			j.snoozed = true
 			break
 		}
+		if o.Unavailable {
+			v.uncallable(j, o.Error, now)
+		}
 		v.makeReady(j, now)
 	case record.OutcomeReturned:
 		if local {

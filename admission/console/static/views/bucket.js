@@ -110,6 +110,9 @@ function actions(name, key, b, override, page) {
     ...override.paused || !b.throttled_ms ? [] : [
       action("End the target's pause", () => page.does(() => ask("POST", path("resume", name, key)),
         `The pause of ${shown} has ended.`), { why, id: "end-pause" })],
+    ...b.blocked_by !== "breaker" ? [] : [
+      action("Probe the target now", () => page.does(() => ask("POST", path("resume", name, key)),
+        `A job of ${shown} probes the target.`), { why, id: "probe" })],
     override.paused ?
       action("Resume", () => page.does(() => ask("POST", path("resume", name, key)), `${shown} is resumed.`), { why, id: "resume" }) :
       action("Pause", async () => {

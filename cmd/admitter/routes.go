@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/health"
+	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/notice"
+	"github.com/penstock-mq/penstock/policy"
+)
+
+type proxyAt struct {
+	*outbound.Proxy
+	listen string
+}
+
+// routes reports the mistakes of the proxies' routes that the policies in force reveal.
+type routes struct {
+	proxies  []proxyAt
+	policies func() policy.Entries // nil: not known yet
+	observe  func(faults map[[2]string]int)
+	notices  *notice.Log
+}
+
+const routesEvery = 2 * time.Second
+
+var routeFault = notice.Kind{Level: slog.LevelWarn, Of: "route",
+	Begin: "a route of the proxy does not fit the policies",
+	End:   "the route fits the policies"}
+
+type placedFault struct {
+	outbound.Fault
+	at string
+}
+
+func (r *routes) faults() (faults []placedFault) {
+	known := r.policies()
+	if known == nil {
+		return nil
+	}
+	for _, p := range r.proxies {
+		for _, f := range p.Faults(known) {
+			faults = append(faults, placedFault{f, p.listen + " " + f.Route + " " + f.Field})
+		}
+	}
+	return faults
+}
+
+func (r *routes) parts() []health.Part {
+	part := health.Part{Name: "outbound", Status: "its routes fit the policies"}
+	for _, f := range r.faults() {
+		part.Status = "routes do not fit the policies"
+		part.Notes = append(part.Notes, fmt.Sprintf("%s: %s", f.at, f.Reason))
+	}
+	return []health.Part{part}
+}
+
+// run begins when the file's policies are written. Routes and policies change independently.
+func (r *routes) run(ready <-chan struct{}) func(context.Context) error {
+	look := lifecycle.Repeat(nil, r.look)
+	return func(ctx context.Context) error {
+		select {
+		case <-ready:
+			return look(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *routes) look(context.Context) (time.Duration, error) {
+	counts, now := map[[2]string]int{}, map[string]bool{}
+	for _, f := range r.faults() {
+		counts[[2]string{f.Policy, f.Kind}]++
+		now[f.at] = true
+		r.notices.Tell(&routeFault, f.at, f.Reason, "policy", f.Policy, "reason", f.Reason)
+	}
+	r.notices.Only(&routeFault, func(at string) bool { return now[at] })
+	r.observe(counts)
+	return routesEvery, nil
+}
