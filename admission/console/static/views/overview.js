@@ -16,13 +16,13 @@ export const events = () =>
 
 export async function load(_, page) {
   const all = page.may("read");
-  const [{ policies }, stats, deep, late, drainers] = await Promise.all([
+  const [{ policies }, stats, deep, late, { policies: dead }, drainers] = await Promise.all([
     get("/v1/policies"), get("/v1/stats"), get(withQuery("/v1/buckets", { limit: 100 })),
-    get(withQuery("/v1/buckets", { by: "late", limit: 20 })),
+    get(withQuery("/v1/buckets", { by: "late", limit: 20 })), get("/v1/dead"),
     all ? get("/v1/drainers").then((d) => d.drainers) : null,
   ]);
   return { policies, stats: stats.policies, window: stats.window_ms, buckets: both(deep.buckets, late.buckets),
-    depths: { __proto__: null, ...deep.depths }, unanswered: deep.unanswered, drainers };
+    depths: { __proto__: null, ...deep.depths }, unanswered: deep.unanswered, drainers, dead };
 }
 
 /** both is the deepest buckets, and behind them those that stand out otherwise. */
@@ -42,11 +42,11 @@ export function view(data, page) {
   return [
     h("h1", { class: "out" }, "Overview"),
     h("section", { class: "findings", "aria-label": "What is wrong" },
-      findings(data).map(answer)),
+      findings(data).map((q) => answer(q, page))),
     h("section", null,
       h("div", { class: "head" }, h("h2", null, "Policies"),
         h("p", { class: "quiet" }, data.window >= 59_000 ? "in the last minute" :
-          `in the last ${span(Math.max(data.window, 1000))}: earlier events were not observed`),
+          `watching for ${span(data.window)}: what was before is unknown`),
         data.policies.length > 8 ? h("label", { class: "filter" }, h("span", { class: "out" }, "Filter policies"),
           h("input", { type: "search", placeholder: "filter", "data-search": true, oninput(event) {
             page.state.filter = event.target.value;
@@ -63,12 +63,20 @@ export const hasQueue = (p) => p.queue ? true : p.algorithm === "leaking_bucket"
 
 const weight = ({ depth, stat }) => depth + 60 * (stat?.rate ?? 0) + 1000 * (stat?.refused ?? 0);
 
-const answer = ({ question, none, found, more }) =>
-  h("div", { class: "finding " + (found.some((f) => f.level === "bad") ? "bad" : found.length ? "warn" : "good") },
+const MOST = 3; // sentences to one question, at first
+
+function answer({ question, none, found }, page) {
+  const all = page.state.unfolded ??= new Set();
+  const shown = all.has(question) ? found : found.slice(0, MOST), more = found.length - shown.length;
+  return h("div", { class: "finding " + (found.some((f) => f.level === "bad") ? "bad" : found.length ? "warn" : "good") },
     h("h2", null, question),
     found.length ? h("ul", null,
-      found.map((f) => h("li", { class: f.level }, link(f.link, f.text))),
-      more ? h("li", { class: "quiet" }, `and ${more} more`) : null) : h("p", null, none));
+      shown.map((f) => h("li", { class: f.level }, link(f.link, f.text))),
+      more ? h("li", null, h("button", { type: "button", class: "more", onclick() {
+        all.add(question);
+        page.draw();
+      } }, `and ${more} more`)) : null) : h("p", null, none));
+}
 
 const policies = (rows) => table("Policies with a queue", [
   { head: "Policy", cell: ({ p }) => [link(to.policy(p.policy.name), p.policy.name),
