@@ -1,6 +1,6 @@
 // Is anything refused, late, deep, failing, stuck, unowned? The dashboard for Grafana has the same questions in this order.
 
-import { clock, count, key, plural, span } from "./format.js";
+import { bytes as size, clock, count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
 import { HARMLESS, changed, held, blockedBy, late } from "./words.js";
 
@@ -12,13 +12,13 @@ const LONG = 600_000; // ms of waiting that are mentioned after a change of the 
  * findings answers the six questions from the API's documents; drainers is null without the right. Each answer is
  * {text, link, level}: "bad" needs action, "warn" attention.
  */
-export function findings({ policies, stats, window, buckets, depths, unanswered, drainers, dead }) {
+export function findings({ policies, stats, window, buckets, depths, bytes, unanswered, drainers, dead }) {
   const none = (what) => window >= MINUTE ? `No ${what} in the last minute.` :
     `Unknown: watching for ${span(window)}, and no ${what} since.`;
   return [
     { question: "Refused?", none: none("job was refused"), found: refused(stats, buckets) },
     { question: "Late?", none: buckets.some(down) ? "Starts of other targets are on time." : "Starts are on time.", found: [...tardy(buckets), ...slowed(policies, buckets)] },
-    { question: "Deep?", none: "No bucket is near its capacity.", found: deep(policies, buckets) },
+    { question: "Deep?", none: "No bucket is near its capacity, and no policy its room in bytes.", found: [...crowded(policies, depths, bytes), ...deep(policies, buckets)] },
     { question: "Failing?", none: none("attempt failed"), found: failing(stats, buckets, dead) },
     { question: "Stuck?", none: "No waiting job is stuck.", found: stuck(policies, buckets, depths) },
     { question: "Unowned?", none: "Every queue with jobs has a drainer.", found: unowned(unanswered, depths, drainers) },
@@ -29,7 +29,7 @@ function refused(stats, buckets) {
   return stats.filter((s) => s.refused > 0).sort((a, b) => b.refused - a.refused).map((s) => {
     const deepest = buckets.find((b) => b.policy === s.policy);
     return { level: "bad", link: deepest ? to.bucket(s.policy, deepest.key) : to.policy(s.policy),
-      text: `${s.policy} refused ${count(s.refused)} of ${plural(s.refused + s.accepted, "job")}` +
+      text: `${s.policy} refused ${plural(s.refused, "job")}` +
         (deepest ? `; its deepest bucket is ${key(deepest.key)}, with ${plural(deepest.depth, "job")}.` : ".") };
   });
 }
@@ -57,6 +57,19 @@ function deep(policies, buckets) {
     link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
     text: `${b.policy}/${key(b.key)} holds ${count(b.depth)} of at most ${plural(room[b.policy], "job")}` +
       (more.length ? `, and ${plural(more.length, "other bucket is", "other buckets are")} nearly full.` : ".") }));
+}
+
+/** crowded lists policies whose jobs take nearly all bytes that they may, and the policy with the most. */
+function crowded(policies, depths, bytes) {
+  const [most] = Object.entries(bytes).sort(([, a], [, b]) => b.used - a.used);
+  return Object.entries(bytes).filter(([, { used, max }]) => used >= NEAR * max).map(([name, { used, max }]) => {
+    const full = used + used / depths[name] > max; // for one more job of average size
+    const own = policies.find((p) => p.policy.name === name)?.policy.max_bytes;
+    return { level: full ? "bad" : "warn", link: to.policy(name),
+      text: `The jobs of ${name} take ${size(used)} of ${size(max)}, its ${own ? "max_bytes" : "share of the store"}` +
+        (full ? ": new ones are refused" : "") +
+        (most[0] !== name && most[1].used > used ? `; those of ${most[0]} take most, ${size(most[1].used)}.` : ".") };
+  });
 }
 
 /** slowed lists recently changed policies in which jobs wait long for their turn. */

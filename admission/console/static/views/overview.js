@@ -22,7 +22,7 @@ export async function load(_, page) {
     all ? get("/v1/drainers").then((d) => d.drainers) : null,
   ]);
   return { policies, stats: stats.policies, window: stats.window_ms, buckets: both(deep.buckets, late.buckets),
-    depths: { __proto__: null, ...deep.depths }, unanswered: deep.unanswered, drainers, dead };
+    depths: { __proto__: null, ...deep.depths }, bytes: deep.bytes ?? {}, unanswered: deep.unanswered, drainers, dead };
 }
 
 /** both is the deepest buckets, and behind them those that stand out otherwise. */
