@@ -291,6 +291,8 @@ func (b *Broker) Take(e Event) {
 		b.Count(e.Policy, CountLateMS, e.For.Milliseconds())
 	case e.Type == EventAdmitted && e.Name == "rejected":
 		b.Count(e.Policy, CountRefused, 1)
+	case e.Type == EventAdmitted:
+		b.Count(e.Policy, CountAdmitted, 1)
 	case e.Type == EventChecked:
 		b.Count(e.Policy, CountDenied-Count(e.Value), 1) // CountAllowed comes before it
 	}

@@ -37,6 +37,9 @@ const (
 	CountCancelled
 	CountAllowed // checks of this process
 	CountDenied
+	// CountAdmitted has this process's jobs. CountAccepted has everybody's, except those that were
+	// stored before their valve looked.
+	CountAdmitted
 	Counts
 )
 

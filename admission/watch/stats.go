@@ -225,8 +225,10 @@ func (w *Watch) asked() (now time.Time, heard time.Duration, err error) {
 }
 
 func statOf(name string, r queue.Recent, countedMS int64) Stat {
-	s := Stat{Policy: name, Accepted: r.N[queue.CountAccepted], Started: r.N[queue.CountStarted],
-		Done: r.N[queue.CountDone], Failed: r.N[queue.CountFailed],
+	s := Stat{Policy: name,
+		Accepted: max(r.N[queue.CountAccepted], r.N[queue.CountAdmitted]),
+		Started:  r.N[queue.CountStarted],
+		Done:     r.N[queue.CountDone], Failed: r.N[queue.CountFailed],
 		Throttled: r.N[queue.CountThrottled], Dead: r.N[queue.CountDead],
 		Cancelled: r.N[queue.CountCancelled], Refused: r.N[queue.CountRefused],
 		ChecksAllowed: r.N[queue.CountAllowed], ChecksRefused: r.N[queue.CountDenied]}

@@ -253,8 +253,8 @@ func TestStatsCoverTheLastMinuteOfAllProcesses(t *testing.T) {
 	if p := stats().Policies[0]; p.Started != 130 || p.Wait.P50 < 49 || p.Wait.P50 > 56 {
 		t.Errorf("mail, heard: %+v", p)
 	}
-	if s, err := w.Stats(t.Context(), func(p string) bool { return p == "signup" }, 0); err != nil ||
-		len(s.Policies) != 1 {
+	if s, err := w.Stats(t.Context(), func(p string) bool { return p == "signup" },
+		0); err != nil || len(s.Policies) != 1 {
 		t.Errorf("a client of one policy sees %+v, %v", s, err)
 	}
 	w.mu.Lock()

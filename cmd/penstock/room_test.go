@@ -18,7 +18,8 @@ func TestAPolicyThatIsFullByBytesSaysSo(t *testing.T) {
 		i.run(0, "submit", "mail", large)
 	}
 	out := i.run(3, "submit", "mail", large)
-	for _, text := range []string{out, i.run(0, "why", "mail"), i.run(0, "why", "mail", "--key", "")} {
+	for _, text := range []string{out, i.run(0, "why", "mail"),
+		i.run(0, "why", "mail", "--key", "")} {
 		if !strings.Contains(text, "the jobs of mail take 1.9") ||
 			!strings.Contains(text, "of 2 MiB, its max_bytes, so new ones are refused; "+
 				"those of bulk take most, 2.3") {

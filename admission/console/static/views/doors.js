@@ -31,15 +31,13 @@ export function view({ policies, stats, window, watched }) {
       { head: "Share refused", cell: (r) => share(r) },
     ], rows, "No policy answers checks.", ({ p }) => p.name),
     h("h2", null, "Busiest keys"),
-    h("p", { class: "quiet" }, `Of the checks that this admitter answered in the ${span(Math.max(watched, 1000))} since this page asked for them.`),
+    h("p", { class: "quiet" }, `Of the checks that this admitter answered in the last ${span(Math.max(watched, 1000))}.`),
     table("Busiest keys of each policy", [
       { head: "Key", cell: (k) => shownKey(k.key) },
       { head: "Policy", cell: (k) => link(to.policy(k.policy), k.policy) },
       { head: "Allowed", number: true, cell: (k) => count(k.allowed) },
       { head: "Refused", number: true, cell: (k) => k.refused ? h("strong", { class: "warn" }, count(k.refused)) : "0" },
-      { head: "Share of policy", number: true, title: "of all checks of the policy", cell: (k) =>
-        `${Math.round((k.allowed + k.refused) / Math.max(k.all, k.allowed + k.refused, 1) * 100)} %` },
-    ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.p.name, all: r.allowed + r.refused }))),
+    ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.p.name }))),
     "This admitter has answered none yet.", (k) => k.policy + "/" + k.key),
   ];
 }

@@ -2,7 +2,7 @@
 
 import { ask, get, path, withQuery } from "../api.js";
 import { spark } from "../comb.js";
-import { day } from "../day.js";
+import { day, lasting } from "../day.js";
 import { h } from "../dom.js";
 import { state } from "../findings.js";
 import { count, key, perSecond, plural, rate, span } from "../format.js";
@@ -70,7 +70,7 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
         ["Dead", count(stat?.dead), stat?.dead ? "bad" : ""],
         ["Wait p50, p99", stat?.wait_ms ? `${span(stat.wait_ms.p50)}, ${span(stat.wait_ms.p99)}` : "–"],
         ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"])),
-    page.state.day ? h("section", null, h("h2", null, "The last day"), day(page.state.day, Math.max(300, page.width))) : null,
+    page.state.day ? h("section", null, h("h2", null, lasting(page.state.day)), day(page.state.day, Math.max(300, page.width))) : null,
     buckets ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Deepest buckets"),
         h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs or calls`),
@@ -111,7 +111,7 @@ function pages(page, buckets, held) {
   };
   return pager(at > 0 ? turn(Math.max(0, at - PAGE)) : null,
     buckets.next_offset ? turn(buckets.next_offset) : null,
-    `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}`);
+    buckets.buckets.length ? `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}` : null);
 }
 
 async function pause(page, name, buckets) {
