@@ -46,8 +46,9 @@ export function view({ drainers, policies }) {
         { head: "Policy", cell: (name) => link(to.policy(name), name) },
         ...owners.map((d) => ({ head: `${d.host}:${d.pid}`, wide: true, cell: (name) => {
           const is = d.policies[name];
-          return is && (is.owned.length || is.workers) ? [ranges(is.owned), " ",
-            h("span", { class: "quiet" }, is.workers ? busy([is]) + " workers busy" : "remote workers")] : "–";
+          return is && (is.owned.length || is.workers) ? [
+            { 0: "no partition", 1: "partition " }[is.owned.length] ?? "partitions ", is.owned.length ? ranges(is.owned) : "",
+            h("span", { class: "quiet" }, is.workers ? `, ${busy([is])} workers busy` : ", remote workers")] : "–";
         } })),
       ], [...new Set(rows.map((r) => r.policy))].sort(), "", (name) => name)) : null,
   ];

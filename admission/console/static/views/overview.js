@@ -106,7 +106,7 @@ const policies = (rows) => table("Policies with a queue", [
   { head: "Failed", number: true, cell: ({ stat }) => bad(stat?.failed) },
   { head: "Dead", number: true, cell: ({ p, stat }) => stat?.dead ? link(to.dead(p.policy.name), bad(stat.dead)) : "0" },
 ], rows, "No policy has a queue. Add one to the configuration file, or with PUT /v1/policies/NAME.",
-({ p }) => p.policy.name, ({ p, stat }) => p.paused || p.retired || stat?.refused || stat?.failed || stat?.dead ? null : "calm");
+({ p }) => p.policy.name, ({ p, stat, depth }) => p.paused || p.retired || stat?.refused || stat?.failed || stat?.dead ? null : depth ? "calm" : "calm idle");
 
 const bad = (n) => n ? h("strong", { class: "bad" }, count(n)) : "0";
 

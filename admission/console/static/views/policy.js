@@ -29,10 +29,10 @@ export async function load([name], page) {
     page.state.day = await get(path("minutes", name));
     page.state.minute = minute;
   }
-  return { ...p, stat: stats.policies.find((s) => s.policy === name), buckets };
+  return { ...p, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets };
 }
 
-export function view({ policy: p, paused, retired, source, set, stat, buckets, last_change }, page) {
+export function view({ policy: p, paused, retired, source, set, stat, window, buckets, last_change }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
   const capacity = p.queue?.capacity ?? p.capacity;
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
@@ -61,6 +61,7 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
         ["From", source === "file" ? `the file of set “${set}”` : "the API"],
         ["Last change", changed(last_change)]),
       facts(
+        ["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`],
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
         ["Refused", count(stat?.refused), stat?.refused ? "bad" : ""],
