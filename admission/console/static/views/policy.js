@@ -26,7 +26,8 @@ export async function load([name], page) {
   });
   const minute = Math.floor(page.now() / 60_000);
   if (buckets && page.state.minute !== minute) { // there is news once a minute
-    page.state.day = await get(path("minutes", name));
+    const [day, { schedules }] = await Promise.all([get(path("minutes", name)), get(path("schedules", name))]);
+    Object.assign(page.state, { day, schedules });
     page.state.minute = minute;
   }
   return { ...p, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets };
@@ -72,6 +73,7 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
         ["Wait p50, p99", stat?.wait_ms ? `${span(stat.wait_ms.p50)}, ${span(stat.wait_ms.p99)}` : "–"],
         ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"])),
     page.state.day ? h("section", null, h("h2", null, lasting(page.state.day)), day(page.state.day, Math.max(300, page.width))) : null,
+    page.state.schedules?.length ? scheduled(name, page.state.schedules, page) : null,
     buckets ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Deepest buckets"),
         h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs or calls`),
@@ -84,6 +86,20 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
       h("p", { class: "quiet" }, "It only answers checks: see ", link("#/doors", "Checks"), "."),
   ];
 }
+
+const scheduled = (name, schedules, page) => h("section", null, h("h2", null, "Schedules"),
+  table("Schedules of " + name, [
+    { head: "Key", cell: (s) => link(to.bucket(name, s.key), key(s.key)) },
+    { head: "Name", cell: (s) => s.name },
+    { head: "When", wide: true, cell: (s) => [s.when, s.zone ? ` in ${s.zone}` : ""] },
+    { head: "State", cell: (s) => h("span", { class: "state " + (s.paused ? "warn" : "") }, s.paused ? "paused" : "active") },
+    { head: "From", cell: (s) => s.set ? `the file of set “${s.set}”` : "the API" },
+    { head: "Action", cell: (s) => action(s.paused ? "Resume" : "Pause", () => {
+      page.state.minute = null; // read the schedules again
+      return page.does(() => ask("PATCH", withQuery(path("schedules", name, s.key), { name: s.name, paused: s.paused ? 0 : 1 })),
+        `The schedule ${s.name} of ${name}/${key(s.key)} is ${s.paused ? "resumed" : "paused"}.`);
+    }, { why: noRight(page.may("operate", name, s.key), "operate") }) },
+  ], schedules, "", (s) => s.key + "/" + s.name));
 
 const target = (p) => p.target?.http?.url ?? (p.target?.nats ? "NATS " + p.target.nats.subject : "workers");
 
