@@ -3,6 +3,7 @@ package consoletest
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/penstock-mq/penstock"
@@ -47,4 +48,23 @@ func TestAYoungProcessDoesNotDenyWhatItCannotKnow(t *testing.T) {
 	b.sees("Unknown: watching for ", "and no job was refused since.",
 		"and no attempt failed since.", "what was before is unknown")
 	b.holds(`!document.body.innerText.includes("in the last minute")`)
+}
+
+func TestAPolicyThatIsFullByBytesIsAFinding(t *testing.T) {
+	w := settle(t, penstock.Options{AdmitOnly: true, Policies: policies(t,
+		`mail {"algorithm":"leaking_bucket","outflow":"1/h","capacity":500,"max_bytes":"2MiB"}`,
+		`bulk {"algorithm":"leaking_bucket","outflow":"1/h","capacity":500,"max_bytes":"16MiB"}`)},
+		nil)
+	for range 5 {
+		w.submit("mail", "acme", 5, strings.Repeat("x", 100_000))
+		w.submit("bulk", "acme", 6, strings.Repeat("x", 100_000))
+	}
+	for _, l := range looks {
+		b := visit(t, w.base, l)
+		b.open("")
+		b.sees("The jobs of mail take 1.9 MiB of 2 MiB, its max_bytes: new ones are refused; " +
+			"those of bulk take most, 2.9 MiB.")
+		b.legible()
+		b.shoot("bytes-" + l.String())
+	}
 }
