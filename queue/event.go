@@ -285,6 +285,8 @@ func (b *Broker) gate(policy string) *gate {
 // Take publishes an event, or counts it in the policy's minutes.
 func (b *Broker) Take(e Event) {
 	switch {
+	case e.Type == EventChecked:
+		b.Count(e.Policy, CountDenied-Count(e.Value), 1) // CountAllowed comes before it
 	case slices.Contains(EventTypes, e.Type):
 		b.PublishEvent(e.Policy, e)
 	case e.Type == EventLate && e.Name != job.BlockedByPaused:
@@ -293,8 +295,6 @@ func (b *Broker) Take(e Event) {
 		b.Count(e.Policy, CountRefused, 1)
 	case e.Type == EventAdmitted:
 		b.Count(e.Policy, CountAdmitted, 1)
-	case e.Type == EventChecked:
-		b.Count(e.Policy, CountDenied-Count(e.Value), 1) // CountAllowed comes before it
 	}
 }
 
