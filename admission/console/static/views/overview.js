@@ -17,9 +17,9 @@ export const events = () =>
 
 export async function load(_, page) {
   const all = page.may("read");
-  const [{ policies }, stats, deep, late, { policies: dead }, changes, drainers] = await Promise.all([
+  const [{ policies }, stats, deep, late, dead, changes, drainers] = await Promise.all([
     get("/v1/policies"), get("/v1/stats"), get(withQuery("/v1/buckets", { limit: 100 })),
-    get(withQuery("/v1/buckets", { by: "late", limit: 20 })), get("/v1/dead"),
+    get(withQuery("/v1/buckets", { by: "late", limit: 20 })), all ? get("/v1/dead").then((d) => d.policies) : [],
     all ? get(withQuery("/v1/audit", { limit: CHANGES })).then((a) => a.changes) : [],
     all ? get("/v1/drainers").then((d) => d.drainers) : null,
   ]);
