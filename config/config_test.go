@@ -458,6 +458,20 @@ func TestChanged(t *testing.T) {
 	if got := config.Changed(before, after); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+	route := "outbound: [{listen: '127.0.0.1:0', routes: [{prefix: /x, upstream: " +
+		"'https://api.example.com', policy: pace, key: "
+	const pace = "policies: [{name: pace, algorithm: leaking_bucket, outflow: 1/s, capacity: 9}"
+	for text, want := range map[string]string{
+		route + "b}]}]\n" + pace + "]": "[outbound.routes]",
+		route + "a}]}]\n" + pace + "]": "[]",
+		pace + "]":                     "[outbound.routes]",
+		route + "a}]}]\n" + strings.Replace(pace, "1/s", "2/s", 1) + "]": "[policies]",
+	} {
+		got := config.ChangedLists(load(route+"a}]}]\n"+pace+"]"), load(text))
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: changed lists are %v, want %s", text, got, want)
+		}
+	}
 	if got := config.Changed(before, before); got != nil {
 		t.Errorf("nothing changed: got %v", got)
 	}

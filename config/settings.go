@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
+	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/internal/decode"
 	"github.com/penstock-mq/penstock/internal/strict"
 )
@@ -167,6 +168,30 @@ func Changed(before, after Config) (keys []string) {
 		keys = append(keys, "outbound")
 	}
 	return keys
+}
+
+// ChangedLists names the changed lists of the file, which never require a restart.
+func ChangedLists(before, after Config) (names []string) {
+	for _, list := range []struct {
+		name    string
+		was, is any
+	}{
+		{"policies", before.Policies, after.Policies},
+		{"schedules", before.Schedules, after.Schedules},
+		{"outbound.routes", routed(before.Outbound), routed(after.Outbound)},
+	} {
+		if !reflect.DeepEqual(list.was, list.is) {
+			names = append(names, list.name)
+		}
+	}
+	return names
+}
+
+func routed(all []Outbound) (routes [][]outbound.Route) {
+	for _, o := range all {
+		routes = append(routes, o.Routes)
+	}
+	return routes
 }
 
 func unrouted(all []Outbound) []Outbound {

@@ -136,7 +136,8 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	}
 	b := &Broker{nc: nc, js: js, names: names, domain: o.Domain, replicas: o.Replicas,
 		log:    o.Logger,
-		lister: o.Lister, shared: switchboard{nc: nc}, minutes: minutes{now: time.Now}}
+		lister: o.Lister, shared: switchboard{nc: nc},
+		minutes: minutes{born: time.Now(), now: time.Now}}
 	table := func(name, holds string, o kv.Options) *kv.Table {
 		o.Description = "Penstock: " + holds
 		return kv.New(js, names.bucket(name), o, b.log)

@@ -15,11 +15,17 @@ import (
 // Depth returns the number of waiting, backing off and running jobs of a policy, or [ErrNoStream].
 func (b *Broker) Depth(ctx context.Context, policy string) (jobs uint64, err error) {
 	defer errs.Annotate(&err, "depth of policy %s", policy)
+	jobs, _, err = b.Use(ctx, policy)
+	return jobs, err
+}
+
+// Use returns the jobs of a policy, and the bytes that they take, or [ErrNoStream].
+func (b *Broker) Use(ctx context.Context, policy string) (jobs uint64, bytes Fill, err error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
-		return 0, err
+		return 0, Fill{}, err
 	}
-	return info.State.Msgs, nil
+	return info.State.Msgs, Fill{int64(info.State.Bytes), max(info.Config.MaxBytes, 0)}, nil
 }
 
 // AllDepths returns the number of jobs of each policy with a stream.

@@ -225,6 +225,7 @@ type gate struct {
 	telling sync.Mutex // held to publish in order
 	number  uint64
 	minute  minute // counts since the last stored minute
+	recent  recent
 }
 
 const (
@@ -253,7 +254,8 @@ func (b *Broker) deny(m *nats.Msg) {
 	}
 }
 
-func (b *Broker) gate(policy string) *gate {
+// told opens the gates with the first event, or before.
+func (b *Broker) told() *events {
 	e := &b.events
 	e.once.Do(func() {
 		e.inbox, e.gates = b.nc.NewInbox()+".", map[string]*gate{}
@@ -261,7 +263,15 @@ func (b *Broker) gate(policy string) *gate {
 		if _, err := b.nc.Subscribe(e.inbox+"*", b.deny); err != nil {
 			b.log.Debug("events are published whether or not anybody listens", "error", err)
 		}
+		if _, err := b.nc.Subscribe(b.names.recent(), b.tellRecents); err != nil {
+			b.log.Debug("counts of the last minute are not told", "error", err)
+		}
 	})
+	return e
+}
+
+func (b *Broker) gate(policy string) *gate {
+	e := b.told()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	g := e.gates[policy]
@@ -275,12 +285,16 @@ func (b *Broker) gate(policy string) *gate {
 // Take publishes an event, or counts it in the policy's minutes.
 func (b *Broker) Take(e Event) {
 	switch {
+	case e.Type == EventChecked:
+		b.Count(e.Policy, CountDenied-Count(e.Value), 1) // CountAllowed comes before it
 	case slices.Contains(EventTypes, e.Type):
 		b.PublishEvent(e.Policy, e)
 	case e.Type == EventLate && e.Name != job.BlockedByPaused:
 		b.Count(e.Policy, CountLateMS, e.For.Milliseconds())
 	case e.Type == EventAdmitted && e.Name == "rejected":
 		b.Count(e.Policy, CountRefused, 1)
+	case e.Type == EventAdmitted:
+		b.Count(e.Policy, CountAdmitted, 1)
 	}
 }
 

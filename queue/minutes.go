@@ -29,6 +29,20 @@ const (
 	counts
 )
 
+// Counts of the last minute only.
+const (
+	CountDone = counts + iota
+	CountFailed
+	CountThrottled
+	CountCancelled
+	CountAllowed // checks of this process
+	CountDenied
+	// CountAdmitted has this process's jobs. CountAccepted has everybody's, except those that were
+	// stored before their valve looked.
+	CountAdmitted
+	Counts
+)
+
 // CountNames are the names in the API.
 var CountNames = [counts]string{"accepted", "started", "ended", "dead", "refused", "late_ms",
 	"depth"}
@@ -48,6 +62,7 @@ type minute struct {
 // minutes stores the counts held by the gates, with one timer for all.
 type minutes struct {
 	armed atomic.Bool
+	born  time.Time
 	now   func() time.Time // time.Now, except in a test
 }
 
@@ -60,8 +75,14 @@ func (b *Broker) Count(policy string, what Count, n int64) {
 }
 
 func (b *Broker) count(g *gate, what Count, n int64) {
+	now := b.minutes.now()
+	if what != CountLateMS && what != CountDepth {
+		g.recent.add(now, what)
+	}
+	if what >= counts {
+		return
+	}
 	if g.minute.At == 0 {
-		now := b.minutes.now()
 		g.minute.At = now.Unix() / 60
 		if b.minutes.armed.CompareAndSwap(false, true) {
 			time.AfterFunc(now.Truncate(time.Minute).Add(time.Minute).Sub(now), b.KeepMinutes)
@@ -87,8 +108,16 @@ func (b *Broker) counted(g *gate, event string) {
 	case EventDead:
 		b.count(g, CountDead, 1)
 		b.count(g, CountEnded, 1)
-	case EventDone, EventCancelled:
+	case EventDone:
+		b.count(g, CountDone, 1)
 		b.count(g, CountEnded, 1)
+	case EventCancelled:
+		b.count(g, CountCancelled, 1)
+		b.count(g, CountEnded, 1)
+	case EventFailed:
+		b.count(g, CountFailed, 1)
+	case EventThrottled:
+		b.count(g, CountThrottled, 1)
 	}
 }
 

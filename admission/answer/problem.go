@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -98,6 +99,10 @@ func (p problem) because(reason string) problem {
 
 func refusal(s quotaState, p problem, more []byte) Answer {
 	p.ViolatedPolicies = []string{s.quota.Policy}
+	if name, bytes := strings.CutSuffix(s.quota.Policy, "/max_bytes"); bytes {
+		p.Detail = "the jobs of " + name + " take all bytes that they may: its max_bytes, or its " +
+			"share of the store; " + p.Detail
+	}
 	body := encode(p)
 	body = append(append(body[:len(body)-1], ','), more[1:]...) // one object of the two
 	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}

@@ -19,7 +19,7 @@ func TestManageBuckets(t *testing.T) {
 	i.expect("PUT", "/v1/policies/signup", `{"algorithm":"fixed_window","limit":10,"window":"1d"}`,
 		201)
 	i.expect("GET", "/v1/buckets/stripe", "", 200,
-		`{"buckets":[],"total":0,"unanswered":[0,1,2,3]}`)
+		`{"buckets":[],"total":0,"unanswered":[0,1,2,3],"bytes":{"used":0,"max":`)
 	i.expect("GET", "/v1/buckets/signup", "", 409, `has no queue`)
 
 	// Without a drainer, the depth comes from JetStream.
@@ -81,10 +81,10 @@ func TestManageBuckets(t *testing.T) {
 		`{"buckets":[{"key":"b-0000","partition":1,"depth":2401,"waiting":1,"delayed":0,"running":0,"rate":0.5,`+
 			`"paused":false,"eta_ms":40},{"key":"a-0000","partition":0,"depth":2400,`,
 		`{"key":"b-0001"`,
-		`],"total":2400,"next_offset":3,"unanswered":[2,3]}`)
+		`],"total":2400,"next_offset":3,"unanswered":[2,3],"bytes":{`)
 	i.expect("GET", "/v1/buckets?limit=2", "", 200,
 		`{"buckets":[{"policy":"stripe","key":"b-0000","partition":1,"depth":2401,`,
-		`{"policy":"stripe","key":"a-0000",`, `],"total":2400,"depths":{},"unanswered":{"stripe":[2,3]}}`)
+		`{"policy":"stripe","key":"a-0000",`, `],"total":2400,"depths":{},"bytes":{},"unanswered":{"stripe":[2,3]}}`)
 	i.expect("GET", "/v1/buckets?by=late&limit=3", "", 200, `{"buckets":[{"policy":"stripe","key":"blate"`,
 		`},{"policy":"stripe","key":"alate"`, `},{"policy":"stripe","key":"arests"`)
 	i.expect("GET", "/v1/buckets?by=age&limit=3", "", 200, `{"buckets":[{"policy":"stripe","key":"b0"`,

@@ -23,8 +23,8 @@ const (
 	streamFor = 15 * time.Minute
 )
 
-func (m management) stats(_ context.Context, at place) (any, error) {
-	return m.Watch().Stats(at.mayRead, at.number("keys"))
+func (m management) stats(ctx context.Context, at place) (any, error) {
+	return m.Watch().Stats(ctx, at.mayRead, at.number("keys"))
 }
 
 // Last-Event-ID continues a stream.

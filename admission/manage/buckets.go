@@ -41,11 +41,21 @@ type Buckets struct {
 	Total      int      `json:"total"`
 	Next       *int     `json:"next_offset,omitempty"`
 	Unanswered []int    `json:"unanswered,omitempty"`
+	// Bytes is the room of the whole policy.
+	Bytes queue.Fill `json:"bytes,omitzero"`
 }
 
 // Buckets lists buckets with jobs or calls, deepest first. Between pages the order may change.
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
-	return s.buckets(ctx, name, job.ByDepth, offset, limit)
+	page, err := s.buckets(ctx, name, job.ByDepth, offset, limit)
+	if err != nil {
+		return page, err
+	}
+	_, page.Bytes, err = s.broker.Use(ctx, name)
+	if errors.Is(err, queue.ErrNoStream) {
+		err = nil
+	}
+	return page, translate(err)
 }
 
 func (b *Bucket) size(by string) (n int64) {
@@ -117,11 +127,12 @@ type PlacedBucket struct {
 }
 
 type AllBuckets struct {
-	Buckets    []PlacedBucket    `json:"buckets"`
-	Total      int               `json:"total"`
-	WindowMS   *int64            `json:"window_ms,omitempty"`
-	Depths     map[string]uint64 `json:"depths,omitzero"`
-	Unanswered map[string][]int  `json:"unanswered,omitempty"`
+	Buckets    []PlacedBucket        `json:"buckets"`
+	Total      int                   `json:"total"`
+	WindowMS   *int64                `json:"window_ms,omitempty"`
+	Depths     map[string]uint64     `json:"depths,omitzero"`
+	Bytes      map[string]queue.Fill `json:"bytes,omitzero"` // of policies with jobs
+	Unanswered map[string][]int      `json:"unanswered,omitempty"`
 }
 
 const policiesAtOnce = 8
@@ -138,14 +149,14 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		return AllBuckets{}, err
 	}
 	all := AllBuckets{Buckets: []PlacedBucket{}, Depths: map[string]uint64{},
-		Unanswered: map[string][]int{}}
+		Bytes: map[string]queue.Fill{}, Unanswered: map[string][]int{}}
 	var mu sync.Mutex
 	policies = slices.DeleteFunc(policies, func(p Policy) bool {
 		return !p.Policy.HasQueue() || !may(p.Policy.Name)
 	})
 	err = each(policiesAtOnce, policies, func(p *Policy) error {
 		page, pageErr := s.buckets(ctx, p.Policy.Name, by, 0, limit)
-		depth, depthErr := s.broker.Depth(ctx, p.Policy.Name)
+		depth, bytes, depthErr := s.broker.Use(ctx, p.Policy.Name)
 		if depthErr != nil && !errors.Is(depthErr, queue.ErrNoStream) {
 			pageErr = cmp.Or(pageErr, translate(depthErr))
 		}
@@ -159,7 +170,7 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		}
 		all.Total += page.Total
 		if depth > 0 {
-			all.Depths[p.Policy.Name] = depth
+			all.Depths[p.Policy.Name], all.Bytes[p.Policy.Name] = depth, bytes
 		}
 		for _, b := range page.Buckets {
 			all.Buckets = append(all.Buckets, PlacedBucket{Policy: p.Policy.Name, Bucket: b})

@@ -14,7 +14,7 @@ func TestTheHottestKeysAreFoundAmongMany(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	w.now = func() time.Time { return now }
 	all := func(string) bool { return true }
-	if _, err := w.Stats(all, 0); err != nil {
+	if _, err := w.Stats(t.Context(), all, 0); err != nil {
 		t.Fatal(err)
 	}
 	asked := map[string]int64{}
@@ -39,7 +39,7 @@ func TestTheHottestKeysAreFoundAmongMany(t *testing.T) {
 			w.mu.Unlock()
 		}
 	}
-	s, err := w.Stats(all, 5)
+	s, err := w.Stats(t.Context(), all, 5)
 	if err != nil || len(s.Policies) != 1 || len(s.Policies[0].Keys) != 5 {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -61,7 +61,7 @@ func TestTheHottestKeysAreFoundAmongMany(t *testing.T) {
 	w.mu.Lock()
 	now = now.Add(70 * time.Second)
 	w.mu.Unlock()
-	if s, err := w.Stats(all, 5); err != nil || len(s.Policies[0].Keys) > 0 {
+	if s, err := w.Stats(t.Context(), all, 5); err != nil || len(s.Policies[0].Keys) > 0 {
 		t.Errorf("after a minute %+v, %v", s, err)
 	}
 }

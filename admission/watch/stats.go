@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"maps"
 	"math/bits"
 	"slices"
@@ -11,8 +12,11 @@ import (
 )
 
 type Stats struct {
-	WindowMS int64  `json:"window_ms"`
-	Policies []Stat `json:"policies"`
+	// WindowMS is how far back the counts of all processes go, at most a minute, WatchedMS how far
+	// quantiles, keys and shadow limits do.
+	WindowMS  int64  `json:"window_ms"`
+	WatchedMS int64  `json:"watched_ms"`
+	Policies  []Stat `json:"policies"`
 }
 
 type Stat struct {
@@ -24,8 +28,6 @@ type Stat struct {
 	Throttled int64  `json:"throttled"`
 	Dead      int64  `json:"dead"`
 	Cancelled int64  `json:"cancelled"`
-
-	// Answers of this process only.
 
 	Refused       int64 `json:"refused"`
 	ChecksAllowed int64 `json:"checks_allowed"`
@@ -70,7 +72,6 @@ type figures struct {
 
 type second struct {
 	unix   int64
-	n      [kinds]int64
 	shadow map[string]Shadow
 }
 
@@ -81,26 +82,6 @@ func (s *second) shadowed(limit string, ms int64) {
 	before := s.shadow[limit]
 	s.shadow[limit] = Shadow{before.Over + 1, before.ByMS + ms}
 }
-
-type kind int
-
-const (
-	accepted kind = iota
-	started
-	done
-	failed
-	throttled
-	dead
-	cancelled
-	refused
-	checkAllowed
-	checkRefused
-	kinds
-)
-
-var kindOf = map[string]kind{queue.EventAccepted: accepted, queue.EventStarted: started,
-	queue.EventDone: done, queue.EventFailed: failed, queue.EventThrottled: throttled,
-	queue.EventDead: dead, queue.EventCancelled: cancelled}
 
 type part struct {
 	number         int64
@@ -121,8 +102,6 @@ func (w *Watch) of(policy string) *figures {
 	return f
 }
 
-func (f *figures) count(now time.Time, k kind) { f.second(now).n[k]++ }
-
 func (f *figures) second(now time.Time) *second {
 	s := &f.seconds[now.Unix()%window]
 	f.last = max(f.last, now.Unix())
@@ -133,39 +112,35 @@ func (f *figures) second(now time.Time) *second {
 }
 
 func (f *figures) heard(now time.Time, e queue.Event) {
-	k, counted := kindOf[e.Type]
-	if !counted {
-		return
-	}
-	f.count(now, k)
+	f.last = max(f.last, now.Unix())
 	for limit, ms := range e.Shadow {
 		f.second(now).shadowed(limit, ms)
 	}
-	if k == accepted || k == cancelled || k == dead {
-		return
+	switch e.Type {
+	case queue.EventStarted:
+		f.part(now).wait.add(e.WaitMS)
+	case queue.EventDone, queue.EventFailed, queue.EventThrottled:
+		f.part(now).duration.add(e.DurationMS)
 	}
+}
+
+func (f *figures) part(now time.Time) *part {
 	number := now.Unix() / partSeconds
 	p := &f.times[number%parts]
 	if p.number != number {
 		*p = part{number: number}
 	}
-	if k == started {
-		p.wait.add(e.WaitMS)
-	} else {
-		p.duration.add(e.DurationMS)
-	}
+	return p
 }
 
 func (w *Watch) Take(e queue.Event) {
 	switch {
 	case e.Type == queue.EventAdmitted && e.Name == string(admission.Rejected):
 		w.note(e.Policy, func(f *figures) {
-			f.count(w.now(), refused)
 			f.full.asked(w.now(), e.Key, false)
 		})
 	case e.Type == queue.EventChecked:
 		w.note(e.Policy, func(f *figures) {
-			f.count(w.now(), checkRefused-kind(e.Value)) // checkAllowed comes before it
 			f.hot.asked(w.now(), e.Key, e.Value > 0)
 		})
 	case e.Type == queue.EventShadowed && e.Value > 0:
@@ -189,28 +164,58 @@ func (w *Watch) note(policy string, count func(*figures)) {
 	}
 }
 
-// The first call starts the watch.
-func (w *Watch) Stats(may func(policy string) bool, keys int) (Stats, error) {
+// Stats returns the counts of all processes that answer, which run always, with the quantiles, keys
+// and shadow limits seen since the watch started, at the first call at the latest.
+func (w *Watch) Stats(ctx context.Context, may func(policy string) bool, keys int) (Stats, error) {
+	if err := w.askOthers(ctx); err != nil {
+		return Stats{}, err
+	}
+	own := w.broker.Recents()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now, heard, err := w.asked()
+	now, watched, err := w.asked()
 	if err != nil {
 		return Stats{}, err
 	}
-	all := Stats{WindowMS: heard.Milliseconds(), Policies: []Stat{}}
-	for _, name := range slices.Sorted(maps.Keys(w.figures)) {
-		if may(name) {
-			s := w.figures[name].stat(name, now, heard)
-			if keys > 0 {
-				s.Keys = w.figures[name].hot.hottest(now, keys)
-			}
-			all.Policies = append(all.Policies, s)
+	sums, counted, longest := own.Policies, own.ForMS, own.ForMS
+	for from, other := range w.others {
+		if now.Sub(other.at) > queue.RecentTime {
+			delete(w.others, from)
+			continue
 		}
+		counted, longest = min(counted, other.ForMS), max(longest, other.ForMS)
+		for name, r := range other.Policies {
+			sum := sums[name]
+			sum.Add(r)
+			sums[name] = sum
+		}
+	}
+	if w.unasked {
+		counted = 0
+	}
+	all := Stats{WindowMS: counted, WatchedMS: watched.Milliseconds(), Policies: []Stat{}}
+	for name := range w.figures {
+		if _, some := sums[name]; !some {
+			sums[name] = queue.Recent{}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		if !may(name) {
+			continue
+		}
+		s := statOf(name, sums[name], longest)
+		if f := w.figures[name]; f != nil {
+			f.describe(&s, now, watched)
+			if keys > 0 {
+				s.Keys = f.hot.hottest(now, keys)
+			}
+		}
+		all.Policies = append(all.Policies, s)
 	}
 	return all, nil
 }
 
-// heard is at most a window.
+// asked also returns for how long the watch has listened, at most a window.
 func (w *Watch) asked() (now time.Time, heard time.Duration, err error) {
 	if err = w.hear(); err != nil {
 		return now, 0, err
@@ -219,24 +224,35 @@ func (w *Watch) asked() (now time.Time, heard time.Duration, err error) {
 	return now, min(now.Sub(w.began), window*time.Second), nil
 }
 
-func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
-	var n [kinds]int64
-	seconds := min(now.Unix()-now.Add(-heard).Unix()+1, window)
-	starts := make([]int64, seconds)
-	var shadow map[string]Shadow
-	for i := range starts {
-		unix := now.Unix() - seconds + 1 + int64(i)
-		if s := &f.seconds[unix%window]; s.unix == unix {
-			starts[i] = s.n[started]
-			for k := range n {
-				n[k] += s.n[k]
-			}
-			for limit, more := range s.shadow {
-				if shadow == nil {
-					shadow = map[string]Shadow{}
+func statOf(name string, r queue.Recent, countedMS int64) Stat {
+	s := Stat{Policy: name,
+		Accepted: max(r.N[queue.CountAccepted], r.N[queue.CountAdmitted]),
+		Started:  r.N[queue.CountStarted],
+		Done:     r.N[queue.CountDone], Failed: r.N[queue.CountFailed],
+		Throttled: r.N[queue.CountThrottled], Dead: r.N[queue.CountDead],
+		Cancelled: r.N[queue.CountCancelled], Refused: r.N[queue.CountRefused],
+		ChecksAllowed: r.N[queue.CountAllowed], ChecksRefused: r.N[queue.CountDenied]}
+	last := len(r.Starts) - 1 // has only begun
+	n := r.N[queue.CountStarted]
+	if countedMS == queue.RecentTime.Milliseconds() {
+		n -= r.Starts[last]
+	}
+	s.Rate = float64(n) / max(float64(countedMS)/1000, 1)
+	for _, n := range r.Starts[max(last-int(countedMS/1000+1)/2, 0):] {
+		s.Starts = append(s.Starts, n-n/2, n/2)
+	}
+	return s
+}
+
+func (f *figures) describe(s *Stat, now time.Time, watched time.Duration) {
+	for i := range f.seconds {
+		if second := &f.seconds[i]; second.unix >= now.Add(-watched).Unix() {
+			for limit, more := range second.shadow {
+				if s.Shadow == nil {
+					s.Shadow = map[string]Shadow{}
 				}
-				before := shadow[limit]
-				shadow[limit] = Shadow{before.Over + more.Over, before.ByMS + more.ByMS}
+				before := s.Shadow[limit]
+				s.Shadow[limit] = Shadow{before.Over + more.Over, before.ByMS + more.ByMS}
 			}
 		}
 	}
@@ -247,15 +263,7 @@ func (f *figures) stat(name string, now time.Time, heard time.Duration) Stat {
 			duration.merge(&p.duration)
 		}
 	}
-	return Stat{
-		Policy: name, Accepted: n[accepted], Started: n[started], Done: n[done],
-		Failed: n[failed], Throttled: n[throttled], Dead: n[dead], Cancelled: n[cancelled],
-		Refused: n[refused], ChecksAllowed: n[checkAllowed], ChecksRefused: n[checkRefused],
-		Shadow: shadow,
-		Rate:   float64(n[started]) / max(heard.Seconds(), 1),
-		Wait:   wait.quantiles(), Duration: duration.quantiles(),
-		Starts: starts,
-	}
+	s.Wait, s.Duration = wait.quantiles(), duration.quantiles()
 }
 
 // histogram has eight bins per doubling, up to nine hours.

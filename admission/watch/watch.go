@@ -1,4 +1,4 @@
-// Package watch observes events, and counts the last minute's. A [Watch] listens for two minutes
+// Package watch observes events, and describes the last minute. A [Watch] listens for two minutes
 // after a request, because drainers omit most events without a listener.
 package watch
 
@@ -83,6 +83,11 @@ type Watch struct {
 	listeners map[*Listener]bool
 	places    *admission.Budget
 	figures   map[string]*figures
+
+	ask         func() error // the other processes, for their counts
+	unasked     bool         // the last ask failed: nothing is known of them
+	askedOthers time.Time
+	others      map[string]others // by their names
 }
 
 func New(broker *queue.Broker) *Watch {
@@ -157,7 +162,14 @@ func (w *Watch) hear() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 	}
-	w.stop, w.began, w.number = stop, w.now(), 0
+	ask, unask, err := w.broker.ListenRecents(w.answered)
+	if err != nil {
+		stop()
+		return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
+	}
+	w.stop = func() { stop(); unask() }
+	w.ask, w.began, w.number = ask, w.now(), 0
+	w.others, w.askedOthers = map[string]others{}, time.Time{}
 	w.recent, w.figures = make([]Event, kept), map[string]*figures{}
 	w.idle = time.AfterFunc(linger, w.rest)
 	w.hears.Store(true)
@@ -179,7 +191,7 @@ func (w *Watch) silence() {
 		w.hears.Store(false)
 		w.stop()
 		w.idle.Stop()
-		w.stop, w.recent, w.figures = nil, nil, nil
+		w.stop, w.recent, w.figures, w.others = nil, nil, nil, nil
 	}
 }
 

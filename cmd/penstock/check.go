@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
@@ -32,7 +34,7 @@ func (a *app) check() *cobra.Command {
 			}
 			if p, ok := errors.AsType[*problem](err); ok &&
 				p.Status == http.StatusTooManyRequests {
-				return a.refused(p)
+				return a.refused(cmd.Context(), p)
 			}
 			return err
 		},
@@ -58,9 +60,20 @@ func (a *app) checked(d decision) error {
 	return a.printf("%s\n", text)
 }
 
-func (a *app) refused(p *problem) error {
+func (a *app) refused(ctx context.Context, p *problem) error {
+	full := ""
+	if !a.json && slices.Contains(p.Violated, a.policy+"/max_bytes") {
+		var err error
+		if full, err = a.room(ctx); err != nil {
+			return err
+		}
+	}
 	err := a.show(p.body, func() error {
-		return a.printf("refused, retry in %s\n", short(milliseconds(p.RetryAfterMS)))
+		text := "refused, retry in " + short(milliseconds(p.RetryAfterMS))
+		if full != "" {
+			text += ": " + full
+		}
+		return a.printf("%s\n", text)
 	})
 	if err != nil {
 		return err

@@ -140,7 +140,8 @@ type problem struct {
 	Problems []struct {
 		Field, Reason string
 	} `json:"problems"`
-	RetryAfterMS int64 `json:"retry_after_ms"`
+	RetryAfterMS int64    `json:"retry_after_ms"`
+	Violated     []string `json:"violated-policies"`
 
 	body []byte
 }

@@ -199,7 +199,7 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 		if p.Status != http.StatusTooManyRequests {
 			return err
 		}
-		return a.refused(p)
+		return a.refused(ctx, p)
 	}
 }
 

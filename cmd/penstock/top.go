@@ -40,7 +40,9 @@ terminal, it prints one view.`,
 			}
 			file, isFile := a.out.(*os.File)
 			if once || a.json || !isFile || !term.IsTerminal(int(file.Fd())) {
-				return a.once(cmd.Context())
+				return a.show(first.answer, func() error {
+					return a.printf("%s", first.text(1000, 1000))
+				})
 			}
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
@@ -54,20 +56,6 @@ terminal, it prints one view.`,
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "print one view and exit")
 	return cmd
-}
-
-// The server counts from the first request on.
-func (a *app) once(ctx context.Context) error {
-	if !wait(ctx, topEvery) {
-		return ctx.Err()
-	}
-	v, err := a.look(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(v.answer, func() error {
-		return a.printf("%s", v.text(1000, 1000))
-	})
 }
 
 type view struct {
@@ -114,8 +102,12 @@ func busy(s watch.Stat) int64 {
 
 func (v *view) text(width, height int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "penstock %s  %s  the last %s\n\n", v.server, v.at.Format(time.TimeOnly),
-		short(milliseconds(v.stats.WindowMS)))
+	window := "the last minute"
+	if v.stats.WindowMS < 59_000 {
+		window = "watching for " + short(milliseconds(v.stats.WindowMS)) +
+			": what was before is unknown"
+	}
+	fmt.Fprintf(&b, "penstock %s  %s  %s\n\n", v.server, v.at.Format(time.TimeOnly), window)
 	room := max(height-11, 2)
 	names := v.names[:min(len(v.names), room/2)]
 	var rows []row

@@ -113,6 +113,13 @@ func (a *app) whyBuckets(ctx context.Context) error {
 			return err
 		}
 	}
+	full, err := a.room(ctx)
+	if err == nil && full != "" {
+		err = a.tell(reason{Policy: a.policy, Why: full})
+	}
+	if err != nil {
+		return err
+	}
 	switch {
 	case len(page.Unanswered) > 0:
 		err = a.tell(reason{Policy: a.policy, BlockedBy: job.BlockedByNoDrainer,

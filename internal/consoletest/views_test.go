@@ -278,7 +278,7 @@ func TestAPolicyShowsItsLastDay(t *testing.T) {
 	for _, l := range []look{desk, phone} {
 		b := visit(t, w.base, l)
 		b.open("policy/mail")
-		b.sees("The last day", "starts per minute", "jobs held", "refused per minute")
+		b.sees("The last hour", "starts per minute", "jobs held", "refused per minute")
 		b.legible()
 		b.shoot("day-" + l.String())
 	}

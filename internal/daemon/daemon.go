@@ -398,7 +398,8 @@ func (p *Process) reload(ctx context.Context, apply func(context.Context, config
 		p.Log.Warn("changed settings require a restart: the previous ones stay in force",
 			"settings", strings.Join(restart, ", "))
 	}
+	changed := append(config.Changed(p.last, next), config.ChangedLists(p.last, next)...)
 	p.Log.Info("configuration reloaded", "file", name, "policies", len(next.Policies),
-		"changed", strings.Join(config.Changed(p.last, next), ", "))
+		"changed", cmp.Or(strings.Join(changed, ", "), "nothing"))
 	p.last = next
 }

@@ -14,11 +14,15 @@ const rows = [
   { name: "late_ms", text: "behind the outflow, sum of all buckets", shown: span, level: "warn" },
 ];
 
+/** lasting names the time of an answer of /v1/minutes. */
+export const lasting = ({ counts: { started } }) => started.length >= DAY - 1 ? "The last day" :
+  started.length <= 60 ? "The last hour" : `The last ${span(started.length * 60_000)}`;
+
 /** day draws an answer of /v1/minutes, without empty rows. */
 export function day({ from, counts }, width) {
   const began = Date.parse(from), minutes = counts.started.length;
   const there = rows.filter(({ name }) => counts[name].some((n) => n > 0));
-  if (!there.length) return h("p", { class: "quiet" }, "Nothing happened in the last day, up to a minute ago.");
+  if (!there.length) return h("p", { class: "quiet" }, "Nothing happened, up to a minute ago.");
   const shown = Math.min(DAY, Math.max(60, minutes)), first = minutes - shown; // the last ones, an hour at least
   const x = (minute) => (LEFT + (minute - first) / shown * (width - LEFT - RIGHT)).toFixed(1);
   const height = there.length * (HEIGHT + GAP) + 18, foot = height - 18;

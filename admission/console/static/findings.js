@@ -1,10 +1,10 @@
 // Is anything refused, late, deep, failing, stuck, unowned? The dashboard for Grafana has the same questions in this order.
 
-import { count, key, plural, span } from "./format.js";
+import { bytes as size, clock, count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
 import { HARMLESS, changed, held, blockedBy, late } from "./words.js";
 
-const MOST = 3; // sentences to one question
+const MINUTE = 59_000; // ms of counting that are enough for a no
 const NEAR = 0.8; // of its capacity: a bucket will soon refuse
 const LONG = 600_000; // ms of waiting that are mentioned after a change of the policy
 
@@ -12,22 +12,24 @@ const LONG = 600_000; // ms of waiting that are mentioned after a change of the 
  * findings answers the six questions from the API's documents; drainers is null without the right. Each answer is
  * {text, link, level}: "bad" needs action, "warn" attention.
  */
-export function findings({ policies, stats, buckets, depths, unanswered, drainers }) {
+export function findings({ policies, stats, window, buckets, depths, bytes, unanswered, drainers, dead }) {
+  const none = (what) => window >= MINUTE ? `No ${what} in the last minute.` :
+    `Unknown: watching for ${span(window)}, and no ${what} since.`;
   return [
-    { question: "Refused?", none: "No job was refused in the last minute.", found: refused(stats, buckets) },
+    { question: "Refused?", none: none("job was refused"), found: refused(stats, buckets) },
     { question: "Late?", none: buckets.some(down) ? "Starts of other targets are on time." : "Starts are on time.", found: [...tardy(buckets), ...slowed(policies, buckets)] },
-    { question: "Deep?", none: "No bucket is near its capacity.", found: deep(policies, buckets) },
-    { question: "Failing?", none: "No attempt failed in the last minute.", found: failing(stats, buckets) },
+    { question: "Deep?", none: "No bucket is near its capacity, and no policy its room in bytes.", found: [...crowded(policies, depths, bytes), ...deep(policies, buckets)] },
+    { question: "Failing?", none: none("attempt failed"), found: failing(stats, buckets, dead) },
     { question: "Stuck?", none: "No waiting job is stuck.", found: stuck(policies, buckets, depths) },
     { question: "Unowned?", none: "Every queue with jobs has a drainer.", found: unowned(unanswered, depths, drainers) },
-  ].map((q) => ({ ...q, more: Math.max(0, q.found.length - MOST), found: q.found.slice(0, MOST) }));
+  ];
 }
 
 function refused(stats, buckets) {
   return stats.filter((s) => s.refused > 0).sort((a, b) => b.refused - a.refused).map((s) => {
     const deepest = buckets.find((b) => b.policy === s.policy);
     return { level: "bad", link: deepest ? to.bucket(s.policy, deepest.key) : to.policy(s.policy),
-      text: `${s.policy} refused ${count(s.refused)} of ${plural(s.refused + s.accepted, "job")}` +
+      text: `${s.policy} refused ${plural(s.refused, "job")}` +
         (deepest ? `; its deepest bucket is ${key(deepest.key)}, with ${plural(deepest.depth, "job")}.` : ".") };
   });
 }
@@ -57,6 +59,19 @@ function deep(policies, buckets) {
       (more.length ? `, and ${plural(more.length, "other bucket is", "other buckets are")} nearly full.` : ".") }));
 }
 
+/** crowded lists policies whose jobs take nearly all bytes that they may, and the policy with the most. */
+function crowded(policies, depths, bytes) {
+  const [most] = Object.entries(bytes).sort(([, a], [, b]) => b.used - a.used);
+  return Object.entries(bytes).filter(([, { used, max }]) => used >= NEAR * max).map(([name, { used, max }]) => {
+    const full = used + used / depths[name] > max; // for one more job of average size
+    const own = policies.find((p) => p.policy.name === name)?.policy.max_bytes;
+    return { level: full ? "bad" : "warn", link: to.policy(name),
+      text: `The jobs of ${name} take ${size(used)} of ${size(max)}, its ${own ? "max_bytes" : "share of the store"}` +
+        (full ? ": new ones are refused" : "") +
+        (most[0] !== name && most[1].used > used ? `; those of ${most[0]} take most, ${size(most[1].used)}.` : ".") };
+  });
+}
+
 /** slowed lists recently changed policies in which jobs wait long for their turn. */
 function slowed(policies, buckets) {
   return policies.flatMap((p) => {
@@ -67,21 +82,26 @@ function slowed(policies, buckets) {
   });
 }
 
-function failing(stats, buckets) {
+function failing(stats, buckets, dead) {
+  const letters = Object.fromEntries(dead.map((d) => [d.policy, d.letters]));
+  const stand = (n) => `${plural(n, "dead letter")} ${n === 1 ? "waits" : "wait"} to be replayed or dropped`;
   const targets = together(buckets.filter(down), () => "").map((held) => ({ level: "bad",
     link: held.length > 1 ? to.policy(held[0].policy) : to.bucket(held[0].policy, held[0].key),
     text: `The target of ${held[0].policy} is down` + (held.length > 1 ? ` for ${count(held.length)} buckets` :
       ` for ${key(held[0].key)}`) + (held[0].last_error ? `: ${held[0].last_error}` : ".") }));
   const attempts = stats.filter((s) => s.failed + s.dead + s.throttled > 0)
     .sort((a, b) => b.dead - a.dead || b.failed - a.failed).map((s) => ({
-      level: s.dead || s.failed > s.done ? "bad" : "warn",
-      link: s.dead ? to.dead(s.policy) : to.policy(s.policy),
+      policy: s.policy, level: s.dead || s.failed > s.done ? "bad" : "warn",
+      link: s.dead || letters[s.policy] ? to.dead(s.policy) : to.policy(s.policy),
       text: `${s.policy}: ` + [
         s.failed && plural(s.failed, "attempt") + " failed",
         s.throttled && `the target asked for a pause ${plural(s.throttled, "time")}`,
         s.dead && plural(s.dead, "job") + " became " + (s.dead === 1 ? "a dead letter" : "dead letters"),
-      ].filter(Boolean).join(", ") + `; ${count(s.done)} done.` }));
-  return [...targets, ...attempts];
+      ].filter(Boolean).join(", ") + `; ${count(s.done)} done` + (letters[s.policy] ? `. ${stand(letters[s.policy])}.` : ".") }));
+  const told = new Set(attempts.map((a) => a.policy));
+  const older = dead.filter((d) => !told.has(d.policy)).map((d) => ({ level: "warn", link: to.dead(d.policy),
+    text: `${d.policy}: ${stand(d.letters)}, the last one since ${clock(d.newest_at)}.` }));
+  return [...targets, ...attempts, ...older];
 }
 
 function stuck(policies, buckets, depths) {

@@ -48,7 +48,8 @@ export function clock(when) {
 
 /** bytes are so many bytes. */
 export const bytes = (n) => n < 1024 ? plural(n, "byte") :
-  n < 1 << 20 ? trim((n / 1024).toFixed(1)) + " KiB" : trim((n / (1 << 20)).toFixed(1)) + " MiB";
+  n < 1 << 20 ? trim((n / 1024).toFixed(1)) + " KiB" : n < 1 << 30 ? trim((n / (1 << 20)).toFixed(1)) + " MiB" :
+    trim((n / (1 << 30)).toFixed(1)) + " GiB";
 
 /** key is how a key is shown: the empty one has no letters of its own. */
 export const key = (text) => text === "" ? "(no key)" : text;

@@ -21,24 +21,25 @@ export const to = {
  * table shows rows, or the reason for an empty table. Columns are {head, cell(row), number, wide}. On a phone a row is a card, for
  * which browsers need the roles.
  */
-export function table(caption, columns, rows, empty, keyOf) {
+export function table(caption, columns, rows, empty, keyOf, classOf) {
   if (!rows.length) return h("p", { class: "empty" }, empty);
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", { role: "table" },
       h("caption", { class: "out" }, caption),
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((c) =>
         h("th", { role: "columnheader", scope: "col", class: c.number ? "number" : null, title: c.title }, c.head)))),
-      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row", key: keyOf?.(row) }, columns.map((c, i) =>
+      h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row", key: keyOf?.(row), class: classOf?.(row) }, columns.map((c, i) =>
         h(i ? "td" : "th", { role: i ? "cell" : "rowheader", scope: i ? null : "row", "data-head": i ? c.head : null,
           class: [c.number && "number", c.wide && "wide"].filter(Boolean).join(" ") || null },
         c.cell(row))))))));
 }
 
-/** facts are names with their values; null values are left out. */
-export const facts = (...pairs) => h("dl", { class: "facts" }, pairs
-  .filter(([, value]) => value !== null && value !== undefined && value !== "")
-  .map(([name, value, level]) => h("div", { class: level || null },
-    h("dt", null, name), h("dd", null, value))));
+/** facts are names with their values; null values are left out, and a card without any. */
+export function facts(...pairs) {
+  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return known.length ? h("dl", { class: "facts" }, known.map(([name, value, level]) =>
+    h("div", { class: level || null }, h("dt", null, name), h("dd", null, value)))) : null;
+}
 
 /** action is a button; why says why it is disabled, if it is. */
 export const action = (label, run, { why = "", danger = false, id = null } = {}) =>
@@ -102,4 +103,4 @@ export function search(label, placeholder, found) {
 export const pager = (back, forth, at) => back || forth ? h("nav", { class: "pager", "aria-label": "pages" },
   h("button", { type: "button", disabled: !back, onclick: back ?? null }, "‹ Back"),
   h("span", null, at),
-  h("button", { type: "button", disabled: !forth, onclick: forth ?? null }, "Next ›")) : h("p", { class: "quiet" }, at);
+  h("button", { type: "button", disabled: !forth, onclick: forth ?? null }, "Next ›")) : at ? h("p", { class: "quiet" }, at) : null;

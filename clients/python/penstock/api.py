@@ -560,6 +560,11 @@ class Event(TypedDict):
     all: NotRequired[bool]
 
 
+class Fill(TypedDict):
+    used: int
+    max: NotRequired[int]
+
+
 class Quantiles(TypedDict):
     p50: int
     p99: int
@@ -599,4 +604,5 @@ class StatsPoliciesItem(TypedDict):
 
 class Stats(TypedDict):
     window_ms: int
+    watched_ms: int
     policies: list[StatsPoliciesItem] | None

@@ -968,10 +968,12 @@ export interface paths {
         };
         /**
          * Get statistics of the last minute for each policy the client may read.
-         * @description An admitter counts until two minutes after the last request; `window_ms` is how long it has counted, 0 on the
-         *     first request. `refused` and the checks cover this admitter, everything else the whole installation. Quantiles
-         *     are at most an eighth too large. `shadow` shows what shadow limits would have refused or delayed (`over`) and
-         *     the total delay (`by_ms`).
+         * @description Every process counts always; the admitter sums the counts of all processes that answer it within 100 ms.
+         *     `window_ms` is how far back all of them go, less than a minute after one has started, and 0 if none could be
+         *     asked. The counts of a process that has stopped remain for a minute. Quantiles, keys and shadow limits are
+         *     observed for `watched_ms`, from the first request until two minutes after the last one. Quantiles are at most an
+         *     eighth too large. `shadow` shows what shadow limits would have refused or delayed (`over`) and the total delay
+         *     (`by_ms`).
          */
         get: operations["getStats"];
         put?: never;
@@ -1845,13 +1847,21 @@ export interface components {
              */
             all?: true;
         };
+        Fill: {
+            /** @description bytes */
+            used: number;
+            /** @description of the policy's jobs together: `max_bytes`, or its share of the store; none without a bound */
+            max?: number;
+        };
         Quantiles: {
             p50: number;
             p99: number;
         };
         Stats: {
-            /** @description how long events were counted; 0 on the first request */
+            /** @description how far back the counts of all processes go; at most a minute */
             window_ms: number;
+            /** @description how far back quantiles, keys and shadow limits go */
+            watched_ms: number;
             policies: {
                 policy: string;
                 accepted: number;
@@ -1862,11 +1872,9 @@ export interface components {
                 throttled: number;
                 dead: number;
                 cancelled: number;
-                /** @description by this admitter */
+                /** @description by admitters, not by JetStream */
                 refused: number;
-                /** @description by this admitter */
                 checks_allowed: number;
-                /** @description by this admitter */
                 checks_refused: number;
                 /** @description the keys this admitter checks most often; only with the query parameter `keys` */
                 keys?: {
@@ -1889,7 +1897,7 @@ export interface components {
                 rate: number;
                 wait_ms?: components["schemas"]["Quantiles"];
                 duration_ms?: components["schemas"]["Quantiles"];
-                /** @description starts in each second, oldest first */
+                /** @description starts in each second, oldest first; every two of them are a measured sum */
                 starts: number[] | null;
             }[] | null;
         };
@@ -3225,6 +3233,10 @@ export interface operations {
                         depths?: {
                             [key: string]: number;
                         };
+                        /** @description bytes that the jobs of each policy with jobs take; not with `by=refused` */
+                        bytes?: {
+                            [key: string]: components["schemas"]["Fill"];
+                        };
                         /** @description partitions without an answer from a drainer, by policy */
                         unanswered?: {
                             [key: string]: number[];
@@ -3269,6 +3281,7 @@ export interface operations {
                         /** @description missing on the last page */
                         next_offset?: number;
                         unanswered?: components["schemas"]["Unanswered"];
+                        bytes?: components["schemas"]["Fill"];
                     };
                 };
             };

@@ -37,4 +37,9 @@ export function view({ changes, next }, page) {
   ];
 }
 
-const said = (c) => [c.job, ...c.changed ?? [], ...c.details ?? []].filter(Boolean).join(", ");
+const MOST = 4; // fields that are shown at first: a new policy has all, with its defaults
+
+function said(c) {
+  const all = [c.job, ...c.changed ?? [], ...c.details ?? []].filter(Boolean), rest = all.splice(MOST);
+  return [all.join(", "), rest.length ? h("details", null, h("summary", null, `and ${rest.length} more`), rest.join(", ")) : null];
+}

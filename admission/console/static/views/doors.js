@@ -12,16 +12,17 @@ export const events = () => null; // checks cause no events
 export async function load() {
   const [{ policies }, stats] = await Promise.all([get("/v1/policies"), get("/v1/stats?keys=5")]);
   return { policies: policies.filter(({ policy: p }) => p.algorithm !== "leaking_bucket" || p.queue === false),
-    stats: stats.policies, window: stats.window_ms };
+    stats: stats.policies, window: stats.window_ms, watched: stats.watched_ms };
 }
 
-export function view({ policies, stats, window }) {
+export function view({ policies, stats, window, watched }) {
   const rows = policies.map(({ policy: p }) => ({ p, s: stats.find((s) => s.policy === p.name) }))
     .map(({ p, s }) => ({ p, allowed: s?.checks_allowed ?? 0, refused: s?.checks_refused ?? 0, keys: s?.keys ?? [] }))
     .sort((a, b) => b.refused - a.refused || b.allowed - a.allowed || (a.p.name < b.p.name ? -1 : 1));
   return [
     h("h1", null, "Checks"),
-    h("p", { class: "quiet" }, `Checks that this admitter answered in the last ${span(Math.max(window, 1000))}; other admitters have their own figures.`),
+    h("p", { class: "quiet" }, window >= 59_000 ? "Checks in the last minute, of all admitters." :
+      `Checks of all admitters, watching for ${span(window)}: what was before is unknown.`),
     table("Checks by policy", [
       { head: "Policy", cell: ({ p }) => link(to.policy(p.name), p.name) },
       { head: "Rule", wide: true, cell: ({ p }) => rule(p) },
@@ -30,15 +31,14 @@ export function view({ policies, stats, window }) {
       { head: "Share refused", cell: (r) => share(r) },
     ], rows, "No policy answers checks.", ({ p }) => p.name),
     h("h2", null, "Busiest keys"),
+    h("p", { class: "quiet" }, `Of the checks that this admitter answered in the last ${span(Math.max(watched, 1000))}.`),
     table("Busiest keys of each policy", [
       { head: "Key", cell: (k) => shownKey(k.key) },
       { head: "Policy", cell: (k) => link(to.policy(k.policy), k.policy) },
       { head: "Allowed", number: true, cell: (k) => count(k.allowed) },
       { head: "Refused", number: true, cell: (k) => k.refused ? h("strong", { class: "warn" }, count(k.refused)) : "0" },
-      { head: "Share of policy", number: true, title: "of all checks of the policy", cell: (k) =>
-        `${Math.round((k.allowed + k.refused) / Math.max(k.all, 1) * 100)} %` },
-    ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.p.name, all: r.allowed + r.refused }))),
-    "No checks yet.", (k) => k.policy + "/" + k.key),
+    ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.p.name }))),
+    "This admitter has answered none yet.", (k) => k.policy + "/" + k.key),
   ];
 }
 

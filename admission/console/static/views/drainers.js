@@ -19,6 +19,7 @@ export async function load() {
 export function view({ drainers, policies }) {
   const rows = drainers.flatMap((d) => Object.entries(d.policies).sort()
     .map(([policy, is]) => ({ d, policy, ...is })).filter((r) => r.owned.length || r.workers));
+  const owners = drainers.filter((d) => rows.some((r) => r.d === d));
   const owned = (name) => rows.reduce((n, r) => n + (r.policy === name ? r.owned.length : 0), 0);
   const nobodys = policies.filter(({ policy: p, retired }) => !retired && hasQueue(p) &&
     owned(p.name) < p.partitions);
@@ -41,12 +42,15 @@ export function view({ drainers, policies }) {
     ], drainers, "No drainer has a lease: jobs wait. Start admitter --drain, or a drainer.", (d) => d.id),
     h("p", { class: "quiet" }, "As of each lease's last renewal. Processes that only run jobs of others have no lease."),
     rows.length ? h("section", null, h("h2", null, "Ownership"),
-      table("Partitions and workers by policy", [
-        { head: "Policy", cell: (r) => link(to.policy(r.policy), r.policy) },
-        { head: "Drainer", cell: (r) => `${r.d.host}:${r.d.pid}` },
-        { head: "Partitions", wide: true, cell: (r) => ranges(r.owned) },
-        { head: "Workers busy", number: true, cell: (r) => r.workers ? busy([r]) : "remote workers" },
-      ], rows, "", (r) => r.d.id + r.policy)) : null,
+      table("Partitions and workers by policy and drainer", [
+        { head: "Policy", cell: (name) => link(to.policy(name), name) },
+        ...owners.map((d) => ({ head: `${d.host}:${d.pid}`, wide: true, cell: (name) => {
+          const is = d.policies[name];
+          return is && (is.owned.length || is.workers) ? [
+            { 0: "no partition", 1: "partition " }[is.owned.length] ?? "partitions ", is.owned.length ? ranges(is.owned) : "",
+            h("span", { class: "quiet" }, is.workers ? `, ${busy([is])} workers busy` : ", remote workers")] : "–";
+        } })),
+      ], [...new Set(rows.map((r) => r.policy))].sort(), "", (name) => name)) : null,
   ];
 }
 

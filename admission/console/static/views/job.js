@@ -46,7 +46,7 @@ export function view(j, page) {
         ["Before it", j.position === null || j.position === undefined ? null : count(j.position)],
         ["Calls in its bucket", j.calls && count(j.calls)],
         ["Starts", j.eta_ms === undefined || !waits ? null : eta(j.eta_ms)],
-        ["Failed attempts", j.attempts === undefined ? null : count(j.attempts), j.attempts ? "bad" : ""],
+        ["Failed attempts", j.attempts ? count(j.attempts) : null, "bad"],
         ["Progress", j.progress], ["Last error", j.last_error, "bad"]),
       facts(
         ["Deadline", j.deadline && clock(j.deadline)], ["Not before", j.not_before && clock(j.not_before)],

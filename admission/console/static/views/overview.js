@@ -4,9 +4,10 @@ import { get, withQuery } from "../api.js";
 import { spark } from "../comb.js";
 import { h } from "../dom.js";
 import { findings } from "../findings.js";
-import { count, key, perSecond, plural, rate, span } from "../format.js";
+import { clock, count, key, perSecond, plural, rate, span } from "../format.js";
 import { link, search, table, to } from "../ui.js";
 
+const CHANGES = 5; // the last ones
 const ROWS = 50; // policies that are shown; the rest is found by name
 
 export const title = () => "Overview";
@@ -16,13 +17,14 @@ export const events = () =>
 
 export async function load(_, page) {
   const all = page.may("read");
-  const [{ policies }, stats, deep, late, drainers] = await Promise.all([
+  const [{ policies }, stats, deep, late, dead, changes, drainers] = await Promise.all([
     get("/v1/policies"), get("/v1/stats"), get(withQuery("/v1/buckets", { limit: 100 })),
-    get(withQuery("/v1/buckets", { by: "late", limit: 20 })),
+    get(withQuery("/v1/buckets", { by: "late", limit: 20 })), all ? get("/v1/dead").then((d) => d.policies) : [],
+    all ? get(withQuery("/v1/audit", { limit: CHANGES })).then((a) => a.changes) : [],
     all ? get("/v1/drainers").then((d) => d.drainers) : null,
   ]);
   return { policies, stats: stats.policies, window: stats.window_ms, buckets: both(deep.buckets, late.buckets),
-    depths: { __proto__: null, ...deep.depths }, unanswered: deep.unanswered, drainers };
+    depths: { __proto__: null, ...deep.depths }, bytes: deep.bytes ?? {}, unanswered: deep.unanswered, drainers, dead, changes };
 }
 
 /** both is the deepest buckets, and behind them those that stand out otherwise. */
@@ -42,11 +44,11 @@ export function view(data, page) {
   return [
     h("h1", { class: "out" }, "Overview"),
     h("section", { class: "findings", "aria-label": "What is wrong" },
-      findings(data).map(answer)),
+      findings(data).map((q) => answer(q, page))),
     h("section", null,
       h("div", { class: "head" }, h("h2", null, "Policies"),
         h("p", { class: "quiet" }, data.window >= 59_000 ? "in the last minute" :
-          `in the last ${span(Math.max(data.window, 1000))}: earlier events were not observed`),
+          `watching for ${span(data.window)}: what was before is unknown`),
         data.policies.length > 8 ? h("label", { class: "filter" }, h("span", { class: "out" }, "Filter policies"),
           h("input", { type: "search", placeholder: "filter", "data-search": true, oninput(event) {
             page.state.filter = event.target.value;
@@ -56,6 +58,14 @@ export function view(data, page) {
       queues.length > ROWS ? h("p", { class: "quiet" }, `and ${count(queues.length - ROWS)} more: filter by name`) : null),
     doors.length ? h("p", { class: "quiet" }, link("#/doors", plural(doors.length, "policy", "policies")),
       doors.length === 1 ? " only answers checks and holds no jobs." : " only answer checks and hold no jobs.") : null,
+    data.changes.length ? h("section", null,
+      h("div", { class: "head" }, h("h2", null, "Last changes"), link("#/audit", "All changes")),
+      table("Last changes", [
+        { head: "When", cell: (c) => clock(c.at) },
+        { head: "Policy", cell: (c) => link(to.policy(c.policy), c.policy) },
+        { head: "What", wide: true, cell: (c) => [c.what, c.key === undefined ? "" : ` (${key(c.key)})`] },
+        { head: "Who", cell: (c) => [c.by, c.from].filter(Boolean).join(" at ") || "–" },
+      ], data.changes, "", (c) => c.id)) : null,
   ];
 }
 
@@ -63,12 +73,20 @@ export const hasQueue = (p) => p.queue ? true : p.algorithm === "leaking_bucket"
 
 const weight = ({ depth, stat }) => depth + 60 * (stat?.rate ?? 0) + 1000 * (stat?.refused ?? 0);
 
-const answer = ({ question, none, found, more }) =>
-  h("div", { class: "finding " + (found.some((f) => f.level === "bad") ? "bad" : found.length ? "warn" : "good") },
+const MOST = 3; // sentences to one question, at first
+
+function answer({ question, none, found }, page) {
+  const all = page.state.unfolded ??= new Set();
+  const shown = all.has(question) ? found : found.slice(0, MOST), more = found.length - shown.length;
+  return h("div", { class: "finding " + (found.some((f) => f.level === "bad") ? "bad" : found.length ? "warn" : "good") },
     h("h2", null, question),
     found.length ? h("ul", null,
-      found.map((f) => h("li", { class: f.level }, link(f.link, f.text))),
-      more ? h("li", { class: "quiet" }, `and ${more} more`) : null) : h("p", null, none));
+      shown.map((f) => h("li", { class: f.level }, link(f.link, f.text))),
+      more ? h("li", null, h("button", { type: "button", class: "more", onclick() {
+        all.add(question);
+        page.draw();
+      } }, `and ${more} more`)) : null) : h("p", null, none));
+}
 
 const policies = (rows) => table("Policies with a queue", [
   { head: "Policy", cell: ({ p }) => [link(to.policy(p.policy.name), p.policy.name),
@@ -88,7 +106,7 @@ const policies = (rows) => table("Policies with a queue", [
   { head: "Failed", number: true, cell: ({ stat }) => bad(stat?.failed) },
   { head: "Dead", number: true, cell: ({ p, stat }) => stat?.dead ? link(to.dead(p.policy.name), bad(stat.dead)) : "0" },
 ], rows, "No policy has a queue. Add one to the configuration file, or with PUT /v1/policies/NAME.",
-({ p }) => p.policy.name);
+({ p }) => p.policy.name, ({ p, stat, depth }) => p.paused || p.retired || stat?.refused || stat?.failed || stat?.dead ? null : depth ? "calm" : "calm idle");
 
 const bad = (n) => n ? h("strong", { class: "bad" }, count(n)) : "0";
 

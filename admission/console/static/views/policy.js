@@ -2,7 +2,7 @@
 
 import { ask, get, path, withQuery } from "../api.js";
 import { spark } from "../comb.js";
-import { day } from "../day.js";
+import { day, lasting } from "../day.js";
 import { h } from "../dom.js";
 import { state } from "../findings.js";
 import { count, key, perSecond, plural, rate, span } from "../format.js";
@@ -26,13 +26,14 @@ export async function load([name], page) {
   });
   const minute = Math.floor(page.now() / 60_000);
   if (buckets && page.state.minute !== minute) { // there is news once a minute
-    page.state.day = await get(path("minutes", name));
+    const [day, { schedules }] = await Promise.all([get(path("minutes", name)), get(path("schedules", name))]);
+    Object.assign(page.state, { day, schedules });
     page.state.minute = minute;
   }
-  return { ...p, stat: stats.policies.find((s) => s.policy === name), buckets };
+  return { ...p, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets };
 }
 
-export function view({ policy: p, paused, retired, source, set, stat, buckets, last_change }, page) {
+export function view({ policy: p, paused, retired, source, set, stat, window, buckets, last_change }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
   const capacity = p.queue?.capacity ?? p.capacity;
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
@@ -61,6 +62,7 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
         ["From", source === "file" ? `the file of set “${set}”` : "the API"],
         ["Last change", changed(last_change)]),
       facts(
+        ["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`],
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
         ["Refused", count(stat?.refused), stat?.refused ? "bad" : ""],
@@ -70,7 +72,8 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
         ["Dead", count(stat?.dead), stat?.dead ? "bad" : ""],
         ["Wait p50, p99", stat?.wait_ms ? `${span(stat.wait_ms.p50)}, ${span(stat.wait_ms.p99)}` : "–"],
         ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"])),
-    page.state.day ? h("section", null, h("h2", null, "The last day"), day(page.state.day, Math.max(300, page.width))) : null,
+    page.state.day ? h("section", null, h("h2", null, lasting(page.state.day)), day(page.state.day, Math.max(300, page.width))) : null,
+    page.state.schedules?.length ? scheduled(name, page.state.schedules, page) : null,
     buckets ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Deepest buckets"),
         h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs or calls`),
@@ -83,6 +86,20 @@ export function view({ policy: p, paused, retired, source, set, stat, buckets, l
       h("p", { class: "quiet" }, "It only answers checks: see ", link("#/doors", "Checks"), "."),
   ];
 }
+
+const scheduled = (name, schedules, page) => h("section", null, h("h2", null, "Schedules"),
+  table("Schedules of " + name, [
+    { head: "Key", cell: (s) => link(to.bucket(name, s.key), key(s.key)) },
+    { head: "Name", cell: (s) => s.name },
+    { head: "When", wide: true, cell: (s) => [s.when, s.zone ? ` in ${s.zone}` : ""] },
+    { head: "State", cell: (s) => h("span", { class: "state " + (s.paused ? "warn" : "") }, s.paused ? "paused" : "active") },
+    { head: "From", cell: (s) => s.set ? `the file of set “${s.set}”` : "the API" },
+    { head: "Action", cell: (s) => action(s.paused ? "Resume" : "Pause", () => {
+      page.state.minute = null; // read the schedules again
+      return page.does(() => ask("PATCH", withQuery(path("schedules", name, s.key), { name: s.name, paused: s.paused ? 0 : 1 })),
+        `The schedule ${s.name} of ${name}/${key(s.key)} is ${s.paused ? "resumed" : "paused"}.`);
+    }, { why: noRight(page.may("operate", name, s.key), "operate") }) },
+  ], schedules, "", (s) => s.key + "/" + s.name));
 
 const target = (p) => p.target?.http?.url ?? (p.target?.nats ? "NATS " + p.target.nats.subject : "workers");
 
@@ -111,7 +128,7 @@ function pages(page, buckets, held) {
   };
   return pager(at > 0 ? turn(Math.max(0, at - PAGE)) : null,
     buckets.next_offset ? turn(buckets.next_offset) : null,
-    `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}`);
+    buckets.buckets.length ? `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}` : null);
 }
 
 async function pause(page, name, buckets) {
