@@ -184,6 +184,11 @@ type HTTPTarget struct {
 	// CostFromResponse locates the actual costs in an answer, by name.
 	CostFromResponse CostFromResponse `json:"cost_from_response,omitempty"`
 
+	// Like names the API whose answers are read as a well-known one's; default: by the host.
+	Like string `json:"like,omitempty"`
+	// Answers say what answers mean, before Like's rules.
+	Answers []AnswerRule `json:"answers,omitempty"`
+
 	// RateLimitHeaders: a bucket pauses when an answer reports an exhausted limit; default true.
 	RateLimitHeaders *bool `json:"rate_limit_headers,omitempty"`
 

@@ -334,6 +334,10 @@ func (p Policy) checkTarget(c *checker) {
 		p.Target.HTTP.TLS.check(c, "target.http.tls")
 		p.Target.HTTP.checkProducers(c)
 		p.Target.HTTP.CostFromResponse.check(c, p.Limits)
+		CheckAnswers(p.Target.HTTP.Like, p.Target.HTTP.Answers,
+			func(field, format string, args ...any) {
+				c.add("target.http."+field, format, args...)
+			})
 	case p.Target.NATS != nil:
 		p.Target.NATS.check(c)
 		p.Target.NATS.Forward.check(c, "target.nats.forward")

@@ -38,7 +38,8 @@ func Permanent(err error) error {
 
 type retryAfterError struct {
 	wrapped
-	after time.Duration
+	after    time.Duration
+	doubtful bool
 }
 
 func (e retryAfterError) Error() string {
@@ -50,7 +51,32 @@ func (e retryAfterError) Error() string {
 // backoff, doubled for each consecutive one. It never exceeds max_cooldown.
 func RetryAfter(d time.Duration, err error) error {
 	err = cmp.Or(err, errors.New("the target is throttling"))
-	return retryAfterError{wrapped{err}, max(0, d)}
+	return retryAfterError{wrapped{err}, max(0, d), false}
+}
+
+// Doubtful marks an error of [RetryAfter] that may be the job's own fault, as of a target that says
+// so in other words than 429 and 503. When the job has ended so three times, and other jobs of its
+// bucket passed in between, attempts are counted. The bucket does not pause for those.
+func Doubtful(err error) error {
+	if e, throttled := errors.AsType[retryAfterError](err); throttled {
+		e.doubtful = true
+		return e
+	}
+	return err
+}
+
+type laterError struct {
+	wrapped
+	after time.Duration
+}
+
+// Later marks a failed attempt of a job that is not to start again before d, beside the policy's
+// backoff. Later(d, nil) is nil.
+func Later(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return laterError{wrapped{err}, max(0, d)}
 }
 
 type againError struct{ after time.Duration }

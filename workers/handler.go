@@ -239,11 +239,13 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 	if after, snoozed := IsAgain(err); snoozed {
 		o.Kind, o.Again = record.OutcomeUncounted, after
 	} else if pause, throttled := IsRetryAfter(err); throttled {
-		o.Kind, o.RetryAfter = record.OutcomeThrottled, pause
+		e, _ := errors.AsType[retryAfterError](err)
+		o.Kind, o.RetryAfter, o.Doubtful = record.OutcomeThrottled, pause, e.doubtful
 	} else if IsPermanent(err) {
 		o.Kind = record.OutcomePermanent
 	} else {
-		o.Unavailable = IsUnavailable(err)
+		e, _ := errors.AsType[laterError](err)
+		o.Unavailable, o.Again = IsUnavailable(err), e.after
 	}
 	o.Error = valve.Clip(err.Error(), mostError)
 	return o

@@ -33,7 +33,9 @@ const (
 	headerRetryAfter = "Penstock-Retry-After"
 	// headerUnavailable marks a job whose target is down.
 	headerUnavailable = "Penstock-Unavailable"
-	headerKept        = "Penstock-Kept"
+	// headerDoubtful marks a pause that may be the job's own fault.
+	headerDoubtful = "Penstock-Doubtful"
+	headerKept     = "Penstock-Kept"
 	// headerReply has an outcome's [job.Reply], without its body.
 	headerReply = "Penstock-Reply"
 )
@@ -175,6 +177,9 @@ func outcomeMessage(to string, o record.Outcome) *nats.Msg {
 	if o.Unavailable {
 		m.Header[headerUnavailable] = []string{"true"}
 	}
+	if o.Doubtful {
+		m.Header[headerDoubtful] = []string{"true"}
+	}
 	for cost, n := range o.Used {
 		m.Header[job.HeaderUsedPrefix+cost] = []string{strconv.FormatInt(n, 10)}
 	}
@@ -218,10 +223,12 @@ func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
 	case statusFail:
 		o.Kind, o.Unavailable = record.OutcomeFailed,
 			job.HeaderValue(m.Header, headerUnavailable) == "true"
+		o.Again, _ = IsAgain(ReadAgain(m.Header, time.Now()))
 	case statusPermanent:
 		o.Kind = record.OutcomePermanent
 	case statusRetryAfter:
 		o.Kind = record.OutcomeThrottled
+		o.Doubtful = job.HeaderValue(m.Header, headerDoubtful) == "true"
 	case statusLate, statusReturned:
 		o.Kind = record.OutcomeUncounted
 		if err := ReadAgain(m.Header, time.Now()); err != nil {

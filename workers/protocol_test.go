@@ -43,6 +43,8 @@ func TestProtocolRoundTrip(t *testing.T) {
 		{Seq: 7, Kind: record.OutcomePermanent, Error: "never"},
 		{Seq: 7, Kind: record.OutcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"},
 		{Seq: 7, Kind: record.OutcomeThrottled},
+		{Seq: 7, Kind: record.OutcomeThrottled, Doubtful: true, Error: "slow"},
+		{Seq: 7, Kind: record.OutcomeFailed, Again: 10 * time.Second, Error: "locked"},
 		{Seq: 7, Kind: record.OutcomeUncounted},
 		{Seq: 7, Kind: record.OutcomeUncounted, Again: 10*time.Minute + time.Millisecond},
 		{Seq: 7, Kind: record.OutcomeDone, RetryAfter: 2 * time.Second},

@@ -953,6 +953,10 @@ func TestRoutesAreChecked(t *testing.T) {
 			r.CostFromResponse = policy.CostFromResponse{"points": {}}
 		},
 		"include_usage": func(r *outbound.Route) { r.IncludeUsage = true },
+		"like":          func(r *outbound.Route) { r.Like = "githob" },
+		"answers[0].means": func(r *outbound.Route) {
+			r.Answers = []policy.AnswerRule{{Status: []int{409}, Means: "wait"}}
+		},
 	} {
 		r, found := good, ""
 		change(&r)

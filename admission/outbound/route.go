@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/answers"
 	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -67,6 +68,12 @@ type Route struct {
 	// the JSON answer, in the last event of a stream, or in the messages of a WebSocket (their
 	// sum).
 	CostFromResponse policy.CostFromResponse `json:"cost_from_response"`
+	// Like names the API whose answers are read as a well-known one's; default: by the upstream's
+	// host.
+	Like string `json:"like"`
+	// Answers say what answers mean, before Like's rules. JSON of a success is read if a rule asks
+	// for it, up to 64 KiB, and passes at once, except with absorb.
+	Answers []policy.AnswerRule `json:"answers"`
 	// IncludeUsage requests the usage of streams (stream_options of OpenAI's chat completions).
 	IncludeUsage bool `json:"include_usage"`
 }
@@ -125,6 +132,7 @@ func (r Route) Check(add func(field, format string, args ...any)) {
 			add("cost_from_response."+cost+of, format, args...)
 		})
 	}
+	policy.CheckAnswers(r.Like, r.Answers, add)
 	if r.IncludeUsage && r.Tokens == "" {
 		add("include_usage", "requires tokens, the name of the cost to settle")
 	}
@@ -133,6 +141,7 @@ func (r Route) Check(add func(field, format string, args ...any)) {
 type route struct {
 	Route
 	base      *url.URL
+	rules     answers.Set
 	transport http.RoundTripper
 }
 
@@ -146,7 +155,8 @@ func newRoutes(all []Route, transport *http.Transport) (routes []*route, err err
 		r.Key = cmp.Or(r.Key, allKeys)
 		r.MaxWait = cmp.Or(r.MaxWait, DefaultMaxWait)
 		r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
-		routes = append(routes, &route{r, base, clienttls.Files(r.TLS).Transport(transport)})
+		rules := answers.For(r.Answers, r.Like, base.Hostname())
+		routes = append(routes, &route{r, base, rules, clienttls.Files(r.TLS).Transport(transport)})
 	}
 	slices.SortStableFunc(routes, func(a, b *route) int {
 		if (a.Host == "") != (b.Host == "") {

@@ -18,13 +18,11 @@ import (
 
 	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/files"
-	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
-	mostAbsorbed = 64 << 10
 	// leastHold exceeds the time until a settlement reaches the bucket.
 	leastHold = 100 * time.Millisecond
 )
@@ -50,9 +48,8 @@ func (c *call) RoundTrip(out *http.Request) (*http.Response, error) {
 		}
 		body := response.Body
 		end := time.AfterFunc(c.wait-c.waited, func() { _ = body.Close() })
-		text, _ := io.ReadAll(io.LimitReader(body, mostAbsorbed))
+		permits.Peek(response)
 		end.Stop()
-		response.Body = readCloser{io.MultiReader(bytes.NewReader(text), body), body}
 		c.hold(out.Context(), pause)
 		c.request.Priority = job.MaxPriority
 		if permit, err = c.acquire(out); err != nil {
@@ -139,12 +136,17 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		request.Body = readCloser{untimed{all, timer, c.route.Timeout}, out.Body}
 	}
 	response, err := c.route.transport.RoundTrip(request)
-	answered.Store(true)
-	timer.Stop()
 	if err == nil && !passable(request, response) {
 		_ = response.Body.Close()
 		err = fmt.Errorf("its status is %d", response.StatusCode)
 	}
+	var heard *permits.Heard
+	if err == nil {
+		heard = permits.Hear(response, c.route.rules,
+			permits.Listening{Hold: c.route.OnThrottle == Absorb, Decode: decoded})
+	}
+	answered.Store(true)
+	timer.Stop()
 	if err != nil {
 		if err = oneshot.Cause(err); context.Cause(ctx) == silent {
 			err = silent
@@ -163,27 +165,31 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		permit.Settle(result)
 		return nil, notThrottled, err
 	}
-	now := time.Now()
-	left := hints.Pause(response.Header, now)
-	after, throttled := hints.Throttled(response.StatusCode, response.Header, left, now)
-	if throttled {
-		permit.Settle(permits.Result{Status: permits.Throttled, RetryAfter: after})
+	result := permits.Ended(heard.Verdict, response.StatusCode)
+	if result.Status == permits.Throttled {
+		permit.Settle(result)
 		c.trace(response.StatusCode, nil)
 		c.called(OutcomeThrottled)
-		return response, after, nil
+		if code := response.StatusCode; code >= 500 && code != http.StatusServiceUnavailable &&
+			heard.Rule == "" {
+			return response, notThrottled, nil // it may have done the work
+		}
+		return response, result.RetryAfter, nil
 	}
-	if left > 0 {
-		permit.Pause(left)
+	if result.RetryAfter > 0 {
+		permit.Pause(result.RetryAfter)
+		result.RetryAfter = 0
 	}
-	c.called(OutcomeAnswered)
-	body := &settling{ReadCloser: response.Body, permit: permit,
-		trace: c.trace, status: response.StatusCode,
-		result: permits.Result{Status: permits.Done, Used: c.route.used(response.Header)}}
+	result.Used = c.route.used(response.Header)
+	body := &settling{ReadCloser: response.Body, permit: permit, call: c,
+		trace: c.trace, status: response.StatusCode, heard: heard, result: result}
+	if !heard.Partly() {
+		c.called(OutcomeAnswered)
+	}
 	if c.route.Tokens != "" || len(c.route.CostFromResponse) > 0 {
 		body.meter = newMeter(c.route.Route, response.StatusCode, response.Header)
 	}
-	if response.StatusCode >= 500 {
-		body.result.Status = permits.Unavailable
+	if result.Status == permits.Unavailable {
 		body.result.Err = fmt.Errorf("the upstream answered %d", response.StatusCode)
 	}
 	response.Body = body
@@ -220,6 +226,8 @@ func passable(request *http.Request, response *http.Response) bool {
 type settling struct {
 	io.ReadCloser
 	permit *permits.Permit
+	call   *call
+	heard  *permits.Heard
 	meter  *meter
 	result permits.Result
 	trace  func(status int, err error)
@@ -256,6 +264,14 @@ func (s *settling) end(whole bool) {
 				maps.Copy(used, s.result.Used)
 				s.result.Used = used
 			}
+		}
+		if s.heard.Partly() {
+			late, outcome := permits.Ended(s.heard.End(), s.status), OutcomeAnswered
+			if late.Status == permits.Throttled {
+				s.result.Status, s.result.RetryAfter = late.Status, late.RetryAfter
+				outcome = OutcomeThrottled
+			}
+			s.call.called(outcome)
 		}
 		s.permit.Settle(s.result)
 		s.trace(s.status, s.result.Err)

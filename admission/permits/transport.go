@@ -3,14 +3,16 @@ package permits
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/answers"
 	"github.com/penstock-mq/penstock/internal/files"
-	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/oneshot"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 // Acquirer acquires permits, as [*Client] does.
@@ -28,7 +30,11 @@ type Transport struct {
 	Call func(*http.Request) Request
 	// Used returns the actual costs of an answered request, by name; nil: as estimated.
 	Used func(*http.Response) map[string]int64
-	Base http.RoundTripper // nil: [http.DefaultTransport]
+	// Like names the API whose answers are read as a well-known one's; empty: by a request's host.
+	// Answers say what answers mean, before its rules.
+	Like    string
+	Answers []policy.AnswerRule
+	Base    http.RoundTripper // nil: [http.DefaultTransport]
 }
 
 // RoundTrip sends the request when its turn comes. Closing the answer's body ends the call.
@@ -38,7 +44,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		c = t.Call(r)
 	}
 	c.Policy = t.Policy
-	permit, err := t.acquire(r.Context(), c)
+	rules, err := t.rules(r.URL.Hostname())
+	var permit *Permit
+	if err == nil {
+		permit, err = t.acquire(r.Context(), c)
+	}
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
@@ -69,12 +79,16 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		permit.Settle(result)
 		return nil, err
 	}
-	result := ResultOf(a.StatusCode, a.Header)
+	heard := Hear(a, rules, Listening{})
+	result := Ended(heard.Verdict, a.StatusCode)
 	if result.Status != Throttled && result.RetryAfter > 0 {
 		permit.Pause(result.RetryAfter)
 		result.RetryAfter = 0
 	}
 	end := sync.OnceFunc(func() {
+		if late := Ended(heard.End(), a.StatusCode); late.Status != result.Status {
+			result = late
+		}
 		if t.Used != nil {
 			result.Used = t.Used(a)
 		}
@@ -104,17 +118,30 @@ func (t *Transport) acquire(ctx context.Context, c Request) (*Permit, error) {
 	}
 }
 
+func (t *Transport) rules(host string) (answers.Set, error) {
+	var wrong error
+	policy.CheckAnswers(t.Like, t.Answers, func(field, format string, args ...any) {
+		wrong = errors.Join(wrong, fmt.Errorf(field+": "+format, args...))
+	})
+	return answers.For(t.Answers, t.Like, host), wrong
+}
+
 // ResultOf derives how a call ended from an answer's status and rate-limit headers.
 func ResultOf(status int, header http.Header) Result {
-	now := time.Now()
-	left := hints.Pause(header, now)
-	r := Result{Status: Done, RetryAfter: left}
-	if after, throttled := hints.Throttled(status, header, left, now); throttled {
-		r.Status, r.RetryAfter = Throttled, after
-	} else if status >= http.StatusInternalServerError {
+	return Ended(answers.Set{}.Judge(status, header, nil, time.Now()), status)
+}
+
+// Ended derives how a call ended from what an answer with a status means.
+func Ended(v answers.Verdict, status int) Result {
+	switch r := (Result{Status: Done, RetryAfter: v.Pause(status)}); {
+	case v.Means == answers.Throttled:
+		return Result{Status: Throttled, RetryAfter: v.Wait}
+	case v.Means == answers.Retry && status >= http.StatusInternalServerError:
 		r.Status = Unavailable
+		return r
+	default:
+		return r
 	}
-	return r
 }
 
 // upload marks the errors of a caller's body, which are not the target's.

@@ -113,7 +113,7 @@ func (a *app) root() (root *cobra.Command, running *bool) {
 	root.AddCommand(a.submit(), a.check(), a.policies(), a.rate(), a.pause(true),
 		a.pause(false), a.buckets(), a.purge(), a.jobCommand(), a.history(), a.cancel(),
 		a.why(), a.dead(), a.schedules(), a.drainers(), a.audit(), a.tail(), a.top(), a.simulate(),
-		a.advise(), a.man(), a.version())
+		a.advise(), a.checkAnswer(), a.man(), a.version())
 	a.readUsage(root)
 	root.InitDefaultHelpCmd()
 	help, _, _ := root.Find([]string{"help"})

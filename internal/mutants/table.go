@@ -1985,9 +1985,9 @@ func (Synced)`,
 	{
 		name: "failed-buried-as-permanent", file: "workers/internal/valve/settle.go",
 		old: `if j.Attempts >= job.MaxAttempts(j.Header, retry.MaxAttempts) {
-			v.bury(j, job.ReasonAttempts, o.Error)`,
+		v.bury(j, job.ReasonAttempts, o.Error)`,
 		new: `if j.Attempts >= 1 {
-			v.bury(j, job.ReasonPermanent, o.Error)`,
+		v.bury(j, job.ReasonPermanent, o.Error)`,
 		by: "./workers/internal/valve TestLettersCountEveryAttempt",
 	},
 	{
@@ -3613,7 +3613,7 @@ func (Synced)`,
 	},
 	{
 		name: "proxy-pauses-when-a-stream-ends", file: "admission/outbound/send.go",
-		old: "permit.Pause(left)",
+		old: "permit.Pause(result.RetryAfter)",
 		new: "defer permit.Pause(0)",
 		by:  "./admission/outbound TestErrorsPassAndUsedUpLimitsPause",
 	},
@@ -4181,21 +4181,109 @@ func (Synced)`,
 	},
 	{
 		name: "hints-not-read", file: "workers/httptarget/httptarget.go",
-		old: "j.CoolDown(left)",
-		new: "_ = left",
+		old: "j.CoolDown(means.Pause(response.StatusCode))",
+		new: "_ = means",
 		by:  "./workers/httptarget TestAnEmptyQuotaPausesTheBucket",
 	},
 	{
 		name: "unix-dates-taken-for-seconds", file: "internal/hints/hints.go",
-		old: "case n < 1e9:",
-		new: "case n < 1e15:",
+		old: "case n >= 1e9:",
+		new: "case n >= 1e15:",
 		by:  "./internal/hints TestEverySpellingOfAnEmptyQuota",
 	},
 	{
 		name: "hints-by-this-hosts-clock", file: "internal/hints/hints.go",
-		old: "now = Clock(header, now)",
-		new: "_ = Clock",
-		by:  "./internal/hints TestADateIsJudgedByTheTargetsClock",
+		old: `now = Clock(header, now)
+	for _, s := range spellings {
+		if left`,
+		new: `_ = Clock
+	for _, s := range spellings {
+		if left`,
+		by: "./internal/hints TestADateIsJudgedByTheTargetsClock",
+	},
+	{
+		name: "dates-without-seconds-unread", file: "internal/hints/hints.go",
+		old: `"2006-01-02T15:04Z07:00",
+	"2006-01-02T15:04Z0700",`,
+		new: "",
+		by:  "./internal/hints TestEverySpellingOfAnEmptyQuota",
+	},
+	{
+		name: "an-overdrawn-quota-unheard", file: "internal/hints/hints.go",
+		old: "!ok || n > 0 && text[0] != '-' {",
+		new: "!ok || n > 0 {",
+		by:  "./internal/hints TestEverySpellingOfAnEmptyQuota",
+	},
+
+	// What answers mean.
+
+	{
+		name: "rules-of-apis-unheard", file: "internal/answers/judge.go",
+		old: "s.api = ofHost(host)",
+		new: "_ = host",
+		by:  "./internal/answers TestAnswersOfWellKnownAPIs",
+	},
+	{
+		name: "retry-after-of-a-503-alone", file: "internal/answers/judge.go",
+		old: "status >= 400 && asks,",
+		new: "status == 503 && asks,",
+		by:  "./internal/answers TestAnswersWithoutARule",
+	},
+	{
+		name: "bodies-judged-without-bound", file: "internal/answers/judge.go",
+		old: "body: body[:min(len(body), MostRead)]}",
+		new: "body: body}",
+		by:  "./internal/answers TestLongBodiesMatchNoRuleOfJSON",
+	},
+	{
+		name: "every-throttle-is-clear", file: "workers/httptarget/httptarget.go",
+		old: "return workers.Doubtful(workers.RetryAfter(v.Wait, answer))",
+		new: "return workers.RetryAfter(v.Wait, answer)",
+		by:  "./workers/httptarget TestAJobThatAlwaysLooksThrottledBecomesADeadLetter",
+	},
+	{
+		name: "a-doubtful-job-waits-for-ever", file: "workers/internal/valve/settle.go",
+		old: "return j.alone == mostDoubts",
+		new: "return false",
+		by: "./workers/internal/valve " +
+			"TestAJobThatAlwaysLooksThrottledDiesWhileOthersPass",
+	},
+	{
+		name: "a-doubtful-job-stays-first", file: "workers/internal/valve/bucket.go",
+		old: "tried := j.tried + max(j.doubts, 1) - 1",
+		new: "tried := j.tried",
+		by: "./workers/internal/valve " +
+			"TestAJobThatAlwaysLooksThrottledDiesWhileOthersPass",
+	},
+	{
+		name: "throttles-counted-though-none-passes", file: "workers/internal/valve/settle.go",
+		old: "if j.doubts == 0 || j.Bucket.passed > j.doubted {",
+		new: "if true {",
+		by:  "./workers/internal/valve TestJobsThatAreAllThrottledCountNoAttempts",
+	},
+	{
+		name: "a-locked-job-hurries", file: "workers/internal/valve/settle.go",
+		old: "max(backoff, min(o.Again, time.Duration(v.Policy.MaxAge)))",
+		new: "backoff",
+		by:  "./workers/internal/valve TestAFailedJobWaitsAsLongAsItsTargetAsks",
+	},
+	{
+		name: "proxy-holds-streams", file: "admission/permits/hear.go",
+		old: "(failed || short || with.Hold && isJSON)",
+		new: "(failed || short || isJSON)",
+		by:  "./admission/outbound TestAStreamPassesAtOnceThoughARuleReadsAnswers",
+	},
+	{
+		name: "proxy-repeats-what-may-be-done", file: "admission/outbound/send.go",
+		old: "return response, notThrottled, nil // it may have done the work",
+		new: "_ = code",
+		by:  "./admission/outbound TestAFailureWithATimeIsNotRepeated",
+	},
+	{
+		name: "transport-judges-by-status", file: "admission/permits/transport.go",
+		old: "late.Status != result.Status {",
+		new: "false {",
+		by:  ". TestATransportReadsThrottlesInOtherWords",
 	},
 
 	// Waiting for the end of a job.

@@ -102,7 +102,7 @@ type position struct{ line, column int }
 func (f *File) index(n *yaml.Node, at string, depth int) {
 	const mostFields, mostDepth = 10_000, 100
 	if len(n.Content) > 2*mostFields && n.Kind == yaml.MappingNode || depth > mostDepth {
-		f.report(at, "has too many fields, or too many levels", n)
+		f.report(at, "has too many fields, or too many levels", position{n.Line, n.Column})
 		n.Content = nil
 	}
 	if n.Kind != yaml.MappingNode {
@@ -119,33 +119,32 @@ func (f *File) index(n *yaml.Node, at string, depth int) {
 		if key.Kind == yaml.AliasNode {
 			key.Kind, key.Tag, key.Value = key.Alias.Kind, key.Alias.Tag, key.Alias.Value
 		}
-		place := strings.TrimPrefix(at+"."+key.Value, ".")
-		line, twice := first[key.Value]
-		switch first[key.Value] = key.Line; {
-		case key.Kind != yaml.ScalarNode:
-			f.report(at, "want text as a field's name", n.Content[i])
+		place, here := strings.TrimPrefix(at+"."+key.Value, "."), position{key.Line, key.Column}
+		if line, twice := first[key.Value]; twice {
+			f.report(place, fmt.Sprintf("is given twice, first in line %d", line), here)
 			continue
-		case twice:
-			f.report(place, fmt.Sprintf("is given twice, first in line %d", line), &key)
+		}
+		if key.Kind != yaml.ScalarNode {
+			f.report(at, "want text as a field's name", here)
 			continue
-		case key.ShortTag() != "!!merge":
+		}
+		if key.ShortTag() != "!!merge" {
 			key.Tag = "!!str"
 		}
+		first[key.Value], f.positions[place] = key.Line, here
 		kept = append(kept, &key, value)
-		f.positions[place] = position{key.Line, key.Column}
 		f.index(value, place, depth+1)
 	}
 	n.Content = kept
 }
 
-func (f *File) report(place, reason string, at *yaml.Node) {
-	f.problems = append(f.problems, Problem{decode.Problem{Place: place, Reason: reason},
-		position{at.Line, at.Column}})
+func (f *File) report(place, reason string, at position) {
+	f.problems = append(f.problems, Problem{decode.Problem{Place: place, Reason: reason}, at})
 }
 
 func (f *File) broken(line int, format string, args ...any) error {
 	f.problems = nil
-	f.report("", fmt.Sprintf(format, args...), &yaml.Node{Line: line})
+	f.report("", fmt.Sprintf(format, args...), position{line: line})
 	return f.Err()
 }
 
@@ -188,7 +187,7 @@ func (f *File) Outside(err error, sources map[string]string) {
 func (f *File) found(err error) {
 	before := len(f.problems)
 	for _, e := range decode.Problems(err) {
-		f.problems = append(f.problems, f.problem(e.Place, e.Reason))
+		f.report(e.Place, e.Reason, f.position(e.Place))
 		f.unread[e.Place] = true
 		for at := around(e.Place); at != ""; at = around(at) {
 			f.unread[at] = f.unread[at]
@@ -199,13 +198,12 @@ func (f *File) found(err error) {
 	})
 }
 
-// problem has the position of the innermost value that the document has there.
-func (f *File) problem(place, reason string) Problem {
-	p := Problem{Problem: decode.Problem{Place: place, Reason: reason}}
-	for at := place; at != "" && p.line == 0 && f.source(place) == ""; at = around(at) {
-		p.position = f.positions[at]
+// position is that of the innermost value that the document has at a place.
+func (f *File) position(place string) (at position) {
+	for in := place; in != "" && at.line == 0 && f.source(place) == ""; in = around(in) {
+		at = f.positions[in]
 	}
-	return p
+	return at
 }
 
 func around(place string) string { return place[:max(0, strings.LastIndexAny(place, ".["))] }
@@ -233,7 +231,7 @@ func (f *File) Sound(place string) bool {
 // Add reports a problem, unless its place was unreadable.
 func (f *File) Add(place, format string, args ...any) {
 	if !f.isUnread(place) {
-		f.problems = append(f.problems, f.problem(place, fmt.Sprintf(format, args...)))
+		f.report(place, fmt.Sprintf(format, args...), f.position(place))
 	}
 }
 

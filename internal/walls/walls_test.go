@@ -27,7 +27,7 @@ algorithms:
 algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
-policy: algorithms internal/decode internal/strict internal/zones
+policy: algorithms internal/decode internal/nearest internal/strict internal/zones
 outbox: . admission internal/seldom queue/job
 policy/store: internal/errs policy queue queue/job queue/kv
 queue: internal/cron internal/errs internal/installation internal/natsconn internal/zones policy queue/internal/jsapi queue/job queue/kv nats.go
@@ -42,7 +42,7 @@ workers: internal/buildinfo internal/container internal/files internal/installat
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
-workers/httptarget: internal/clienttls internal/files internal/follow internal/hints internal/oneshot internal/reach internal/redact policy queue/job workers
+workers/httptarget: internal/answers internal/clienttls internal/files internal/follow internal/oneshot internal/reach internal/redact policy queue/job workers
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
@@ -61,7 +61,7 @@ workers/internal/valve: policy queue/job workers/internal/adapt workers/internal
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/record workers/internal/valve
-workers/natstarget: internal/hints internal/redact policy queue queue/job workers nats.go
+workers/natstarget: internal/answers internal/redact policy queue queue/job workers nats.go
 workers/workersprom: internal/promsink queue workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers
 	workers/audit nats.go
@@ -76,9 +76,9 @@ admission/httpapi: admission admission/access admission/answer admission/manage 
 admission/limiter: admission algorithms algorithms/memstore internal/container policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
-admission/outbound: admission admission/access admission/permits internal/clienttls internal/files internal/hints internal/oneshot policy queue/job workers/httptarget brotli
+admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/oneshot policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission internal/files internal/hints internal/oneshot policy queue queue/job nats.go
+admission/permits: admission internal/answers internal/files internal/oneshot policy queue queue/job nats.go
 admission/schedules: admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
@@ -97,6 +97,7 @@ cmd/drainer: admission admission/httpapi config internal/daemon internal/follow 
 	internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry internal/tracing workers nats.go
 
+internal/answers: internal/hints policy
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
 internal/container:

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/answers"
 )
 
 // A job's path stays on the target's host and below its base, however the server parses it.
@@ -48,13 +50,13 @@ func FuzzJudge(f *testing.F) {
 	}
 	f.Add("", 99, "\xff")
 	f.Fuzz(func(t *testing.T, value string, status int, body string) {
-		now := time.Unix(2_000_000_000, 0)
-		err := judge(&http.Response{StatusCode: status,
-			Header: http.Header{"Retry-After": {value}}}, []byte(body), noHints, now, false)
-		if (err == nil) != (status >= 200 && status < 300) {
-			t.Fatalf("status %d is %v", status, err)
+		means := answers.Set{}.Judge(status, http.Header{"Retry-After": {value}}, []byte(body),
+			time.Unix(2_000_000_000, 0))
+		if (means.Means == answers.Done) != (status >= 200 && status < 300) {
+			t.Fatalf("status %d is %v", status, means)
 		}
-		if err != nil && strings.ContainsAny(err.Error(), "\r\n") {
+		err := failure(status, means, detail(body))
+		if strings.ContainsAny(err.Error(), "\r\n") {
 			t.Fatalf("%d %q: %q is not one line", status, body, err)
 		}
 	})

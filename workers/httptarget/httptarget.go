@@ -17,9 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/answers"
 	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/files"
-	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/internal/reach"
 	"github.com/penstock-mq/penstock/internal/redact"
@@ -214,18 +214,20 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		j.Reply(response.StatusCode, shown(response.Header, hidden),
 			[]byte(redact.Text(string(body), hidden)))
 	}
-	if response.StatusCode >= 300 { // quoted parts of the request are stored and shown
-		body = []byte(redact.Text(string(body), hidden))
-	}
-	now, left := time.Now(), noHints
-	if t.policy.HTTP.ReadsRateLimitHeaders() {
-		left = hints.Pause(response.Header, now)
-		j.CoolDown(left)
-	}
+	now := time.Now()
+	rules := answers.For(t.policy.HTTP.Answers, t.policy.HTTP.Like, request.URL.Hostname())
+	rules.Silent = !t.policy.HTTP.ReadsRateLimitHeaders()
+	means := rules.Judge(response.StatusCode, response.Header, body, now)
+	j.CoolDown(means.Pause(response.StatusCode))
 	if t.tokens != nil && response.StatusCode == http.StatusUnauthorized {
 		t.tokens.refused(token)
+		if means.Means == answers.Permanent {
+			means.Means = answers.Retry
+		}
 	}
-	err = judge(response, body, left, now, t.tokens != nil)
+	if err = workers.ReadAgain(response.Header, now); err == nil && means.Means != answers.Done {
+		err = failure(response.StatusCode, means, detail(redact.Text(string(body), hidden)))
+	}
 	if workers.IsUnavailable(err) {
 		return t.down(err)
 	}
@@ -243,8 +245,6 @@ func (t *target) down(err error) error {
 	}
 	return workers.Unavailable(err)
 }
-
-const noHints = time.Duration(-1)
 
 // connections are fields of the connection (RFC 9110, 7.6.1), and others not to be shown.
 var connections = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection",
@@ -360,31 +360,25 @@ func (t *target) resolve(path string) (string, error) {
 	return to.String(), nil
 }
 
-// judge returns an attempt's result; see docs/guide.md, "Targets".
-func judge(response *http.Response, body []byte, left time.Duration, now time.Time,
-	renews bool) error {
-
-	status := response.StatusCode
-	after, throttled := hints.Throttled(status, response.Header, left, now)
-	answer := fmt.Errorf("target answered %d: %s", status, detail(body))
-	again := workers.ReadAgain(response.Header, now)
+// failure returns an attempt's error; see docs/guide.md, "Targets". The detail may quote parts of
+// the request, which are stored and shown.
+func failure(status int, v answers.Verdict, detail string) error {
+	answer := fmt.Errorf("target answered %d: %s", status, detail)
 	switch {
-	case again != nil:
-		return again
-	case status >= 200 && status < 300:
-		return nil
-	case throttled:
-		return workers.RetryAfter(after, answer)
-	case status >= 500:
+	case v.Means == answers.Throttled && v.Doubtful:
+		return workers.Doubtful(workers.RetryAfter(v.Wait, answer))
+	case v.Means == answers.Throttled:
+		return workers.RetryAfter(v.Wait, answer)
+	case v.Means == answers.Permanent:
+		return workers.Permanent(answer)
+	case status >= http.StatusInternalServerError:
 		return workers.Unavailable(answer)
-	case status == http.StatusRequestTimeout, status == http.StatusUnauthorized && renews:
-		return answer
 	}
-	return workers.Permanent(answer)
+	return workers.Later(v.Wait, answer)
 }
 
-func detail(body []byte) string {
-	text := strings.ToValidUTF8(string(body[:min(len(body), mostDetail)]), "�")
+func detail(body string) string {
+	text := strings.ToValidUTF8(body[:min(len(body), mostDetail)], "�")
 	return strings.Join(strings.Fields(text), " ")
 }
 

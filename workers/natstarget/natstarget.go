@@ -24,7 +24,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/penstock-mq/penstock/internal/hints"
+	"github.com/penstock-mq/penstock/internal/answers"
 	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -120,13 +120,16 @@ func judge(reply *nats.Msg, hidden ...string) error {
 		return answer
 	}
 	wait := http.Header{"Retry-After": {job.HeaderValue(reply.Header, "Retry-After")}}
-	after, throttled := hints.Throttled(status, wait, -1, time.Now())
+	means := answers.Set{Silent: true}.Judge(status, wait, nil, time.Now())
 	switch {
-	case throttled:
-		return workers.RetryAfter(after, answer)
-	case status >= 400 && status < 500 && status != http.StatusRequestTimeout:
+	case status < 400 || status >= 600:
+	case means.Means == answers.Throttled && means.Doubtful:
+		return workers.Doubtful(workers.RetryAfter(means.Wait, answer))
+	case means.Means == answers.Throttled:
+		return workers.RetryAfter(means.Wait, answer)
+	case means.Means == answers.Permanent:
 		return workers.Permanent(answer)
-	case status >= 500 && status < 600:
+	case status >= http.StatusInternalServerError:
 		return workers.Unavailable(answer)
 	}
 	return answer

@@ -353,6 +353,27 @@ class Rule(TypedDict):
     count: NotRequired[Literal["all", "accepted"]]
 
 
+class AnswerRuleWait(TypedDict):
+    header: NotRequired[str]
+    json: NotRequired[str]
+    body: NotRequired[bool]
+    unit: NotRequired[Literal["ms", "s", "m", "h", "/s"]]
+    need: NotRequired[str]
+    have: NotRequired[str]
+    rate: NotRequired[str]
+    default: NotRequired[Duration]
+
+
+class AnswerRule(TypedDict):
+    status: NotRequired[list[int]]
+    header: NotRequired[str]
+    json: NotRequired[str]
+    body: NotRequired[bool]
+    values: NotRequired[list[str]]
+    means: Literal["throttled", "retry", "permanent", "done"]
+    wait: NotRequired[AnswerRuleWait]
+
+
 class PolicyLimitsItem(Rule):
     name: NotRequired[str]
     key: NotRequired[str]
@@ -398,6 +419,8 @@ class PolicyTargetHttp(TypedDict):
     oauth2: NotRequired[PolicyTargetHttpOauth2]
     tls: NotRequired[ClientTLS]
     cost_from_response: NotRequired[dict[str, PolicyTargetHttpCostFromResponseValue]]
+    like: NotRequired[str]
+    answers: NotRequired[list[AnswerRule]]
     rate_limit_headers: NotRequired[bool]
     forward: NotRequired[list[str]]
     methods: NotRequired[list[str]]

@@ -1577,6 +1577,36 @@ export interface components {
              */
             count?: "all" | "accepted";
         };
+        /** @description what answers mean that have a status, and one of the values in a place */
+        AnswerRule: {
+            /** @description default: all from 300 */
+            status?: number[];
+            header?: string;
+            /**
+             * @description a path of names, `*` for each member, or `**` for the value and all in it
+             * @example errors.*.code
+             */
+            json?: string;
+            /** @description the body's text is the place */
+            body?: boolean;
+            /** @description `*` is any text; default: any value */
+            values?: string[];
+            /** @enum {string} */
+            means: "throttled" | "retry" | "permanent" | "done";
+            /** @description where the time until the next request is */
+            wait?: {
+                header?: string;
+                json?: string;
+                body?: boolean;
+                /** @enum {string} */
+                unit?: "ms" | "s" | "m" | "h" | "/s";
+                /** @description JSON path: it takes (need − have) ÷ rate seconds */
+                need?: string;
+                have?: string;
+                rate?: string;
+                default?: components["schemas"]["Duration"];
+            };
+        };
         /** @description as in a configuration file */
         Policy: components["schemas"]["Rule"] & {
             name?: string;
@@ -1649,6 +1679,12 @@ export interface components {
                             json?: string;
                         };
                     };
+                    /**
+                     * @description name of the API whose answers are read as a well-known one's
+                     * @example github
+                     */
+                    like?: string;
+                    answers?: components["schemas"]["AnswerRule"][];
                     /** @description pause a bucket if its target reports an exhausted limit */
                     rate_limit_headers?: boolean;
                     forward?: string[];

@@ -25,7 +25,9 @@ type Outcome struct {
 	Unavailable bool `json:"unavailable,omitempty"`
 	// RetryAfter is the bucket's pause. For throttled: 0 if the target named no time.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
-	// Again, of uncounted, is the job's wait.
+	// Doubtful, of throttled, may be the job's own fault.
+	Doubtful bool `json:"doubtful,omitempty"`
+	// Again is the job's wait, for failed the least.
 	Again time.Duration `json:"again,omitempty"`
 	// Used is the actual cost, by name.
 	Used map[string]int64 `json:"used,omitempty"`

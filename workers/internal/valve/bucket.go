@@ -65,13 +65,21 @@ type trials struct {
 	recorded bool // there is an attempt record
 	snoozed  bool
 	// failures since another job found the target up
-	tried     uint16
+	tried uint16
+	doubt
 	began     pace.Instant // last start here
 	Attempts  int          // those that counted
 	crashes   int
 	LastError string
 	reason    job.Reason
 	backoff   time.Duration
+}
+
+// doubt counts throttles that may be the job's own fault.
+type doubt struct {
+	doubts  uint16       // all
+	alone   uint16       // the first, and those after other jobs passed
+	doubted pace.Instant // the last
 }
 
 func (j *heldJob) ref() handle.Ref {
@@ -112,9 +120,10 @@ type orderedJob struct{ *heldJob }
 func (j orderedJob) Before(k orderedJob) bool { return j.rank().before(k.rank()) }
 func (j orderedJob) Moved(i int)              { j.inBucket = i }
 
-// rank orders a bucket's jobs. Those that found the target down go last, those that operators moved
-// to the front first, the rest by priority, then by sequence (law 4). With a priority step, a job
-// counts as having arrived one step earlier per level.
+// rank orders a bucket's jobs. Those that found the target down, or were doubtfully throttled more
+// than once, go last, those that operators moved to the front first, the rest by priority, then by
+// sequence (law 4). With a priority step, a job counts as having arrived one step earlier per
+// level.
 type rank struct {
 	tried uint16
 	front int64
@@ -126,7 +135,8 @@ func (j *heldJob) rank() rank {
 	if j.call != nil {
 		return rank{front: math.MaxInt64, place: -int64(j.Priority), seq: j.Seq}
 	}
-	return rank{j.tried, j.front, j.Bucket.placeOf(j.Priority, j.came), j.Seq}
+	tried := j.tried + max(j.doubts, 1) - 1
+	return rank{tried, j.front, j.Bucket.placeOf(j.Priority, j.came), j.Seq}
 }
 
 func (r rank) before(other rank) bool {
@@ -210,8 +220,9 @@ type near struct {
 	stalled   bool // a start was returned; no job starts until all are decided
 	noting    int  // crashes being recorded; other jobs wait
 
-	throttles int        // in a row
-	target    *suspicion // nil: no failures
+	throttles int          // in a row
+	passed    pace.Instant // start of the last job or call that was done
+	target    *suspicion   // nil: no failures
 	learnt    *learnt
 	used      *quota.Set   // of the start limits
 	fresh     pace.Instant // when to check whether usage counts

@@ -100,7 +100,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	switch o.Kind {
 	case record.OutcomeDone, record.OutcomeFailed, record.OutcomeThrottled, record.OutcomePermanent:
 		if b.own().lastError = o.Error; o.Kind == record.OutcomeDone {
-			b.lastError = ""
+			b.lastError, b.passed = "", max(b.passed, j.began)
 		}
 		if o.Kind != record.OutcomeFailed || !o.Unavailable { // a target that rejects a call is up
 			v.available(j, now)
@@ -115,7 +115,6 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.place(b, now)
 		return
 	}
-	retry := v.Policy.Retry
 	switch o.Kind {
 	case record.OutcomeDone:
 		b.own().throttles = 0
@@ -130,19 +129,17 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		j.Attempts = max(j.Attempts, o.Attempts)
 		v.bury(j, o.Reason, o.Error)
 	case record.OutcomeFailed:
-		j.LastError = o.Error
 		if o.Unavailable && !v.unavailable(j, now) {
+			j.LastError = o.Error
 			v.makeReady(j, now)
 			break
 		}
-		j.Attempts = cmp.Or(o.Attempts, j.Attempts+1)
-		if j.Attempts >= job.MaxAttempts(j.Header, retry.MaxAttempts) {
-			v.bury(j, job.ReasonAttempts, o.Error)
+		v.failed(j, o)
+	case record.OutcomeThrottled:
+		if o.Doubtful && j.suspect(now) {
+			v.failed(j, o)
 			break
 		}
-		v.recordFailure(j, pace.Jittered(pace.Doubled(time.Duration(retry.Backoff), j.Attempts-1,
-			time.Duration(retry.MaxBackoff)), v.random()))
-	case record.OutcomeThrottled:
 		v.throttle(j, o.RetryAfter, local, now)
 		v.makeReady(j, now)
 	case record.OutcomeUncounted:
@@ -162,6 +159,33 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.makeReady(j, now)
 	}
 	v.place(b, now)
+}
+
+// failed counts an attempt.
+func (v *Valve) failed(j *heldJob, o record.Outcome) {
+	retry := v.Policy.Retry
+	j.LastError = o.Error
+	j.Attempts = cmp.Or(o.Attempts, j.Attempts+1)
+	if j.Attempts >= job.MaxAttempts(j.Header, retry.MaxAttempts) {
+		v.bury(j, job.ReasonAttempts, o.Error)
+		return
+	}
+	backoff := pace.Jittered(pace.Doubled(time.Duration(retry.Backoff), j.Attempts-1,
+		time.Duration(retry.MaxBackoff)), v.random())
+	v.recordFailure(j, max(backoff, min(o.Again, time.Duration(v.Policy.MaxAge))))
+}
+
+// mostDoubts is the number of throttles after which a job, not its bucket, is at fault.
+const mostDoubts = 3
+
+// suspect reports whether a doubtful throttle counts as an attempt: since others pass, the job
+// would otherwise wait for ever. It lets them go first to find out.
+func (j *heldJob) suspect(now pace.Instant) bool {
+	if j.doubts == 0 || j.Bucket.passed > j.doubted {
+		j.alone = min(j.alone+1, mostDoubts)
+	}
+	j.doubts, j.doubted = min(j.doubts+1, mostDoubts), now
+	return j.alone == mostDoubts
 }
 
 // throttle pauses a bucket, for the policy's backoff if the target named no time, doubled for each
