@@ -27,6 +27,7 @@ type callers struct {
 	perJob  int64    // calls before the next stored job
 	slots   int64
 	running int
+	away    []absent // refused callers
 }
 
 func (b *bucket) calls() *callers {
