@@ -23,6 +23,27 @@ func TestEachRefusedCallIsToldItsOwnTurn(t *testing.T) {
 	}
 }
 
+func TestWaitingCallsCountAgainstLimits(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Limits = []policy.Limit{{Name: "tokens", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 300, Window: policy.Duration(time.Minute)}}}
+	c, now := newCalling(t, p), callsBegin
+	for i := range 5 {
+		var start int64
+		costs := map[string]int64{"tokens": 300}
+		if i == 0 {
+			costs["tokens"] = 100
+		}
+		c.Call(c.part, job.Question{Op: job.OpCall, Key: "a", Costs: costs, Call: &job.Call{
+			ID: fmt.Sprint(i), N: 1, Partitions: 1, WaitMS: 600_000}}, func(a job.Answer) {
+			start = *a.Turn.StartMS
+		}, now)
+		if start < int64(i*60_000) {
+			t.Errorf("call %d, of one in a minute, is foretold in %d ms", i+1, start)
+		}
+	}
+}
+
 // Programs' SDKs try three times. Their calls take two minutes and a half, of 30 s that each waits.
 func TestNoCallIsLostByItsRefusals(t *testing.T) {
 	p := leaky("api", "576/m")

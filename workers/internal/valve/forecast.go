@@ -147,6 +147,37 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	return aheadOf(slots, waiting, queued, named)
 }
 
+// group sums up the costs of calls.
+type group struct {
+	jobs, slots int64
+	named       map[string]int64 // less the slots, for calls that name them
+}
+
+func (c *group) add(takes quota.Cost) {
+	c.jobs++
+	c.slots += takes.Job
+	for name, n := range takes.Named {
+		if c.named == nil {
+			c.named = map[string]int64{}
+		}
+		c.named[name] += n - takes.Job
+	}
+}
+
+// with adds the calls to other work.
+func (c *group) with(other quota.Ahead) quota.Ahead {
+	if c.jobs == 0 {
+		return other
+	}
+	return quota.Ahead{Jobs: c.jobs + other.Jobs, Units: func(cost string) int64 {
+		units := c.slots + c.named[cost]
+		if other.Jobs > 0 {
+			units += other.Units(cost)
+		}
+		return units
+	}}
+}
+
 // limited returns when start limits allow a job, after slots of its bucket, which are in part those
 // of a group of calls, and of others.
 func (v *Valve) limited(b *bucket, slots, others int64, calls *group, c quota.Cost,
