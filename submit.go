@@ -231,11 +231,13 @@ type Acquirer = permits.Acquirer
 
 // Transport is an [http.RoundTripper] whose requests wait for their start.
 //
-//	Permits Acquirer                             // such as a [*Penstock] or a [*Client]
-//	Policy  string                               // whose pace the requests keep
-//	Call    func(*http.Request) Call             // key, costs, wait; nil: the key is the host
+//	Permits Acquirer                 // such as a [*Penstock] or a [*Client]
+//	Policy  string                   // whose pace the requests keep
+//	Call    func(*http.Request) Call // key, costs, wait; nil: the key is the host
 //	Used    func(*http.Response) map[string]int64 // actual costs; nil: as estimated
-//	Base    http.RoundTripper                    // nil: [http.DefaultTransport]
+//	Like    string              // the API whose answers are read as its; empty: by host
+//	Answers []policy.AnswerRule // say what answers mean
+//	Base    http.RoundTripper   // nil: [http.DefaultTransport]
 type Transport = permits.Transport
 
 // Acquire waits until a call may begin, in the bucket of the jobs of its policy and key. The caller

@@ -148,7 +148,8 @@ class Client:
                     progress(text)
                     told = text
             except UnavailableError as error:
-                last = str(error)
+                if time.monotonic() < end:  # a request ends with the wait
+                    last = str(error)
             if time.monotonic() >= end:
                 raise TimeoutError(f"job {job} has not ended within {timeout} s: {last}")
             time.sleep(min(max(pause, 0.05), 1, max(end - time.monotonic(), 0)))

@@ -182,7 +182,7 @@ export class Penstock {
         if (progress && progress !== told) options.progress?.((told = progress));
       } catch (error) {
         if (!(error instanceof UnavailableError)) throw error;
-        last = String(error);
+        if (performance.now() < end) last = String(error); // a request ends with the wait
       }
       const left = end - performance.now();
       if (left <= 0) throw new DOMException(`job ${job} has not ended within ${timeout} ms: ${last}`, "TimeoutError");
