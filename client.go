@@ -39,7 +39,8 @@ func NewHTTPClient(server, token string, hc *http.Client) (*Client, error) {
 	return &Client{ask: ask}, nil
 }
 
-// NewNATSClient returns a client over NATS; an empty prefix means penstock.
+// NewNATSClient returns a client over NATS; an empty prefix means penstock. Admitters answer it, as
+// do programs with [Options.ServeNATS].
 func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
 	names, err := queue.NewNames(prefix)
 	if err == nil && nc == nil {
@@ -114,7 +115,11 @@ func (c *Client) Wait(ctx context.Context, id string) (Ended, error) {
 	})
 }
 
-// Ended says how a job ended, and why if it is dead.
+// Ended says how a job ended.
+//
+//	End    job.End // job.EndDone, EndDead, EndCancelled, EndPurged or EndReplayed
+//	Reason string  // of a dead job
+//	Error  string  // of its last attempt
 type Ended = answer.Ended
 
 // Cancel drops a job that has not started. Errors: [admission.ErrConflict] if it runs,

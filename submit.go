@@ -51,12 +51,34 @@ type Job struct {
 // Codec encrypts or compresses payloads. Handlers and submitters see plain payloads; targets and
 // operators see encoded ones, with the Content-Encoding [job.Encoding]. A repeat of an encoded job
 // with another Body is not noticed.
+//
+//	Encode, Decode func([]byte) ([]byte, error)
 type Codec = job.Codec
 
-// Ticket is the outcome of a submission.
+// Ticket is the outcome of a submission, and prints as a sentence; see [admission.Outcome].
+//
+//	Verdict         admission.Verdict // Allowed: it starts now; Queued, Rejected
+//	Job             string            // id, such as stripe:42; of the first job if it is a Duplicate
+//	Duplicate       bool
+//	Delay           time.Duration // until the expected start, if DelayKnown
+//	DelayKnown      bool
+//	Position, Depth int         // jobs of the bucket that start earlier, and all; 0: unknown
+//	Result          *job.Result // of a job that ended within its Wait
+//	NoResult        string      // why there is none
+//	Progress        string      // of a job that runs
+//	Quota           admission.Quota
+//	Remaining       int64 // of the quota; -1: unknown
+//	ResetAfter      time.Duration
+//	RetryAfter      time.Duration // of a refusal, which Submit returns as a [*RefusedError]
+//	Refused         error
+//	Unreachable     time.Time // expected start, if it is after the deadline
 type Ticket = admission.Outcome
 
 // RefusedError says why a job was not accepted, and when to retry.
+//
+//	Policy     string
+//	Reason     error // such as [ErrQueueFull]
+//	RetryAfter time.Duration
 type RefusedError = admission.RefusedError
 
 // Errors of Submit and Acquire, for errors.Is. The first six are the reasons of a [*RefusedError].
@@ -183,15 +205,39 @@ func (r Request) ask(ctx context.Context, to func(context.Context, admission.Che
 }
 
 // Call is a request for a start; see [Penstock.Acquire].
+//
+//	Policy, Key string           // as for a job
+//	Cost        int64            // slots of the rate; default 1
+//	Costs       map[string]int64 // by name, for limits that count them; default Cost
+//	Priority    int              // higher first; calls precede the bucket's jobs
+//	Wait        time.Duration    // at most 10 minutes; 0: 30 s; negative: do not wait
 type Call = permits.Request
 
-// Permit allows one call; see [Penstock.Acquire].
+// Permit allows one call, which must begin by StartBy or be returned; see [Penstock.Acquire].
+//
+//	StartBy time.Time
+//	ID      string
+//	Lease   time.Duration // its life without renewal; 0: none
+//
+//	Settle(Result)       // how the call ended: permits.Done, Failed, Unavailable, Throttled
+//	Pause(time.Duration) // pauses the bucket during the call
+//	Return()             // the call did not begin
 type Permit = permits.Permit
 
 // Acquirer acquires permits, as [*Penstock], [*Client] and [*permits.Client] do.
+//
+//	Acquire(context.Context, Call) (*Permit, error)
 type Acquirer = permits.Acquirer
 
 // Transport is an [http.RoundTripper] whose requests wait for their start.
+//
+//	Permits Acquirer                 // such as a [*Penstock] or a [*Client]
+//	Policy  string                   // whose pace the requests keep
+//	Call    func(*http.Request) Call // key, costs, wait; nil: the key is the host
+//	Used    func(*http.Response) map[string]int64 // actual costs; nil: as estimated
+//	Like    string              // the API whose answers are read as its; empty: by host
+//	Answers []policy.AnswerRule // say what answers mean
+//	Base    http.RoundTripper   // nil: [http.DefaultTransport]
 type Transport = permits.Transport
 
 // Acquire waits until a call may begin, in the bucket of the jobs of its policy and key. The caller

@@ -18,10 +18,6 @@ import (
 	"testing/iotest"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/certtest"
@@ -272,29 +268,22 @@ func ExampleTransport() {
 	// Output: a charge <nil>
 }
 
-// A client interceptor for gRPC.
+// A call of any kind; examples/grpc has an interceptor for gRPC.
 func ExamplePenstock_Acquire() {
-	throttled := func(p penstock.Acquirer, name string) grpc.UnaryClientInterceptor {
-		return func(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn,
-			invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
-			permit, err := p.Acquire(ctx, penstock.Call{Policy: name, Key: cc.Target()})
-			if err != nil {
-				return status.Error(codes.ResourceExhausted, err.Error())
-			}
-			result := permits.Result{Status: permits.Done}
-			err = invoke(ctx, method, request, reply, cc, o...)
-			switch status.Code(err) {
-			case codes.ResourceExhausted:
-				result.Status = permits.Throttled
-			case codes.Unavailable:
-				result.Status = permits.Unavailable
-			}
-			permit.Settle(result)
-			return err
+	call := func(ctx context.Context, p penstock.Acquirer, ask func(context.Context) error) error {
+		permit, err := p.Acquire(ctx, penstock.Call{Policy: "llm", Key: "openai",
+			Costs: map[string]int64{"tokens": 1200}, Wait: time.Minute})
+		if err != nil {
+			return err // such as a *penstock.RefusedError, with the time to retry
 		}
+		result := permits.Result{Status: permits.Done}
+		if err = ask(ctx); err != nil {
+			result = permits.Result{Status: permits.Failed, Err: err}
+		}
+		permit.Settle(result)
+		return err
 	}
-	var p *penstock.Penstock
-	_ = grpc.WithUnaryInterceptor(throttled(p, "api"))
+	_ = call
 }
 
 // A permit holds its place until it is settled, and a client that leaves gives up its turn.

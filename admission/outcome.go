@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -56,6 +57,30 @@ type Outcome struct {
 	Refused    error
 	// Unreachable is the expected start if it is after the deadline ([ErrDeadlineUnreachable]).
 	Unreachable time.Time
+}
+
+// String says in a sentence what became of the job.
+func (o Outcome) String() string {
+	delay := o.Delay.Round(time.Millisecond)
+	switch {
+	case o.Verdict == Rejected:
+		return o.Err().Error()
+	case o.Job == "":
+		return "no job was submitted"
+	case o.Result != nil && o.Result.Error != "":
+		return fmt.Sprintf("job %s is %s: %s", o.Job, o.Result.End, o.Result.Error)
+	case o.Result != nil:
+		return fmt.Sprintf("job %s is %s", o.Job, o.Result.End)
+	case o.Duplicate:
+		return fmt.Sprintf("job %s was accepted before", o.Job)
+	case o.Verdict == Allowed:
+		return fmt.Sprintf("job %s starts now", o.Job)
+	case !o.DelayKnown:
+		return fmt.Sprintf("job %s waits for its turn", o.Job)
+	case o.Position == 0:
+		return fmt.Sprintf("job %s starts in %v", o.Job, delay)
+	}
+	return fmt.Sprintf("job %s starts in %v, number %d of its queue", o.Job, delay, o.Position+1)
 }
 
 // Err is a [*RefusedError] or nil.

@@ -313,14 +313,18 @@ func (c *call) ask(key job.Key) error {
 		}
 		c.wait = min(c.wait, wait)
 	}
-	// Retries of SDKs would starve behind later requests.
+	// Retries of SDKs would starve behind later requests, and their last ones behind others.
 	n, err := strconv.Atoi(c.in.Header.Get("X-Stainless-Retry-Count"))
 	if id := c.in.Header.Get("Idempotency-Key"); id != "" {
 		c.id = maphash.String(seed, c.route.Policy+" "+key.Raw()+" "+id)
 	}
-	if err == nil && n > 0 || c.again.take(c.id) {
-		priority = min(priority+1, job.MaxPriority)
+	if err != nil || n <= 0 {
+		n = 0
+		if c.again.take(c.id) {
+			n = 1
+		}
 	}
+	priority = min(priority+min(n, job.MaxPriority), job.MaxPriority)
 	if name := c.route.Tokens; name != "" {
 		if c.whole && c.route.IncludeUsage {
 			c.body = includeUsage(c.body)

@@ -34,12 +34,14 @@ func echo(out io.Writer) http.Handler {
 		if len(body) > mostShown {
 			shown = fmt.Sprintf("%q…", body[:mostShown])
 		}
+		what := "a request" // of a worker or a proxied caller
+		if id := r.Header.Get(job.HeaderJob); id != "" {
+			what = fmt.Sprintf("job %s of %q started, attempt %s", id, r.Header.Get(job.HeaderKey),
+				r.Header.Get(job.HeaderAttempt))
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Fprintf(out, "%s  job %s of %q started, attempt %s: %s %s %s\n",
-			time.Now().Format("15:04:05.000"),
-			r.Header.Get(job.HeaderJob), r.Header.Get(job.HeaderKey),
-			r.Header.Get(job.HeaderAttempt), r.Method,
+		fmt.Fprintf(out, "%s  %s: %s %s %s\n", time.Now().Format("15:04:05.000"), what, r.Method,
 			r.URL.Path, shown)
 	})
 }

@@ -70,11 +70,15 @@ func begin(t *testing.T, maxWait string) *world {
 	}))
 	t.Cleanup(arrivals.Close)
 	w.told = strings.TrimPrefix(arrivals.URL, "http://")
-	dir := t.TempDir()
-	file := filepath.Join(dir, "penstock.yaml")
-	text := fmt.Sprintf(settings, dir, w.openai.URL, w.anthropic.URL, w.github.URL, w.stripe.URL,
-		w.files.URL, maxWait)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	w.admit(fmt.Sprintf(settings, t.TempDir(), w.openai.URL, w.anthropic.URL, w.github.URL,
+		w.stripe.URL, w.files.URL, maxWait))
+	return w
+}
+
+func (w *world) admit(settings string) {
+	t := w.t
+	file := filepath.Join(t.TempDir(), "penstock.yaml")
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	admitter := proctest.Start(t, exec.Command(proctest.Program("admitter"), "--drain", "--config",
@@ -84,7 +88,6 @@ func begin(t *testing.T, maxWait string) *world {
 		t.Fatal(err)
 	}
 	w.api, w.proxy = words["http"], words["outbound"]
-	return w
 }
 
 func (w *world) fakes() map[string]*fake {

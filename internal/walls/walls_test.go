@@ -155,6 +155,7 @@ internal/waittest:
 internal/zones: internal/nearest
 
 examples/embedded: . policy workers
+examples/grpc: . admission/permits grpc
 examples/limited: . algorithms policy
 examples/publisher: nats.go
 examples/worker: workers nats.go
@@ -322,16 +323,31 @@ func dependencies(t *testing.T, of ...string) []string {
 	return strings.Fields(string(text))
 }
 
+var libraries = []string{".", "./workers/httptarget", "./workers/natstarget", "./workers",
+	"./workers/workerstest", "./queue/...", "./policy/...", "./algorithms/...", "./admission/..."}
+
 // Libraries do not link dependencies of the programs.
 func TestLibrariesBringNeitherTelemetryNorRPC(t *testing.T) {
-	for _, imported := range dependencies(t, ".", "./workers/httptarget", "./workers/natstarget",
-		"./workers", "./queue/...", "./policy/...", "./algorithms/...", "./admission/...") {
-
+	for _, imported := range dependencies(t, libraries...) {
 		for _, heavy := range []string{"opentelemetry.io", "google.golang.org/", "prometheus",
 			"coreos", "spf13/viper"} {
 			if strings.Contains(imported, heavy) {
 				t.Errorf("the libraries depend on %s", imported)
 			}
+		}
+	}
+}
+
+// "go mod tidy" in a program also looks at the tests of all packages that it imports, directly or
+// not. gRPC's packages need google.golang.org/genproto/googleapis/rpc, which old versions of
+// google.golang.org/genproto contain as well: then tidy ends in "ambiguous import".
+func TestTestsOfLibrariesDoNotUseRPC(t *testing.T) {
+	own := slices.DeleteFunc(dependencies(t, libraries...), func(name string) bool {
+		return !within(name, module)
+	})
+	for _, imported := range dependencies(t, append([]string{"-test"}, own...)...) {
+		if within(imported, "google.golang.org/genproto") {
+			t.Errorf("tests of the libraries depend on %s", imported)
 		}
 	}
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import math
 import selectors
 import ssl
 import threading
@@ -16,7 +15,7 @@ from types import TracebackType
 from typing import Any, TypedDict, Unpack, cast
 
 from . import api
-from .job import ENCODING, JSON, Body, Codec, RetryAfter, Time, Unavailable, encode, seal, when_text
+from .job import ENCODING, JSON, Body, Codec, RetryAfter, Time, Unavailable, dumps, encode, seal, when_text
 
 
 class Error(Exception):
@@ -121,8 +120,8 @@ class Client:
 
     def batch(self, jobs: Iterable[api.BatchJob]) -> list[api.BatchLine]:
         """Stores up to 10,000 jobs, of at most 16 MiB. The answer has a line for each, in order: see batch_job."""
-        text = "\n".join(json.dumps(self._sealed(job)) for job in jobs)
-        lines = self.request("POST", "/v1/jobs:batch", data=text.encode(),
+        text = b"\n".join(dumps(self._sealed(job)) for job in jobs)
+        lines = self.request("POST", "/v1/jobs:batch", data=text,
                              headers={"Content-Type": "application/x-ndjson"})
         return cast(list[api.BatchLine], lines)
 
@@ -130,27 +129,29 @@ class Client:
         """Returns a job's state, or its outcome while that is kept."""
         return cast(api.Job | api.EndedJob, self.request("GET", _path("jobs", job), {"body": 1} if body else {}))
 
-    def wait(self, job: str, timeout: float = math.inf, *,
+    def wait(self, job: str, timeout: float = 300, *,
              progress: Callable[[str], object] = lambda text: None) -> api.EndedJob:
         """Polls a job until it has ended. Its end must be remembered: by its idempotency_key, by the policy, or because
-        it is a dead letter. Otherwise the Error has status 404. After the time-out it is a TimeoutError. Meanwhile
-        progress is called with the reports of the job's worker."""
-        end, told = time.monotonic() + timeout, ""
+        it is a dead letter. Otherwise the Error has status 404. After the time-out, by default five minutes, it is a
+        TimeoutError, and the job goes on. Meanwhile progress is called with the reports of the job's worker."""
+        end, told, last = time.monotonic() + timeout, "", "not known"
         while True:
-            pause = 0.0
+            pause, left = 0.0, max(end - time.monotonic(), 0.001)
             try:
-                state = self.job(job)
+                state = self.request("GET", _path("jobs", job), extra=min(left - self.timeout, 0))
                 if state["state"] in ENDS:
                     return cast(api.EndedJob, state)
+                last = state["state"]
                 pause = (cast(api.Job, state).get("eta_ms") or 0) / 1000
                 text = cast(api.Job, state).get("progress", "")
                 if text and text != told:
                     progress(text)
                     told = text
-            except UnavailableError:
-                pass
+            except UnavailableError as error:
+                if time.monotonic() < end:  # a request ends with the wait
+                    last = str(error)
             if time.monotonic() >= end:
-                raise TimeoutError(f"job {job} has not ended within {timeout} s")
+                raise TimeoutError(f"job {job} has not ended within {timeout} s: {last}")
             time.sleep(min(max(pause, 0.05), 1, max(end - time.monotonic(), 0)))
 
     def cancel(self, job: str) -> api.Job:
@@ -165,7 +166,7 @@ class Client:
                 answer = ask()
                 permit.used["tokens"] = answer.usage.total_tokens
         """
-        asked = json.dumps({"priority": priority, "cost": cost, "costs": dict(costs)}).encode()
+        asked = dumps({"priority": priority, "cost": cost, "costs": dict(costs)})
         path = _path("permits", policy, key)
         while True:
             lent = self.request("POST", path, {"wait": when_text(wait)}, asked, JSON, extra=wait)
@@ -238,7 +239,7 @@ class Permit:
         if status != "progress":
             self.over.set()
         try:
-            self.client.request("PUT", self.path, {"permit": self.id}, json.dumps(said).encode(), JSON)
+            self.client.request("PUT", self.path, {"permit": self.id}, dumps(said), JSON)
         except Error as failed:
             if failed.status != 404:  # its lease is over, and so is the permit
                 raise

@@ -99,7 +99,13 @@ def encode(body: Body) -> tuple[bytes, dict[str, str]]:
         return body, {}
     if isinstance(body, str):
         return body.encode(), {"Content-Type": "text/plain; charset=utf-8"}
-    return json.dumps(body).encode(), JSON
+    return dumps(body), JSON
+
+
+def dumps(value: Any) -> bytes:
+    """Returns compact JSON, as JSON.stringify does: a repeat of a job is compared byte by byte, whatever language sent it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode(errors="backslashreplace")  # half a surrogate pair becomes \udXXX
 
 
 ENCODING = "penstock-codec"

@@ -29,6 +29,10 @@ try:
     print("a misspelt option is ignored")
 except TypeError:
     pass
+try:
+    client.wait(first["job"], 0.1)
+except TimeoutError as error:
+    print(error.args[0].replace("0.1 s", "0.1"))
 print("cancel", asked(lambda: client.cancel(first["job"]))["state"], client.wait(first["job"], 60)["state"])
 
 client.submit("mail", "", b"\x00\xff")

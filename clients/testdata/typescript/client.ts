@@ -32,7 +32,9 @@ const first = await client.submit("mail", "acme/ü b.c", { to: "ann" }, options)
 const again = await client.submit("mail", "acme/ü b.c", { to: "ann" }, { idempotencyKey: "1" });
 console.log("submit", first.job, again.job, again.duplicate ? "True" : "False");
 const job = (await asked(() => client.job(first.job, { body: true }))) as JobState;
-console.log("job", job.key, JSON.stringify(JSON.parse(job.body!)).replace(":", ": "), job.priority, job.tags!.join(" "));
+console.log("job", job.key, job.body, job.priority, job.tags!.join(" "));
+const slow = await fails(DOMException, () => client.wait(first.job, { timeout: 100 }));
+console.log(slow.name === "TimeoutError" && slow.message.replace("100 ms", "0.1"));
 console.log("cancel", (await asked(() => client.cancel(first.job))).state, (await client.wait(first.job)).state);
 
 await client.submit("mail", "", new Uint8Array([0, 255]));

@@ -160,24 +160,33 @@ export class Penstock {
 
   /**
    * Polls a job until it has ended. Its end must be remembered: by its idempotencyKey, by the policy, or because it is a
-   * dead letter. Otherwise the error has status 404. progress is called with the reports of the job's worker.
+   * dead letter. Otherwise the error has status 404. After the timeout, by default five minutes, it is a TimeoutError, and
+   * the job goes on. progress is called with the reports of the job's worker.
    */
   async wait(
-    job: string, options: { signal?: AbortSignal; progress?: (text: string) => void } = {},
+    job: string, options: { timeout?: number; signal?: AbortSignal; progress?: (text: string) => void } = {},
   ): Promise<Ended> {
-    for (let told = ""; ;) {
+    const { timeout = 300_000 } = options;
+    const end = performance.now() + timeout;
+    for (let told = "", last = "not known"; ;) {
       options.signal?.throwIfAborted();
       let pause = 0;
       try {
-        const state = await this.job(job);
-        if (ends.has(state.state)) return state as Ended;
+        const { data: state } = await this.api.GET("/v1/jobs/{job}", {
+          params: { path: { job } }, signal: this.#patience(0, end - performance.now()),
+        });
+        if (ends.has(state!.state)) return state as Ended;
+        last = state!.state;
         const { eta_ms, progress = "" } = state as JobState;
         pause = eta_ms ?? 0;
         if (progress && progress !== told) options.progress?.((told = progress));
       } catch (error) {
         if (!(error instanceof UnavailableError)) throw error;
+        if (performance.now() < end) last = String(error); // a request ends with the wait
       }
-      await sleep(Math.min(Math.max(pause, 50), 1000), options.signal);
+      const left = end - performance.now();
+      if (left <= 0) throw new DOMException(`job ${job} has not ended within ${timeout} ms: ${last}`, "TimeoutError");
+      await sleep(Math.min(Math.max(pause, 50), 1000, left), options.signal);
     }
   }
 
@@ -232,8 +241,8 @@ export class Penstock {
     };
   }
 
-  #patience(more = 0): AbortSignal {
-    return AbortSignal.timeout((this.options.timeout ?? 30_000) + more);
+  #patience(more = 0, most = Infinity): AbortSignal {
+    return AbortSignal.timeout(Math.max(1, Math.ceil(Math.min((this.options.timeout ?? 30_000) + more, most))));
   }
 }
 

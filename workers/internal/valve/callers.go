@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
 func say(reply func(job.Answer), t job.Turn) { reply(job.Answer{Turn: &t}) }
@@ -27,6 +28,16 @@ type callers struct {
 	perJob  int64    // calls before the next stored job
 	slots   int64
 	running int
+	away    []absent // refused callers
+}
+
+// mostAway bounds the absent callers of a bucket; the others get the time of the last one.
+const mostAway = 1 << 12
+
+// absent is a refused caller that will ask again, in a call of its own.
+type absent struct {
+	back  pace.Instant
+	takes quota.Cost
 }
 
 func (b *bucket) calls() *callers {
@@ -243,4 +254,22 @@ func (v *Valve) againForCalls(now pace.Instant) {
 			v.place(b.bucket, now)
 		}
 	}
+}
+
+// turnAway returns the time in ms after which a refused call may come back; nil: unknown. Calls
+// that were refused earlier come back earlier, so each is told its own turn. That is when half of
+// its wait is left: the bucket does not run dry, and a late forecast does not refuse it again.
+func (v *Valve) turnAway(j *heldJob, most time.Duration, now pace.Instant) *int64 {
+	c := j.Bucket.calls()
+	c.away = slices.DeleteFunc(c.away, func(a absent) bool { return a.back <= now })
+	wait := v.expectCall(j, c.away, now)
+	if wait == nil {
+		return nil
+	}
+	again := max(*wait-most.Milliseconds()/2, 1)
+	if len(c.away) < mostAway {
+		c.away = append(c.away, absent{now.Add(time.Duration(again) * time.Millisecond),
+			j.takes()})
+	}
+	return &again
 }

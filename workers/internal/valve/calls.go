@@ -79,7 +79,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 		j.call.reply, j.call.n = reply, c.N
 		v.lookAt(j, min(j.call.ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
-			StartMS: v.expectSlots(j.Bucket, 0, j.takes(), now)}
+			StartMS: v.expectSlots(j.Bucket, 0, &group{}, j.takes(), now)}
 		if _, down := v.probeOf(j.Bucket); down {
 			t.Reason = job.RefusedDown
 		}
@@ -114,7 +114,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 			p.callSeq&(1<<20-1)
 		j.Stored = v.instant(now).Wall.Add(-age)
 	}
-	in := v.expectCall(j, now)
+	in := v.expectCall(j, nil, now)
 	if isNew || b.paused {
 		if refused := v.refuses(j, in, wait, now); refused != nil {
 			say(reply, *refused)
@@ -181,8 +181,8 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 		t.Reason = job.RefusedPaused
 	case v.memory.calls >= mostCalls, b.callers != nil && b.callers.len() >= int(v.Policy.Capacity):
 		t.Reason = job.RefusedFull
-		if wait != nil {
-			t.RetryMS = max(*wait-most.Milliseconds(), 1)
+		if turn := v.turnAway(j, most, now); turn != nil {
+			t.RetryMS = *turn
 		}
 	case down && (in > most || b.callers != nil && b.callers.len() > 0):
 		if t.Reason = job.RefusedDown; !v.probing(b) { // a probe may end at any time
@@ -190,6 +190,9 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 		}
 	case wait != nil && *wait > most.Milliseconds():
 		t.Reason, t.RetryMS = job.RefusedLate, *wait-most.Milliseconds()
+		if turn := v.turnAway(j, most, now); turn != nil {
+			t.RetryMS = *turn
+		}
 	default:
 		return nil
 	}
@@ -207,26 +210,32 @@ func (v *Valve) probeOf(b *bucket) (at pace.Instant, down bool) {
 	return at, v.breaker.open || b.down()
 }
 
-func (v *Valve) expectCall(j *heldJob, now pace.Instant) *int64 {
-	b, slots := j.Bucket, int64(0)
+// expectCall returns the ms until a call starts, after those in the bucket and away; nil:
+// unpredictable.
+func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
+	b, calls := j.Bucket, &group{}
+	for _, other := range away {
+		calls.add(other.takes)
+	}
+	slots := calls.slots
 	if c := b.callers; c != nil {
 		for _, h := range [...]heap.Heap[callJob]{c.called, c.waiting} {
 			for _, other := range h {
 				if other.rank().before(j.rank()) {
-					slots += other.Cost
+					calls.add(other.takes())
 				}
 			}
 		}
 		if k := c.chosen; k != nil && k != j && k.rank().before(j.rank()) {
-			slots += k.Cost
+			calls.add(k.takes())
 		}
-		if b.waiting > 0 {
+		if slots = calls.slots; b.waiting > 0 {
 			slots += (slots + c.inRow) / c.perJob
 		}
 	}
 	at, down := v.probeOf(b)
 	if !down {
-		return v.expectSlots(b, slots, j.takes(), now)
+		return v.expectSlots(b, slots, calls, j.takes(), now)
 	}
 	if at = max(at, v.holdOf(b, now).until); slots > 0 || at == pace.Never {
 		return nil

@@ -156,6 +156,14 @@ func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 
 func (c *calling) at(now pace.Instant, want string) {
 	c.t.Helper()
+	c.begin(now)
+	if got := strings.Join(c.heard, ", "); got != want {
+		c.t.Fatalf("at %v: heard %q, want %q", time.Duration(now), got, want)
+	}
+	c.heard = nil
+}
+
+func (c *calling) begin(now pace.Instant) {
 	for more := true; more; {
 		c.Advance(now, pace.Never)
 		starts := c.out.Starts
@@ -174,10 +182,6 @@ func (c *calling) at(now pace.Instant, want string) {
 			c.Finished(r.Number, o, now)
 		}
 	}
-	if got := strings.Join(c.heard, ", "); got != want {
-		c.t.Fatalf("at %v: heard %q, want %q", time.Duration(now), got, want)
-	}
-	c.heard = nil
 }
 
 const callsBegin = 1000 * milli

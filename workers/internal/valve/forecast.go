@@ -147,16 +147,48 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	return aheadOf(slots, waiting, queued, named)
 }
 
-// limited returns when start limits allow a job, after slots of its bucket and of others.
-func (v *Valve) limited(b *bucket, slots, others int64, c quota.Cost,
+// group sums up the costs of calls.
+type group struct {
+	jobs, slots int64
+	named       map[string]int64 // less the slots, for calls that name them
+}
+
+func (c *group) add(takes quota.Cost) {
+	c.jobs++
+	c.slots += takes.Job
+	for name, n := range takes.Named {
+		if c.named == nil {
+			c.named = map[string]int64{}
+		}
+		c.named[name] += n - takes.Job
+	}
+}
+
+// with adds the calls to other work.
+func (c *group) with(other quota.Ahead) quota.Ahead {
+	if c.jobs == 0 {
+		return other
+	}
+	return quota.Ahead{Jobs: c.jobs + other.Jobs, Units: func(cost string) int64 {
+		units := c.slots + c.named[cost]
+		if other.Jobs > 0 {
+			units += other.Units(cost)
+		}
+		return units
+	}}
+}
+
+// limited returns when start limits allow a job, after slots of its bucket, which are in part those
+// of a group of calls, and of others.
+func (v *Valve) limited(b *bucket, slots, others int64, calls *group, c quota.Cost,
 	now pace.Instant) pace.Instant {
 	wait := time.Duration(0)
 	if v.quota != nil {
-		wait = v.quota.After(b.used, v.instant(now), b.unitsOf(slots), c)
+		wait = v.quota.After(b.used, v.instant(now), calls.with(b.unitsOf(slots-calls.slots)), c)
 	}
 	for _, t := range v.common {
 		if !v.elsewhere(t) {
-			of := b.Part.unitsOfAll(slots + others)
+			of := calls.with(b.Part.unitsOfAll(slots - calls.slots + others))
 			wait = max(wait, t.After(t.used, v.instant(now), of, c))
 		}
 	}
@@ -168,11 +200,12 @@ func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Inst
 	if v.Free() <= 0 && v.claims.declined {
 		return nil
 	}
-	return v.expectSlots(b, slots, c, now)
+	return v.expectSlots(b, slots, &group{}, c, now)
 }
 
 // expectSlots is expectBucket for calls, which need no worker.
-func (v *Valve) expectSlots(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
+func (v *Valve) expectSlots(b *bucket, slots int64, calls *group, c quota.Cost,
+	now pace.Instant) *int64 {
 	h := v.holdOf(b, now)
 	if h.until == pace.Never || v.breaker.open || b.down() {
 		return nil
@@ -189,7 +222,7 @@ func (v *Valve) expectSlots(b *bucket, slots int64, c quota.Cost, now pace.Insta
 		others = of + v.slotsOfLine(slots+of)
 		at = max(at, from.Add(pace.Times(slots+others, v.turnEvery())))
 	}
-	at = max(at, v.limited(b, slots, others, c, now))
+	at = max(at, v.limited(b, slots, others, calls, c, now))
 	ms := ceilMillis(max(0, at.Since(now)))
 	return &ms
 }
@@ -294,7 +327,7 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	case p.v.quota != nil:
 		wait = p.v.quota.Interval()
 	}
-	wait = max(wait, p.v.limited(b, 0, 0, oneSlot, now).Since(now))
+	wait = max(wait, p.v.limited(b, 0, 0, &group{}, oneSlot, now).Since(now))
 	h := p.v.holdOf(b, now)
 	if h.until == pace.Never || p.v.breaker.open || b.down() {
 		wait = max(wait, unknownRoom)

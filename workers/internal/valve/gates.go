@@ -130,7 +130,7 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		by = job.BlockedByLimit + h.limit
 		if h.until < pace.Never && len(b.ready) > 0 {
 			// debt beyond one window is paid in the next
-			h.until = max(h.until, v.limited(b, 0, 0, b.ready[0].takes(), now))
+			h.until = max(h.until, v.limited(b, 0, 0, &group{}, b.ready[0].takes(), now))
 		}
 	case h.by == byPaused && v.paused:
 		by = job.BlockedByPolicyPaused

@@ -30,6 +30,12 @@ const parts = {
       issues: issues.map((i) => i.number), message: message.content[0].text, file: file.id };
   },
 
+  async many() {
+    const calls = await Promise.allSettled(Array.from({ length: 100 }, () => openai.chat.completions.create(chat)));
+    const lost = calls.filter((call) => call.status === "rejected").map(({ reason }) => reason.message);
+    return { done: calls.length - lost.length, lost: [...new Set(lost)] };
+  },
+
   // The fake sends the rest of a stream when it hears that the first chunk has arrived.
   async streams() {
     const got = { openai: "", anthropic: "" };
