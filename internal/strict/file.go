@@ -38,7 +38,7 @@ type File struct {
 
 // JSON decodes a request and returns its problems in the order of the text.
 func JSON(data []byte, into any) []Problem {
-	f := newFile()
+	f, _ := Read(nil)
 	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
 		f.Add("", "is not JSON: %v", err)
 	} else if f.parse(data) == nil && f.fields == nil {
@@ -49,13 +49,9 @@ func JSON(data []byte, into any) []Problem {
 	return f.problems
 }
 
-func newFile() *File {
-	return &File{positions: map[string]position{}, unread: map[string]bool{}}
-}
-
 // Read parses one document; nil is an empty one. Messages contain the reader's Name, if it has one.
 func Read(file io.Reader) (*File, error) {
-	f := newFile()
+	f := &File{positions: map[string]position{}, unread: map[string]bool{}}
 	if file == nil {
 		return f, nil
 	}
@@ -201,38 +197,32 @@ func (f *File) found(err error) {
 }
 
 // position is that of the innermost value that the document has at a place.
-func (f *File) position(place string) (at position) {
-	for in := place; in != "" && at.line == 0 && f.source(place) == ""; in = around(in) {
-		at = f.positions[in]
+func (f *File) position(place string) position {
+	if enclosing(f.sources, place) != "" {
+		return position{}
 	}
-	return at
+	return enclosing(f.positions, place)
 }
 
 func around(place string) string { return place[:max(0, strings.LastIndexAny(place, ".["))] }
 
-func (f *File) source(place string) string {
-	for place != "" && f.sources[place] == "" {
-		place = around(place)
+// enclosing returns what is noted at a place, or else at the nearest one around it.
+func enclosing[T comparable](noted map[string]T, place string) (nearest T) {
+	for none := nearest; place != "" && nearest == none; place = around(place) {
+		nearest = noted[place]
 	}
-	return f.sources[place]
-}
-
-func (f *File) isUnread(place string) bool {
-	for place != "" && !f.unread[place] {
-		place = around(place)
-	}
-	return place != ""
+	return nearest
 }
 
 // Sound reports whether the value at a place was read completely.
 func (f *File) Sound(place string) bool {
 	_, holdsUnread := f.unread[place]
-	return !holdsUnread && !f.isUnread(place)
+	return !holdsUnread && !enclosing(f.unread, place)
 }
 
 // Add reports a problem, unless its place was unreadable.
 func (f *File) Add(place, format string, args ...any) {
-	if !f.isUnread(place) {
+	if !enclosing(f.unread, place) {
 		f.report(place, fmt.Sprintf(format, args...), f.position(place))
 	}
 }
@@ -240,9 +230,9 @@ func (f *File) Add(place, format string, args ...any) {
 // Err joins the problems in the order of the file, those outside first.
 func (f *File) Err() error {
 	slices.SortStableFunc(f.problems, func(a, b Problem) int { return a.line - b.line })
-	var errs []error
-	for _, p := range f.problems {
-		where, source := f.name, f.source(p.Place)
+	errs := make([]error, len(f.problems))
+	for i, p := range f.problems {
+		where, source := f.name, enclosing(f.sources, p.Place)
 		switch {
 		case p.line > 0 && where == "":
 			where = fmt.Sprintf("line %d", p.line)
@@ -251,10 +241,8 @@ func (f *File) Err() error {
 		case source != "":
 			where, p.Place = "", p.Place+" ("+source+")"
 		}
-		if where != "" {
-			errs = append(errs, fmt.Errorf("%s: %w", where, p))
-		} else {
-			errs = append(errs, p)
+		if errs[i] = p; where != "" {
+			errs[i] = fmt.Errorf("%s: %w", where, p)
 		}
 	}
 	return errors.Join(errs...)
