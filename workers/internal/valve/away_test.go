@@ -56,7 +56,7 @@ func TestNoCallIsLostByItsRefusals(t *testing.T) {
 	}
 	c := newCalling(t, p)
 	type caller struct {
-		tries, n     int
+		tries        int
 		at, ends     pace.Instant
 		begun, ended pace.Instant
 	}
