@@ -311,7 +311,7 @@ func TestMistakesAreReported(t *testing.T) {
 		"oidc: {issuer: 'https://login.example.com'}" + client + "g=o]}]": "" +
 			"oidc.audience: is required",
 		"oidc: {issuer: 'https://a', audience: a}" + client + "g]}]": "" +
-			`clients[0].claims: "g": want a claim and its value`,
+			`clients[0].claims[0]: "g": want a claim and its value`,
 	} {
 		if _, err := access.Parse(strings.NewReader(text)); err == nil ||
 			!strings.Contains(err.Error(), want) {
