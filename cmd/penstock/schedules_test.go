@@ -48,7 +48,7 @@ schedules:
 	i.says(4, words("schedules set maill @daily"), "did you mean mail?")
 	i.says(4, words("schedules ls maill"), "did you mean mail?")
 	i.says(2, words("schedules set mail 30 6 * * 1-5"), "quote WHEN")
-	i.says(2, []string{"schedules", "set", "mail", "30 6 * * 1-8"}, "cron pattern")
+	i.says(2, []string{"schedules", "set", "mail", "30 6 * * 1-8"}, "day of the week")
 	i.says(2, words("schedules set mail @daily --zone Europe/Berlim"), "Europe/Berlin?")
 	i.says(2, words("schedules puase mail"), "did you mean pause?")
 	i.says(0, words("schedules rm mail --key acme --name ping"), "is gone")
