@@ -188,6 +188,22 @@ func TestProblemsHaveLinesInEachForm(t *testing.T) {
 	}
 }
 
+// Positions are looked up after repeated fields and deep values have been removed.
+func TestEachProblemIsReportedOnce(t *testing.T) {
+	deep := strings.Repeat("[", 101) + "x" + strings.Repeat("]", 101)
+	f, err := strict.Read(strings.NewReader("text: a\ntext: {}\nany: " + deep + "\nnumber: x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Decode(new(document))
+	want := "line 2: text: is given twice, first in line 1\nline 3: any" +
+		strings.Repeat("[0]", 99) + ": has too many fields, or too many levels\n" +
+		"line 4: number: \"x\": want a whole number"
+	if err := f.Err(); err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"text":"a","group":{"list":[{"of":"\u0000"}]},"number":1e3}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
