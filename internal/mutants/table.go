@@ -2860,6 +2860,12 @@ func (Synced)`,
 		by:  "./internal/strict TestANumberThatBeginsWithZeroIsRefused",
 	},
 	{
+		name: "one-unknown-field-of-several", file: "internal/decode/decode.go",
+		old: "hint, rest, _ := strings.Cut(names[len(quoted):], \", \")",
+		new: "hint, rest := names[len(quoted):], \"\"",
+		by:  "./internal/strict TestAllMistakesAreReportedTogether",
+	},
+	{
 		name: "depth-is-reported-twice", file: "internal/strict/file.go",
 		old: "if len(n.Content) > 0 && depth >= mostDepth ||",
 		new: "if depth >= mostDepth ||",

@@ -41,6 +41,7 @@ func TestAllMistakesAreReportedTogether(t *testing.T) {
 
 		`{"Text":"a"}`:            {"Text: unknown field; did you mean text?"},
 		`{"Hidden":"a","-":1}`:    {"Hidden: unknown field", "-: unknown field"},
+		`{"a, b;c":1,"\"; ":2}`:   {"a, b;c: unknown field", "\"; : unknown field"},
 		`{"text":5,"number":"7"}`: {"text: 5: want text", `number: "7": want a whole number`},
 		`{"number":7.0,"small":-1}`: {"number: 7.0: want a whole number",
 			"small: -1: want a whole number from 0 to 4294967295"},
