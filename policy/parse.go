@@ -1,11 +1,11 @@
 package policy
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/penstock-mq/penstock/internal/decode"
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
@@ -47,20 +47,13 @@ func Read(data []byte) (Policy, error) {
 }
 
 func given(document any) map[string]bool {
-	names := map[string]bool{}
-	for field, value := range reflect.ValueOf(document).Fields() {
-		if field.Anonymous {
-			maps.Copy(names, given(value.Interface()))
-		} else if !value.IsZero() {
-			names[jsonName(field)] = true
+	names, value := map[string]bool{}, reflect.ValueOf(document)
+	for _, field := range decode.Fields(value.Type()) {
+		if !value.FieldByIndex(field.Index).IsZero() {
+			names[field.Name] = true
 		}
 	}
 	return names
-}
-
-func jsonName(field reflect.StructField) string {
-	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-	return name
 }
 
 // within reports whether a place is, or is inside, outer.

@@ -75,13 +75,10 @@ var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
 }
 
 var algorithmNumbers = func() (names []string) {
-	for field := range reflect.TypeFor[Rule]().Fields() {
-		switch name := jsonName(field); name {
-		case "-": // no field of a document
-		case "outflow":
-			names = append(names, name, "outflow_total", "peak", "peak_total")
-		default:
-			names = append(names, name)
+	for _, field := range decode.Fields(reflect.TypeFor[Rule]()) {
+		names = append(names, field.Name)
+		if field.Name == "outflow" {
+			names = append(names, "outflow_total", "peak", "peak_total")
 		}
 	}
 	return names[1:] // without the algorithm

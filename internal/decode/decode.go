@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,14 +44,14 @@ const (
 // null, and with omitempty an empty list or object, counts as missing. zero:"meant" allows an
 // explicit zero, zero:"never" marks a number without a default, null:"refused" forbids null, and
 // secret:"true" keeps a value out of messages.
-func JSON(c *mapstructure.DecoderConfig) { configure(c, exact) }
+func JSON(c *mapstructure.DecoderConfig) { tagged{texts: exact}.configure(c) }
 
 // File is the option of a decoder of files, in which numbers and booleans may be in quotes.
-func File(c *mapstructure.DecoderConfig) { configure(c, quoted) }
+func File(c *mapstructure.DecoderConfig) { tagged{texts: quoted}.configure(c) }
 
 // Settings is the option of a resolver, whose texts come from variables and flags, and which may
 // have keys of its own.
-func Settings(c *mapstructure.DecoderConfig) { configure(c, listed) }
+func Settings(c *mapstructure.DecoderConfig) { tagged{texts: listed}.configure(c) }
 
 // Into decodes a value; at is its place, such as .policies[2]. See [Problems].
 func Into(into, from any, at string, option func(*mapstructure.DecoderConfig)) error {
@@ -65,31 +66,39 @@ func Into(into, from any, at string, option func(*mapstructure.DecoderConfig)) e
 }
 
 // Problems lists the errors that decoding joined. An unknown field has one at its own place.
-func Problems(err error) (all []Problem) {
+func Problems(err error) []Problem { return problems(err, "") }
+
+func problems(err error, at string) (all []Problem) {
 	switch e := err.(type) {
 	case nil:
 	case *mapstructure.DecodeError:
-		place := strings.TrimPrefix(strings.TrimPrefix(e.Name(), Root), ".")
-		place = inMap.ReplaceAllString(place, ".$1")
+		name := inMap.ReplaceAllString(strings.TrimPrefix(e.Name(), Root), ".$1")
+		at = strings.TrimPrefix(at+name, ".")
+		if _, inside := errors.AsType[*mapstructure.DecodeError](e.Unwrap()); inside {
+			return problems(e.Unwrap(), at)
+		}
 		reason := e.Unwrap().Error()
 		names, unknown := strings.CutPrefix(reason, "has invalid keys: ")
 		if !unknown {
-			return []Problem{{place, reason}}
+			return []Problem{{at, reason}}
 		}
-		for name := range strings.SplitSeq(names, ", ") {
-			name, hint, _ := strings.Cut(name, ";")
-			at := strings.TrimPrefix(place+"."+name, ".")
-			all = append(all, Problem{at, "unknown field" + hint})
+		for names != "" {
+			quoted, _ := strconv.QuotedPrefix(names)
+			name, _ := strconv.Unquote(quoted)
+			hint, rest, _ := strings.Cut(names[len(quoted):], ", ")
+			place := strings.TrimPrefix(at+"."+name, ".")
+			all = append(all, Problem{place, "unknown field" + hint})
+			names = rest
 		}
 	case interface{ Unwrap() []error }:
 		for _, err := range e.Unwrap() {
-			all = append(all, Problems(err)...)
+			all = append(all, problems(err, at)...)
 		}
 	default:
 		if several := errors.Unwrap(err); several != nil { // under a heading of mapstructure's
-			return Problems(several)
+			return problems(several, at)
 		}
-		return []Problem{{"", err.Error()}}
+		return []Problem{{at, err.Error()}}
 	}
 	return all
 }
@@ -107,20 +116,6 @@ func (p Problem) Error() string {
 // inMap matches the name of a map's member, which mapstructure has in brackets like an index.
 var inMap = regexp.MustCompile(`\[([^\[\]]*[^\[\]0-9][^\[\]]*)\]`)
 
-func configure(c *mapstructure.DecoderConfig, texts form) {
-	c.RootName, c.TagName, c.Squash, c.IgnoreUntaggedFields = Root, "json", true, true
-	c.ErrorUnused, c.WeaklyTypedInput = texts != listed, false
-	c.MatchName = func(key, field string) bool { return key == field }
-	c.DecodeHook = mapstructure.DecodeHookFuncValue(func(from, to reflect.Value) (any, error) {
-		v, ok := from.Interface().(tagged)
-		if !ok {
-			v.value = from.Interface()
-		}
-		v.texts = texts
-		return v.as(to)
-	})
-}
-
 // tagged is the value of a field; members of lists and maps have the tag of the whole.
 type tagged struct {
 	value any
@@ -128,10 +123,24 @@ type tagged struct {
 	texts form
 }
 
+func (v tagged) configure(c *mapstructure.DecoderConfig) {
+	c.RootName, c.TagName, c.Squash, c.IgnoreUntaggedFields = Root, "json", true, true
+	c.ErrorUnused, c.WeaklyTypedInput = v.texts != listed, false
+	c.MatchName = func(key, field string) bool { return key == field }
+	c.DecodeHook = mapstructure.DecodeHookFuncValue(func(from, to reflect.Value) (any, error) {
+		value := from.Interface()
+		if err, ok := value.(error); ok { // of [tagged.fields]
+			return nil, err
+		}
+		return tagged{value, v.tag, v.texts}.as(to)
+	})
+}
+
 // null is a null that does not count as missing.
 type null struct{}
 
-// as returns a value of the type, or in the form that mapstructure decodes into it.
+// as returns a value of the type, or in the form that mapstructure decodes into it; nil: there is
+// nothing left to decode.
 func (v tagged) as(to reflect.Value) (any, error) {
 	switch {
 	case to.Kind() == reflect.Interface || reflect.TypeOf(v.value) == to.Type():
@@ -140,9 +149,9 @@ func (v tagged) as(to reflect.Value) (any, error) {
 		if to.IsNil() { // otherwise it stays nil when there is a mistake inside
 			to.Set(reflect.New(to.Type().Elem()))
 		}
-		return v, nil
+		return v.value, nil
 	}
-	into, err := reflect.New(to.Type()), error(nil)
+	into, err := to.Addr(), error(nil)
 	switch u := into.Interface().(type) {
 	case json.Unmarshaler:
 		switch v.kind() {
@@ -192,10 +201,14 @@ func (v tagged) byKind(to reflect.Value) (any, error) {
 		if v.kind() != "fields" {
 			return nil, fmt.Errorf("want fields, not %s", v.kind())
 		}
-		if v.omitted() && len(v.value.(map[string]any)) == 0 {
+		given := v.value.(map[string]any)
+		switch {
+		case v.omitted() && len(given) == 0:
 			return nil, nil
+		case to.Kind() == reflect.Map:
+			return members(given), nil
 		}
-		return v.fields(to.Type()), nil
+		return v.fields(given, to)
 	}
 	return v.number(to)
 }
@@ -261,10 +274,10 @@ func (v tagged) notZero(n reflect.Value) (any, error) {
 }
 
 func (v tagged) items() (any, error) {
-	var items []any
+	items := []any{}
 	given, ok := v.value.([]any)
 	for _, item := range given {
-		items = append(items, v.member(item))
+		items = append(items, member(item))
 	}
 	if !ok && v.texts == listed && v.kind() == "text" {
 		for text := range strings.SplitSeq(v.text(), ",") {
@@ -275,8 +288,8 @@ func (v tagged) items() (any, error) {
 	} else if !ok {
 		return nil, v.want("a list")
 	}
-	if items == nil && !v.omitted() {
-		items = []any{}
+	if len(items) == 0 && v.omitted() {
+		return nil, nil
 	}
 	return items, nil
 }
@@ -284,44 +297,49 @@ func (v tagged) items() (any, error) {
 // omitted reports whether the value counts as missing when it is empty.
 func (v tagged) omitted() bool { return strings.HasSuffix(v.tag.Get("json"), ",omitempty") }
 
-func (v tagged) member(value any) tagged {
+func member(value any) any {
 	if value == nil {
-		value = null{}
+		return null{}
 	}
-	return tagged{value: value, tag: v.tag}
+	return value
 }
 
-// fields tags the values of a struct's fields. Unknown ones get a hint, for [Problems].
-func (v tagged) fields(of reflect.Type) map[string]any {
-	given := v.value.(map[string]any)
+func members(given map[string]any) map[string]any {
 	members := make(map[string]any, len(given))
-	if of.Kind() == reflect.Map {
-		for name, value := range given {
-			members[name] = v.member(value)
-		}
-		return members
+	for name, value := range given {
+		members[name] = member(value)
 	}
-	var names []string
-	for _, f := range Fields(of) {
-		names = append(names, f.Name)
-		value, ok := given[f.Name]
-		if !ok {
+	return members
+}
+
+// fields decodes the given fields of a struct one by one: mapstructure would look for each possible
+// one, and a policy has 50. Left for it are mistakes, to name their places: the errors of fields,
+// and unknown fields, which are quoted, with a hint.
+func (v tagged) fields(given map[string]any, to reflect.Value) (any, error) {
+	left, known := map[string]any{}, Fields(to.Type())
+	for name, value := range given {
+		i := slices.IndexFunc(known, func(f *Field) bool { return f.Name == name })
+		if i < 0 {
+			var names []string
+			for _, f := range known {
+				names = append(names, f.Name)
+			}
+			left[strconv.Quote(name)+nearest.Hint(name, names)] = nil
 			continue
 		}
+		f := known[i]
 		if value == nil && f.Tag.Get("null") == "refused" {
 			value = null{}
 		}
-		if value != nil {
-			value = tagged{value: value, tag: f.Tag}
-		}
-		members[f.Name] = value
-	}
-	for name := range given {
-		if _, known := members[name]; !known {
-			members[name+";"+nearest.Hint(name, names)] = nil
+		into, field := to.FieldByIndex(f.Index).Addr(), tagged{tag: f.Tag, texts: v.texts}
+		if err := Into(into.Interface(), value, "", field.configure); err != nil {
+			left[name] = err
 		}
 	}
-	return members
+	if len(left) == 0 {
+		return nil, nil
+	}
+	return left, nil
 }
 
 // Field is a field of a struct, or of one that is embedded in it.
@@ -334,14 +352,14 @@ type Field struct {
 var types sync.Map
 
 // Fields lists the fields of a struct that documents can have.
-func Fields(of reflect.Type) (fields []Field) {
+func Fields(of reflect.Type) (fields []*Field) {
 	if known, ok := types.Load(of); ok {
-		return known.([]Field)
+		return known.([]*Field)
 	}
 	for _, f := range reflect.VisibleFields(of) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "-" && name != "" {
-			fields = append(fields, Field{name, f})
+			fields = append(fields, &Field{name, f})
 		}
 	}
 	types.Store(of, fields)

@@ -40,6 +40,21 @@ func (d Document) Value() (any, error) {
 	return root.value, err
 }
 
+// Key returns a mapping's key, also that of an alias, as a text, except for the key of a merge.
+func Key(n *yaml.Node) *yaml.Node {
+	if n.Tag == "!!str" {
+		return n
+	}
+	key := *n // an alias of n keeps its tag
+	if n.Kind == yaml.AliasNode {
+		key.Kind, key.Tag, key.Value = n.Alias.Kind, n.Alias.Tag, n.Alias.Value
+	}
+	if key.ShortTag() != "!!merge" {
+		key.Tag = "!!str"
+	}
+	return &key
+}
+
 // escapes matches an escaped backslash, or what YAML does not escape as JSON does.
 var escapes = regexp.MustCompile(`\\[\\/]|\\u[dD][89abAB]..\\u[dD][c-fC-F]..`)
 

@@ -2860,6 +2860,18 @@ func (Synced)`,
 		by:  "./internal/strict TestANumberThatBeginsWithZeroIsRefused",
 	},
 	{
+		name: "one-unknown-field-of-several", file: "internal/decode/decode.go",
+		old: "hint, rest, _ := strings.Cut(names[len(quoted):], \", \")",
+		new: "hint, rest := names[len(quoted):], \"\"",
+		by:  "./internal/strict TestAllMistakesAreReportedTogether",
+	},
+	{
+		name: "depth-is-reported-twice", file: "internal/strict/file.go",
+		old: "if len(n.Content) > 0 && depth >= mostDepth ||",
+		new: "if depth >= mostDepth ||",
+		by:  "./internal/strict TestEachProblemIsReportedOnce",
+	},
+	{
 		name: "documents-of-any-depth", file: "internal/strict/file.go",
 		old: "const mostFields, mostDepth = 10_000, 100",
 		new: "const mostFields, mostDepth = 10_000, 1000",

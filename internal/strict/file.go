@@ -30,7 +30,8 @@ type Problem struct {
 type File struct {
 	name      string
 	fields    map[string]any
-	positions map[string]position // by place
+	root      *yaml.Node
+	positions map[string]position // by place; nil: no problem has needed them
 	sources   map[string]string   // of values from outside the file, by place
 	unread    map[string]bool     // unreadable places; false: places around them
 	problems  []Problem
@@ -51,7 +52,7 @@ func JSON(data []byte, into any) []Problem {
 
 // Read parses one document; nil is an empty one. Messages contain the reader's Name, if it has one.
 func Read(file io.Reader) (*File, error) {
-	f := &File{positions: map[string]position{}, unread: map[string]bool{}}
+	f := &File{root: new(yaml.Node), unread: map[string]bool{}}
 	if file == nil {
 		return f, nil
 	}
@@ -73,8 +74,8 @@ func (f *File) parse(text []byte) error {
 	if err != nil {
 		return f.broken(line, "is not YAML: %v", err)
 	}
-	for _, root := range document.Content {
-		f.index(root, "", 0)
+	for _, f.root = range document.Content {
+		f.index(f.root, "", position{}, 0)
 	}
 	root, err := document.Value()
 	if err != nil { // endless aliases, merges of texts
@@ -93,43 +94,39 @@ func (f *File) parse(text []byte) error {
 
 type position struct{ line, column int }
 
-// index notes the positions of a node's members by place, and reports and removes repeated ones.
-// Keys become texts. The bounds are far above what documents need; yaml compares all pairs of keys.
-func (f *File) index(n *yaml.Node, at string, depth int) {
+// index reports and removes repeated fields, and makes names texts. It runs again, and notes the
+// positions, when a problem first needs them. The bounds are far above what documents need; yaml
+// compares all pairs of keys.
+func (f *File) index(n *yaml.Node, at string, here position, depth int) {
 	const mostFields, mostDepth = 10_000, 100
-	if len(n.Content) > 2*mostFields && n.Kind == yaml.MappingNode || depth > mostDepth {
+	if f.positions != nil {
+		f.positions[at] = here
+	}
+	if len(n.Content) > 0 && depth >= mostDepth ||
+		len(n.Content) > 2*mostFields && n.Kind == yaml.MappingNode {
 		f.report(at, "has too many fields, or too many levels", position{n.Line, n.Column})
 		n.Content = nil
 	}
 	if n.Kind != yaml.MappingNode {
-		for i, child := range n.Content {
-			place := at + "[" + strconv.Itoa(i) + "]"
-			f.positions[place] = position{child.Line, child.Column}
-			f.index(child, place, depth+1)
+		for i, item := range n.Content {
+			f.index(item, at+"["+strconv.Itoa(i)+"]", position{item.Line, item.Column}, depth+1)
 		}
 		return
 	}
-	kept, first := n.Content[:0:0], map[string]int{}
+	kept, first := n.Content[:0], map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := *n.Content[i], n.Content[i+1]
-		if key.Kind == yaml.AliasNode {
-			key.Kind, key.Tag, key.Value = key.Alias.Kind, key.Alias.Tag, key.Alias.Value
-		}
+		key, value := decode.Key(n.Content[i]), n.Content[i+1]
 		place, here := strings.TrimPrefix(at+"."+key.Value, "."), position{key.Line, key.Column}
-		if line, twice := first[key.Value]; twice {
+		switch line, twice := first[key.Value]; {
+		case twice:
 			f.report(place, fmt.Sprintf("is given twice, first in line %d", line), here)
-			continue
-		}
-		if key.Kind != yaml.ScalarNode {
+		case key.Kind != yaml.ScalarNode:
 			f.report(at, "want text as a field's name", here)
-			continue
+		default:
+			first[key.Value] = key.Line
+			kept = append(kept, key, value)
+			f.index(value, place, here, depth+1)
 		}
-		if key.ShortTag() != "!!merge" {
-			key.Tag = "!!str"
-		}
-		first[key.Value], f.positions[place] = key.Line, here
-		kept = append(kept, &key, value)
-		f.index(value, place, depth+1)
 	}
 	n.Content = kept
 }
@@ -200,6 +197,10 @@ func (f *File) found(err error) {
 func (f *File) position(place string) position {
 	if enclosing(f.sources, place) != "" {
 		return position{}
+	}
+	if f.positions == nil {
+		f.positions = map[string]position{}
+		f.index(f.root, "", position{}, 0)
 	}
 	return enclosing(f.positions, place)
 }

@@ -41,6 +41,7 @@ func TestAllMistakesAreReportedTogether(t *testing.T) {
 
 		`{"Text":"a"}`:            {"Text: unknown field; did you mean text?"},
 		`{"Hidden":"a","-":1}`:    {"Hidden: unknown field", "-: unknown field"},
+		`{"a, b;c":1,"\"; ":2}`:   {"a, b;c: unknown field", "\"; : unknown field"},
 		`{"text":5,"number":"7"}`: {"text: 5: want text", `number: "7": want a whole number`},
 		`{"number":7.0,"small":-1}`: {"number: 7.0: want a whole number",
 			"small: -1: want a whole number from 0 to 4294967295"},
@@ -185,6 +186,22 @@ func TestProblemsHaveLinesInEachForm(t *testing.T) {
 		if err := f.Err(); err == nil || err.Error() != want {
 			t.Errorf("%s\ngot\n%v\nwant\n%s", text, err, want)
 		}
+	}
+}
+
+// Positions are looked up after repeated fields and deep values have been removed.
+func TestEachProblemIsReportedOnce(t *testing.T) {
+	deep := strings.Repeat("[", 101) + "x" + strings.Repeat("]", 101)
+	f, err := strict.Read(strings.NewReader("text: a\ntext: {}\nany: " + deep + "\nnumber: x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Decode(new(document))
+	want := "line 2: text: is given twice, first in line 1\nline 3: any" +
+		strings.Repeat("[0]", 99) + ": has too many fields, or too many levels\n" +
+		"line 4: number: \"x\": want a whole number"
+	if err := f.Err(); err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
 }
 
