@@ -301,14 +301,20 @@ func TestTheWaitIsTheLeastOfThree(t *testing.T) {
 	}
 }
 
-func TestARetryIsAStartOfItsOwnAndGoesFirst(t *testing.T) {
+// The last retry of a request goes before first ones of others: after it, the SDK gives up.
+func TestARetryGoesBeforeCallsThatFailedLessOften(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{})
-	for range 2 {
-		w.ask("POST", "/", "x", "Idempotency-Key: same", "X-Stainless-Retry-Count: 1")
-	}
-	w.ask("POST", "/", "x", "Idempotency-Key: same", "X-Stainless-Retry-Count: 0")
-	if w.call(1).Priority != 1 || w.call(2).Priority != 1 || w.call(3).Priority != 0 {
-		t.Errorf("asked for %+v", w.calls)
+	for i, c := range []struct {
+		own, count string
+		want       int
+	}{{"0", "0", 0}, {"0", "1", 1}, {"0", "2", 2}, {"0", "3", 3}, {"0", "40", 9}, {"8", "3", 9},
+		{"-5", "2", -3}, {"4", "-1", 4}, {"4", "x", 4}, {"0", "9223372036854775807", 9}} {
+		w.ask("POST", "/", "x", "Idempotency-Key: same", "Penstock-Priority: "+c.own,
+			"X-Stainless-Retry-Count: "+c.count)
+		if got := w.call(i + 1).Priority; got != c.want {
+			t.Errorf("retry %s of a request of priority %s has %d, want %d", c.count, c.own, got,
+				c.want)
+		}
 	}
 }
 

@@ -3638,6 +3638,12 @@ func (Synced)`,
 		by:  "./admission/outbound TestHeadersAndBytesPassUnchanged",
 	},
 	{
+		name: "proxy-forgets-how-often-a-request-failed", file: "admission/outbound/outbound.go",
+		old: "priority+min(n, job.MaxPriority)",
+		new: "priority+min(n, 1)",
+		by:  "./admission/outbound TestARetryGoesBeforeCallsThatFailedLessOften",
+	},
+	{
 		name: "proxy-keeps-unused-starts", file: "admission/outbound/send.go",
 		old: "result := permits.Result{Status: permits.Unreached",
 		new: "result := permits.Result{Status: permits.Unavailable",
