@@ -17,6 +17,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -991,5 +992,21 @@ func TestAnUpstreamThatDemandsClientCertificates(t *testing.T) {
 		if response := w.ask("GET", path, ""); response.StatusCode != status {
 			t.Errorf("%s: %s", path, response.Status)
 		}
+	}
+}
+
+// Paths are for operators, and callers learn that the upstream is not to blame.
+func TestMissingFilesOfTLSAreNamedToOperatorsAlone(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "cert.pem")
+	files := policy.ClientTLS{Cert: missing, Key: missing}
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Policy: "unreached", TLS: files})
+	response := w.ask("GET", "/", "")
+	body := text(t, response)
+	if response.StatusCode != 502 || response.Header.Get(outbound.ErrorHeader) != "tls" ||
+		strings.Contains(body, missing) || !strings.Contains(body, "cannot read the TLS files") {
+		t.Errorf("%s %s: %s", response.Status, response.Header.Get(outbound.ErrorHeader), body)
+	}
+	if got := w.end(1); got.Status != job.CallUnreached || !strings.Contains(got.Error, missing) {
+		t.Errorf("settled as %+v", got)
 	}
 }

@@ -415,6 +415,18 @@ var table = []mutant{
 		by:  "./cmd/admitter TestARouteWithoutItsPolicyIsReportedUntilThePolicyComes",
 	},
 	{
+		name: "callers-of-the-proxy-see-paths-of-files", file: "admission/outbound/refuse.go",
+		old: "	case unread: //",
+		new: "	case unread && false: //",
+		by:  "./admission/outbound TestMissingFilesOfTLSAreNamedToOperatorsAlone",
+	},
+	{
+		name: "a-route-without-its-files-is-no-fault", file: "admission/outbound/faults.go",
+		old: "(r.TLS).Config(); err != nil {",
+		new: "(r.TLS).Config(); err != nil && false {",
+		by:  "./admission/outbound TestFaultsOfRoutesAreNamed",
+	},
+	{
 		name: "tokens-that-nothing-counts", file: "admission/outbound/faults.go",
 		old: "		if !slices.Contains(costs, cost) {",
 		new: "		if false {",
