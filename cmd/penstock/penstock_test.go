@@ -204,7 +204,8 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("policies ls"), "paused")
 	i.says(0, words("resume slow"), "slow is resumed")
 
-	i.says(0, words("submit slow x --key big"), "queued slow:5")
+	i.says(0, words("submit slow x --key big --wait 20ms"), "queued slow:5, starts in",
+		"; it has not ended within 20ms: penstock why slow:5")
 	i.says(0, words("submit slow x --key big"), "queued slow:6")
 	i.says(0, words("submit slow x --key big"), "queued slow:7")
 	i.says(3, words("submit slow x --key big"), "refused, retry in")
@@ -219,9 +220,11 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("cancel slow:4"), "cancelled slow:4 of big")
 	i.says(0, words("why slow:4"), "slow:4 is cancelled")
 	i.says(4, words("cancel slow:999"), "has finished or never existed")
+	i.says(4, words("why slow:2"), "slow:2 has finished or never existed; ended jobs are kept "+
+		"for the policy's result_retention")
 	i.says(2, words("purge slow"), "want --key")
 	i.says(0, words("purge slow --key big"), "big of slow: 4 jobs dropped")
-	i.says(0, words("why slow --key big"), "big of slow holds no jobs")
+	i.until("big of slow holds no jobs", "why", "slow", "--key", "big")
 	i.says(0, words("why slow"), "slow holds no jobs")
 }
 
@@ -253,7 +256,8 @@ func TestProgressAndResultsOfAWorkerAreShown(t *testing.T) {
 	i.says(0, words("submit mail ann"), " mail:1")
 	i.until("mail:1 runs now: 40 %", "why", "mail:1")
 	i.says(0, words("job mail:1"), "progress", "40 %")
-	i.until(", running: 40 %", words("submit mail bob --wait 300ms")...)
+	i.until(", running: 40 %; it has not ended within 300ms: penstock why mail:",
+		words("submit mail bob --wait 300ms")...)
 	close(release)
 	i.says(0, words("submit mail eve --wait 1m"), " is done\nsent to eve")
 	i.until("sent to ann", "job", "mail:1")
