@@ -43,6 +43,7 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"why mail:x":                           "not a job id such as mail:42",
 		"help nope":                            `unknown command "nope" for "penstock"`,
 		"help policies shwo":                   "did you mean show?",
+		"schedules sett mail --key a":          `unknown command "sett" for "penstock schedules"; did you mean set?`,
 		"tail --limit -1":                      `--limit: "-1": want a whole number, 0 or more`,
 		"why":                                  "no argument: usage: penstock why",
 		"rate mail":                            "1 argument: usage: penstock rate POLICY",

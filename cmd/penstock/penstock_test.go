@@ -225,7 +225,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(2, words("purge slow"), "want --key")
 	i.says(0, words("purge slow --key big"), "big of slow: 4 jobs dropped")
 	i.until("big of slow holds no jobs", "why", "slow", "--key", "big")
-	i.says(0, words("why slow"), "slow holds no jobs")
+	i.says(0, words("why slow"), "slow holds no jobs and no calls; --key KEY says when")
 }
 
 func TestProgressAndResultsOfAWorkerAreShown(t *testing.T) {
