@@ -114,7 +114,8 @@ func TestLimitsWithoutTheAlgorithmOfAQueue(t *testing.T) {
 			"token_bucket, leaking_bucket, fixed_window, sliding_log or sliding_counter; did you " +
 			"mean leaking_bucket?",
 		`{"name":"a"` + limits: "algorithm: is required: leaking_bucket makes a queue whose " +
-			"starts obey the limits; without one they answer checks, and have no capacity or outflow",
+			"starts obey the limits; without one they answer checks, and have no capacity or " +
+			"outflow",
 	} {
 		if _, err := policy.Read([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%s:\ngot  %v\nwant %s", text, err, want)

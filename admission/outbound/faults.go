@@ -17,8 +17,8 @@ const (
 	FaultTLS    = "tls"    // its files cannot be read: requests get 502
 )
 
-// Fault is a mistake of a route that only the policies or the files of its TLS reveal. Both may come
-// after the route.
+// Fault is a mistake of a route that only the policies or the files of its TLS reveal. Both may
+// come after the route.
 type Fault struct {
 	Route  string // its host, prefix and path
 	Policy string

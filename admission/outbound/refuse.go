@@ -71,8 +71,8 @@ func refused(err error) *refusal {
 		return &refusal{http.StatusServiceUnavailable, admission.ReasonBusy,
 			"this admitter has no free file descriptor: " + files.Advice, time.Second, "true"}
 	case unread: // the error has their paths
-		return &refusal{http.StatusBadGateway, "tls", "the proxy cannot read the TLS files of this " +
-			"route; its log names them", 0, ""}
+		return &refusal{http.StatusBadGateway, "tls",
+			"the proxy cannot read the TLS files of this route; its log names them", 0, ""}
 	}
 	return &refusal{http.StatusBadGateway, codeUpstream,
 		fmt.Sprintf("the upstream did not answer: %.1000v", err), 0, ""}

@@ -211,7 +211,8 @@ func TestATokenIsSent(t *testing.T) {
   - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
   - {name: other, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
 `)
-	i.says(5, words("policies ls"), "[401]")
+	i.says(5, words("policies ls"), "want a token",
+		": set PENSTOCK_TOKEN, --token-file or --cert [401]")
 	i.says(5, words("submit mail x --token wrong"), "[401]")
 	i.env = []string{"PENSTOCK_TOKEN=" + shop}
 	i.says(0, words("submit mail x"), "queued mail:1")
@@ -287,8 +288,8 @@ func TestATokenIsSentToItsServerOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := at(t, server.URL)
-	i.says(5, words("policies ls"), "no such token [401]")
-	i.says(5, words("policies ls --token wrong"), "no such token [401]")
+	i.says(5, words("policies ls"), "no such token: set PENSTOCK_TOKEN")
+	i.says(5, words("policies ls --token wrong"), "no such token: set PENSTOCK_TOKEN")
 	i.run(0, words("policies ls --token secret")...)
 	i.run(0, words("policies ls --token-file "+file)...)
 	i.says(1, words("job mail:1 --token secret"), "not an admitter's")

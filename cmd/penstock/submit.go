@@ -224,8 +224,8 @@ type verdictAnswer struct {
 	} `json:"reply"`
 }
 
-// taken shows a job for whose end the caller has waited so long. The exit status shows that it ended
-// without success.
+// taken shows a job for whose end the caller has waited so long. The exit status shows that it
+// ended without success.
 func (a *app) taken(answer []byte, waited time.Duration) error {
 	var v verdictAnswer
 	if err := read(answer, &v); err != nil {

@@ -127,8 +127,8 @@ func (a *app) whyBuckets(ctx context.Context) error {
 			Why: "no drainer answers for " + partitions(page.Unanswered) + " of " + a.policy +
 				"; its jobs start when one runs: drainer, or admitter --drain"})
 	case page.Total == 0:
-		err = a.tell(reason{Policy: a.policy, Why: a.policy + " holds no jobs and no calls; --key KEY " +
-			"says when one of a key would start"})
+		err = a.tell(reason{Policy: a.policy, Why: a.policy +
+			" holds no jobs and no calls; --key KEY says when one of a key would start"})
 	case page.Total > len(page.Buckets) && !a.json:
 		err = a.printf("and %s\n", count(page.Total-len(page.Buckets), "more bucket",
 			"more buckets"))
