@@ -201,7 +201,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("resume slow --key big"), "big of slow is resumed")
 	i.says(0, words("pause slow"), "slow is paused")
 	i.until("an operator paused the policy; penstock resume slow resumes it", "why", "slow")
-	i.says(0, words("policies ls"), "paused")
+	i.says(0, words("policies ls"), "paused  file default")
 	i.says(0, words("resume slow"), "slow is resumed")
 
 	i.says(0, words("submit slow x --key big --wait 20ms"), "queued slow:5, starts in",
@@ -435,7 +435,7 @@ func TestPoliciesAreListedShownAndApplied(t *testing.T) {
   - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
   - {name: signup, algorithm: fixed_window, limit: 10, window: 1d}
 `)
-	i.says(0, words("policies ls"), "mail    leaking_bucket  5/s       10        active  default",
+	i.says(0, words("policies ls"), "mail    leaking_bucket  5/s       10        active  file default",
 		"10 in 1d")
 	i.says(0, words("policies show mail"), "# active, revision", "name: mail\n", "outflow: 5/s\n",
 		"    max_attempts: 25\n")
