@@ -183,7 +183,7 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 		}
 		answer, err := a.ask(ctx, request{http.MethodPost, to, body, header})
 		if err == nil {
-			return a.taken(answer, s.wait)
+			return a.taken(answer, min(s.wait, mostWait))
 		}
 		p, ok := errors.AsType[*problem](err)
 		if !ok || statusOf(p.Status) != exitRefused {

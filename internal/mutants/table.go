@@ -412,7 +412,7 @@ var table = []mutant{
 		name: "routes-without-a-policy-in-silence", file: "cmd/admitter/routes.go",
 		old: "	r.observe(counts)\n",
 		new: "	_ = counts\n",
-		by:  "./cmd/admitter TestARouteWithoutItsPolicyIsReportedUntilThePolicyComes",
+		by:  "./cmd/admitter TestARouteIsReportedUntilItsPolicyAndItsFilesAreThere",
 	},
 	{
 		name: "callers-of-the-proxy-see-paths-of-files", file: "admission/outbound/refuse.go",
