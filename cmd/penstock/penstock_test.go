@@ -435,8 +435,8 @@ func TestPoliciesAreListedShownAndApplied(t *testing.T) {
   - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
   - {name: signup, algorithm: fixed_window, limit: 10, window: 1d}
 `)
-	i.says(0, words("policies ls"), "mail    leaking_bucket  5/s       10        active  file default",
-		"10 in 1d")
+	i.says(0, words("policies ls"),
+		"mail    leaking_bucket  5/s       10        active  file default", "10 in 1d")
 	i.says(0, words("policies show mail"), "# active, revision", "name: mail\n", "outflow: 5/s\n",
 		"    max_attempts: 25\n")
 	var all struct {
