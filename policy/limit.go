@@ -242,14 +242,19 @@ func (p Policy) OnCluster() []Problem {
 	return problems
 }
 
-func (p Policy) checkLimits(c *checker) {
+func (p Policy) checkLimits(c *checker) bool {
 	given := given(p)
+	if p.Algorithm == "" && (given["capacity"] || given["outflow"]) {
+		return c.add("algorithm", "is required: %s makes a queue whose starts obey the limits; "+
+			"without one they answer checks, and have no capacity or outflow", LeakingBucket)
+	}
 	for _, field := range append([]string{"algorithm"}, algorithmNumbers...) {
 		if given[field] {
 			c.add(field, "cannot be combined with limits: set it in one of them")
 		}
 	}
 	p.checkEach(c)
+	return true
 }
 
 func (p Policy) checkEach(c *checker) {

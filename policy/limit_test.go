@@ -106,6 +106,23 @@ func TestMistakesInLimits(t *testing.T) {
 	}
 }
 
+// The mistake is named alone, without what would follow from it.
+func TestLimitsWithoutTheAlgorithmOfAQueue(t *testing.T) {
+	const limits = `,"capacity":9,"limits":[{"algorithm":"sliding_log","limit":3,"window":"1s"}]}`
+	for text, want := range map[string]string{
+		`{"name":"a","algorithm":"leaky_bucket"` + limits: `algorithm: "leaky_bucket": want ` +
+			"token_bucket, leaking_bucket, fixed_window, sliding_log or sliding_counter; did you " +
+			"mean leaking_bucket?",
+		`{"name":"a"` + limits: "algorithm: is required: leaking_bucket makes a queue whose " +
+			"starts obey the limits; without one they answer checks, and have no capacity or " +
+			"outflow",
+	} {
+		if _, err := policy.Read([]byte(text)); err == nil || err.Error() != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}
+
 func TestExpand(t *testing.T) {
 	for template, want := range map[string]string{
 		"{key}": "tenant.1", "{ip}": "10.0.0.1", "global": "global",

@@ -105,8 +105,8 @@ func (p Policy) Validate() []Problem {
 	case len(p.Limits) > 0 && p.Algorithm == LeakingBucket:
 		known = p.checkAlgorithm(&c)
 		p.checkStartLimits(&c)
-	case len(p.Limits) > 0:
-		p.checkLimits(&c)
+	case len(p.Limits) > 0 && (p.Algorithm == "" || algorithmFields[p.Algorithm].demands != nil):
+		known = p.checkLimits(&c)
 	default:
 		known = p.checkAlgorithm(&c)
 	}

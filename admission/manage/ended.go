@@ -3,7 +3,6 @@ package manage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -104,10 +103,8 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	j := EndedJob{Job: job.ID(name, seq)}
-	notFound := fmt.Errorf("%w: job %.64s has finished or never existed", admission.ErrNotFound,
-		j.Job)
 	if !policy.IsName(name) {
-		return EndedJob{}, notFound
+		return EndedJob{}, gone(j.Job)
 	}
 	past, err := s.broker.History(name).Read(ctx, seq)
 	if err == nil {
@@ -120,7 +117,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	case errors.Is(err, queue.ErrNotFound) && j.ID > 0:
 		return j, nil
 	case errors.Is(err, queue.ErrNotFound):
-		return EndedJob{}, notFound
+		return EndedJob{}, gone(j.Job)
 	case err != nil:
 		return EndedJob{}, translate(err)
 	case !end.Accepted.Equal(j.AcceptedAt):

@@ -181,10 +181,14 @@ func (s *Service) stored(ctx context.Context, name string, seq uint64) (Job, err
 func (s *Service) readJob(ctx context.Context, name string, seq uint64) (job.Arrived, error) {
 	stored, err := s.broker.StoredJob(ctx, name, seq)
 	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrNoStream) {
-		return job.Arrived{}, fmt.Errorf("%w: job %s has finished or never existed",
-			admission.ErrNotFound, job.ID(name, seq))
+		return job.Arrived{}, gone(job.ID(name, seq))
 	}
 	return stored, translate(err)
+}
+
+func gone(id string) error {
+	return fmt.Errorf("%w: job %.64s has finished or never existed; ended jobs are kept for the "+
+		"policy's result_retention", admission.ErrNotFound, id)
 }
 
 // Job returns a job that has not ended, or ErrNotFound.

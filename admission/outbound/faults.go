@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/policy"
 )
@@ -13,9 +14,11 @@ import (
 const (
 	FaultPolicy = "policy" // it does not exist, or cannot pace calls: requests get 502
 	FaultCost   = "cost"   // no limit of the policy counts it
+	FaultTLS    = "tls"    // its files cannot be read: requests get 502
 )
 
-// Fault is a mistake of a route that only the policies reveal. They may come after the route.
+// Fault is a mistake of a route that only the policies or the files of its TLS reveal. Both may
+// come after the route.
 type Fault struct {
 	Route  string // its host, prefix and path
 	Policy string
@@ -24,7 +27,7 @@ type Fault struct {
 	Reason string
 }
 
-// Faults compares routes with the known policies.
+// Faults compares routes with the known policies, and reads their files.
 func Faults(routes []Route, known policy.Entries) (faults []Fault) {
 	for _, r := range routes {
 		faults = append(faults, r.faults(known)...)
@@ -32,7 +35,7 @@ func Faults(routes []Route, known policy.Entries) (faults []Fault) {
 	return faults
 }
 
-// Faults compares the routes in force with the known policies.
+// Faults compares the routes in force with the known policies, and reads their files.
 func (p *Proxy) Faults(known policy.Entries) (faults []Fault) {
 	for _, r := range *p.routes.Load() {
 		faults = append(faults, r.faults(known)...)
@@ -44,6 +47,9 @@ func (r Route) faults(known policy.Entries) (faults []Fault) {
 	add := func(kind, field, format string, args ...any) {
 		faults = append(faults, Fault{r.Host + r.Prefix + r.Path + "/", r.Policy, kind, field,
 			fmt.Sprintf(format, args...)})
+	}
+	if _, err := clienttls.Files(r.TLS).Config(); err != nil {
+		add(FaultTLS, "tls", "requests get 502 until its files can be read: %v", err)
 	}
 	entry := known[r.Policy]
 	switch {

@@ -1,6 +1,8 @@
 package outbound
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +15,8 @@ func TestFaultsOfRoutesAreNamed(t *testing.T) {
 	door := policy.Policy{Name: "door", Rule: policy.Rule{Algorithm: policy.FixedWindow}}
 	known := policy.Entries{"llm": {Policy: llm}, "door": {Policy: door}}
 	spent := policy.CostFromResponse{"tokens": {}, "dollars": {}}
+	missing := filepath.Join(t.TempDir(), "ca.pem")
+	_, unread := os.ReadFile(missing)
 	for _, c := range []struct {
 		route Route
 		want  []string
@@ -31,6 +35,8 @@ func TestFaultsOfRoutesAreNamed(t *testing.T) {
 				"mean tokens?",
 			`cost_from_response.dollars: no limit of policy llm has the cost "dollars", so it ` +
 				"limits nothing"}},
+		{Route{Policy: "llm", TLS: policy.ClientTLS{CA: missing}}, []string{
+			"tls: requests get 502 until its files can be read: " + unread.Error()}},
 	} {
 		var got []string
 		for _, f := range Faults([]Route{c.route}, known) {

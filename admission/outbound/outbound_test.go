@@ -17,6 +17,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -301,14 +302,20 @@ func TestTheWaitIsTheLeastOfThree(t *testing.T) {
 	}
 }
 
-func TestARetryIsAStartOfItsOwnAndGoesFirst(t *testing.T) {
+// The last retry of a request goes before first ones of others: after it, the SDK gives up.
+func TestARetryGoesBeforeCallsThatFailedLessOften(t *testing.T) {
 	w := begin(t, says("api"), outbound.Options{}, outbound.Route{})
-	for range 2 {
-		w.ask("POST", "/", "x", "Idempotency-Key: same", "X-Stainless-Retry-Count: 1")
-	}
-	w.ask("POST", "/", "x", "Idempotency-Key: same", "X-Stainless-Retry-Count: 0")
-	if w.call(1).Priority != 1 || w.call(2).Priority != 1 || w.call(3).Priority != 0 {
-		t.Errorf("asked for %+v", w.calls)
+	for i, c := range []struct {
+		own, count string
+		want       int
+	}{{"0", "0", 0}, {"0", "1", 1}, {"0", "2", 2}, {"0", "3", 3}, {"0", "40", 9}, {"8", "3", 9},
+		{"-5", "2", -3}, {"4", "-1", 4}, {"4", "x", 4}, {"0", "9223372036854775807", 9}} {
+		w.ask("POST", "/", "x", "Idempotency-Key: same", "Penstock-Priority: "+c.own,
+			"X-Stainless-Retry-Count: "+c.count)
+		if got := w.call(i + 1).Priority; got != c.want {
+			t.Errorf("retry %s of a request of priority %s has %d, want %d", c.count, c.own, got,
+				c.want)
+		}
 	}
 }
 
@@ -985,5 +992,21 @@ func TestAnUpstreamThatDemandsClientCertificates(t *testing.T) {
 		if response := w.ask("GET", path, ""); response.StatusCode != status {
 			t.Errorf("%s: %s", path, response.Status)
 		}
+	}
+}
+
+// Paths are for operators, and callers learn that the upstream is not to blame.
+func TestMissingFilesOfTLSAreNamedToOperatorsAlone(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "cert.pem")
+	files := policy.ClientTLS{Cert: missing, Key: missing}
+	w := begin(t, says("api"), outbound.Options{}, outbound.Route{Policy: "unreached", TLS: files})
+	response := w.ask("GET", "/", "")
+	body := text(t, response)
+	if response.StatusCode != 502 || response.Header.Get(outbound.ErrorHeader) != "tls" ||
+		strings.Contains(body, missing) || !strings.Contains(body, "cannot read the TLS files") {
+		t.Errorf("%s %s: %s", response.Status, response.Header.Get(outbound.ErrorHeader), body)
+	}
+	if got := w.end(1); got.Status != job.CallUnreached || !strings.Contains(got.Error, missing) {
+		t.Errorf("settled as %+v", got)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/files"
 )
 
@@ -39,6 +40,7 @@ func refused(err error) *refusal {
 	var own *refusal
 	refusing, throttled := errors.AsType[*admission.RefusedError](err)
 	_, bad := errors.AsType[*admission.RequestError](err)
+	_, unread := errors.AsType[*clienttls.FileError](err)
 	switch {
 	case errors.As(err, &own):
 		return own
@@ -68,6 +70,9 @@ func refused(err error) *refusal {
 	case files.Short(err):
 		return &refusal{http.StatusServiceUnavailable, admission.ReasonBusy,
 			"this admitter has no free file descriptor: " + files.Advice, time.Second, "true"}
+	case unread: // the error has their paths
+		return &refusal{http.StatusBadGateway, "tls",
+			"the proxy cannot read the TLS files of this route; its log names them", 0, ""}
 	}
 	return &refusal{http.StatusBadGateway, codeUpstream,
 		fmt.Sprintf("the upstream did not answer: %.1000v", err), 0, ""}

@@ -238,7 +238,7 @@ func statOf(name string, r queue.Recent, countedMS int64) Stat {
 		n -= r.Starts[last]
 	}
 	s.Rate = float64(n) / max(float64(countedMS)/1000, 1)
-	for _, n := range r.Starts[max(last-int(countedMS/1000+1)/2, 0):] {
+	for _, n := range r.Starts[max(last-int(countedMS+1999)/2000, 0):] { // of two seconds each
 		s.Starts = append(s.Starts, n-n/2, n/2)
 	}
 	return s

@@ -205,6 +205,21 @@ func TestAClientListensWithinItsShare(t *testing.T) {
 }
 
 // Counts run before anybody asks, in every process; quantiles need a watch.
+// What began in the part before may have been counted half a second ago.
+func TestStartsReachBackAsFarAsCounted(t *testing.T) {
+	var r queue.Recent
+	last := len(r.Starts) - 1
+	for part := range r.Starts {
+		r.Starts[part] = 2
+	}
+	for ms, parts := range map[int64]int{1: 2, 500: 2, 2000: 2, 2001: 3, 2500: 3, 58_000: 30,
+		60_000: last + 1} {
+		if got := len(statOf("mail", r, ms).Starts); got != 2*parts {
+			t.Errorf("counted for %d ms: %d seconds, want %d", ms, got, 2*parts)
+		}
+	}
+}
+
 func TestStatsCoverTheLastMinuteOfAllProcesses(t *testing.T) {
 	w, broker := open(t)
 	other, err := queue.NewBroker(broker.Conn(), queue.Options{})

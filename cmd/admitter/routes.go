@@ -18,7 +18,7 @@ type proxyAt struct {
 	listen string
 }
 
-// routes reports the mistakes of the proxies' routes that the policies in force reveal.
+// routes reports the mistakes of the proxies' routes that the policies in force and files reveal.
 type routes struct {
 	proxies  []proxyAt
 	policies func() policy.Entries // nil: not known yet
@@ -29,8 +29,8 @@ type routes struct {
 const routesEvery = 2 * time.Second
 
 var routeFault = notice.Kind{Level: slog.LevelWarn, Of: "route",
-	Begin: "a route of the proxy does not fit the policies",
-	End:   "the route fits the policies"}
+	Begin: "a route of the proxy cannot work as configured",
+	End:   "the route works as configured"}
 
 type placedFault struct {
 	outbound.Fault
@@ -51,9 +51,9 @@ func (r *routes) faults() (faults []placedFault) {
 }
 
 func (r *routes) parts() []health.Part {
-	part := health.Part{Name: "outbound", Status: "its routes fit the policies"}
+	part := health.Part{Name: "outbound", Status: "its routes work as configured"}
 	for _, f := range r.faults() {
-		part.Status = "routes do not fit the policies"
+		part.Status = "routes cannot work as configured"
 		part.Notes = append(part.Notes, fmt.Sprintf("%s: %s", f.at, f.Reason))
 	}
 	return []health.Part{part}

@@ -158,6 +158,9 @@ func (p *problem) Error() string {
 	if p.Status >= 500 && p.Reason != "" {
 		said += " (" + p.Reason + ")"
 	}
+	if p.Status == http.StatusUnauthorized {
+		said += ": set PENSTOCK_TOKEN, --token-file or --cert"
+	}
 	return fmt.Sprintf("%s [%d]", said, p.Status)
 }
 

@@ -43,6 +43,7 @@ func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {
 		"why mail:x":                           "not a job id such as mail:42",
 		"help nope":                            `unknown command "nope" for "penstock"`,
 		"help policies shwo":                   "did you mean show?",
+		"schedules sett mail --key a":          `unknown command "sett" for "penstock schedules"; did you mean set?`,
 		"tail --limit -1":                      `--limit: "-1": want a whole number, 0 or more`,
 		"why":                                  "no argument: usage: penstock why",
 		"rate mail":                            "1 argument: usage: penstock rate POLICY",
@@ -210,7 +211,8 @@ func TestATokenIsSent(t *testing.T) {
   - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
   - {name: other, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
 `)
-	i.says(5, words("policies ls"), "[401]")
+	i.says(5, words("policies ls"), "want a token",
+		": set PENSTOCK_TOKEN, --token-file or --cert [401]")
 	i.says(5, words("submit mail x --token wrong"), "[401]")
 	i.env = []string{"PENSTOCK_TOKEN=" + shop}
 	i.says(0, words("submit mail x"), "queued mail:1")
@@ -286,8 +288,8 @@ func TestATokenIsSentToItsServerOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := at(t, server.URL)
-	i.says(5, words("policies ls"), "no such token [401]")
-	i.says(5, words("policies ls --token wrong"), "no such token [401]")
+	i.says(5, words("policies ls"), "no such token: set PENSTOCK_TOKEN")
+	i.says(5, words("policies ls --token wrong"), "no such token: set PENSTOCK_TOKEN")
 	i.run(0, words("policies ls --token secret")...)
 	i.run(0, words("policies ls --token-file "+file)...)
 	i.says(1, words("job mail:1 --token secret"), "not an admitter's")

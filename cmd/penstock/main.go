@@ -272,12 +272,15 @@ func flagError(cmd *cobra.Command, err error) error {
 	if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
 		return fmt.Errorf("--%s: want a value", bare.GetFlag().Name)
 	}
-	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	extra, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		return err
 	}
-	name := unknown.GetSpecifiedName()
-	if unknown.GetSpecifiedShortnames() != "" {
+	if before := cmd.Flags().Args(); len(before) > 0 && cmd.HasSubCommands() {
+		return unknown(cmd, before[0]) // of a command, to which the flag may belong
+	}
+	name := extra.GetSpecifiedName()
+	if extra.GetSpecifiedShortnames() != "" {
 		return fmt.Errorf("unknown flag -%s", name)
 	}
 	var names []string

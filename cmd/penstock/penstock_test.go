@@ -201,10 +201,11 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("resume slow --key big"), "big of slow is resumed")
 	i.says(0, words("pause slow"), "slow is paused")
 	i.until("an operator paused the policy; penstock resume slow resumes it", "why", "slow")
-	i.says(0, words("policies ls"), "paused")
+	i.says(0, words("policies ls"), "paused  file default")
 	i.says(0, words("resume slow"), "slow is resumed")
 
-	i.says(0, words("submit slow x --key big"), "queued slow:5")
+	i.says(0, words("submit slow x --key big --wait 20ms"), "queued slow:5, starts in",
+		"; it has not ended within 20ms: penstock why slow:5")
 	i.says(0, words("submit slow x --key big"), "queued slow:6")
 	i.says(0, words("submit slow x --key big"), "queued slow:7")
 	i.says(3, words("submit slow x --key big"), "refused, retry in")
@@ -219,10 +220,12 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("cancel slow:4"), "cancelled slow:4 of big")
 	i.says(0, words("why slow:4"), "slow:4 is cancelled")
 	i.says(4, words("cancel slow:999"), "has finished or never existed")
+	i.says(4, words("why slow:2"), "slow:2 has finished or never existed; ended jobs are kept "+
+		"for the policy's result_retention")
 	i.says(2, words("purge slow"), "want --key")
 	i.says(0, words("purge slow --key big"), "big of slow: 4 jobs dropped")
-	i.says(0, words("why slow --key big"), "big of slow holds no jobs")
-	i.says(0, words("why slow"), "slow holds no jobs")
+	i.until("big of slow holds no jobs", "why", "slow", "--key", "big")
+	i.says(0, words("why slow"), "slow holds no jobs and no calls; --key KEY says when")
 }
 
 func TestProgressAndResultsOfAWorkerAreShown(t *testing.T) {
@@ -253,7 +256,8 @@ func TestProgressAndResultsOfAWorkerAreShown(t *testing.T) {
 	i.says(0, words("submit mail ann"), " mail:1")
 	i.until("mail:1 runs now: 40 %", "why", "mail:1")
 	i.says(0, words("job mail:1"), "progress", "40 %")
-	i.until(", running: 40 %", words("submit mail bob --wait 300ms")...)
+	i.until(", running: 40 %; it has not ended within 300ms: penstock why mail:",
+		words("submit mail bob --wait 300ms")...)
 	close(release)
 	i.says(0, words("submit mail eve --wait 1m"), " is done\nsent to eve")
 	i.until("sent to ann", "job", "mail:1")
@@ -431,8 +435,8 @@ func TestPoliciesAreListedShownAndApplied(t *testing.T) {
   - {name: mail, algorithm: leaking_bucket, outflow: 5/s, capacity: 10}
   - {name: signup, algorithm: fixed_window, limit: 10, window: 1d}
 `)
-	i.says(0, words("policies ls"), "mail    leaking_bucket  5/s       10        active  default",
-		"10 in 1d")
+	i.says(0, words("policies ls"),
+		"mail    leaking_bucket  5/s       10        active  file default", "10 in 1d")
 	i.says(0, words("policies show mail"), "# active, revision", "name: mail\n", "outflow: 5/s\n",
 		"    max_attempts: 25\n")
 	var all struct {

@@ -73,7 +73,7 @@ func (a *app) policyTable(all allPolicies) error {
 				capacity = strconv.FormatInt(p.Policy.Capacity, 10)
 			}
 			return row{p.Policy.Name, p.Policy.Algorithm, rate(p.Policy), capacity,
-				policyState(p), cmp.Or(p.Set, p.Source)}
+				policyState(p), strings.TrimSpace(p.Source + " " + p.Set)}
 		})
 }
 

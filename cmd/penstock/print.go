@@ -188,7 +188,7 @@ func milliseconds(ms int64) time.Duration {
 }
 
 // value is 0 for nil.
-func value(n *int) int {
+func value[N int | int64](n *N) N {
 	if n == nil {
 		return 0
 	}

@@ -133,7 +133,7 @@ func (a *app) schedulesSet() *cobra.Command {
 	var zone string
 	cmd := &cobra.Command{
 		Use:     "set POLICY WHEN [BODY]",
-		Aliases: []string{"add"},
+		Aliases: []string{"add", "create"},
 		Short:   "Create or replace a schedule",
 		Long: `Creates a schedule whose jobs have BODY: text, "@FILE" to read a file, or "-" for standard
 input. WHEN is one argument: a cron pattern of five fields, or six starting with seconds;

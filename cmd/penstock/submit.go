@@ -183,7 +183,7 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 		}
 		answer, err := a.ask(ctx, request{http.MethodPost, to, body, header})
 		if err == nil {
-			return a.taken(answer)
+			return a.taken(answer, min(s.wait, mostWait))
 		}
 		p, ok := errors.AsType[*problem](err)
 		if !ok || statusOf(p.Status) != exitRefused {
@@ -224,8 +224,9 @@ type verdictAnswer struct {
 	} `json:"reply"`
 }
 
-// The exit status shows that a job ended without success.
-func (a *app) taken(answer []byte) error {
+// taken shows a job for whose end the caller has waited so long. The exit status shows that it
+// ended without success.
+func (a *app) taken(answer []byte, waited time.Duration) error {
 	var v verdictAnswer
 	if err := read(answer, &v); err != nil {
 		return err
@@ -233,18 +234,19 @@ func (a *app) taken(answer []byte) error {
 	if v.Job == "" {
 		return errForeign
 	}
-	show := a.submitted
-	if v.End != "" {
-		show = a.outcome
-	}
-	err := a.show(answer, func() error { return show(v) })
+	err := a.show(answer, func() error {
+		if v.End != "" {
+			return a.outcome(v)
+		}
+		return a.submitted(v, waited)
+	})
 	if err == nil && v.End != "" && v.End != string(job.EndDone) {
 		return said(exitFailed)
 	}
 	return err
 }
 
-func (a *app) submitted(v verdictAnswer) error {
+func (a *app) submitted(v verdictAnswer, waited time.Duration) error {
 	text := v.Verdict + " " + v.Job
 	switch {
 	case v.Duplicate:
@@ -255,6 +257,9 @@ func (a *app) submitted(v verdictAnswer) error {
 		text += ", starts in " + short(milliseconds(*v.DelayMS))
 	case value(v.Position) > 0:
 		text += fmt.Sprintf(", %d ahead of it", *v.Position)
+	}
+	if waited > 0 {
+		text += "; it has not ended within " + short(waited) + ": penstock why " + v.Job
 	}
 	return a.printf("%s\n", text)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,7 +127,8 @@ func (a *app) whyBuckets(ctx context.Context) error {
 			Why: "no drainer answers for " + partitions(page.Unanswered) + " of " + a.policy +
 				"; its jobs start when one runs: drainer, or admitter --drain"})
 	case page.Total == 0:
-		err = a.tell(reason{Policy: a.policy, Why: a.policy + " holds no jobs"})
+		err = a.tell(reason{Policy: a.policy, Why: a.policy +
+			" holds no jobs and no calls; --key KEY says when one of a key would start"})
 	case page.Total > len(page.Buckets) && !a.json:
 		err = a.printf("and %s\n", count(page.Total-len(page.Buckets), "more bucket",
 			"more buckets"))
@@ -375,9 +377,12 @@ func (q *question) bucket(b *manage.Bucket) string {
 	if q.hold.By == "" && b.ThrottledMS > 0 { // nothing waits yet
 		q.hold = job.Hold{By: job.BlockedByThrottled, Until: q.in(&b.ThrottledMS)}
 	}
+	used := slices.IndexFunc(b.Limits, func(l job.LimitLeft) bool { return l.Left <= 0 })
 	switch {
 	case q.hold.By != "":
 		text += ": " + q.cause()
+	case b.Depth+calls == 0 && used >= 0 && value(b.ETAMS) >= 1000:
+		text += ": the limit " + b.Limits[used].Name + " is exhausted"
 	case b.Calls > 0:
 		text += ": its next call starts now"
 	case b.Waiting > 0:

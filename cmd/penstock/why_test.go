@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -81,6 +82,23 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		q.hold = c.job.Hold
 		if got := q.job(&c.job); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// Refused calls of the proxy wait in no bucket.
+func TestAnEmptyBucketNamesTheLimitThatRefuses(t *testing.T) {
+	q := question{policy: "llm", now: time.Date(2026, 11, 23, 14, 32, 0, 0, time.Local)}
+	eta := int64(7000)
+	b := manage.Bucket{Key: "all", BucketState: &job.BucketState{ETAMS: &eta,
+		Limits: []job.LimitLeft{{Name: "calls", Left: 1, Most: 9}, {Name: "tokens", Most: 9}}}}
+	for wait, want := range map[int64]string{
+		7000: "holds no jobs: the limit tokens is exhausted; a job accepted now would start at " +
+			"14:32:07",
+		0: "holds no jobs; a job accepted now starts immediately"} {
+		eta = wait
+		if got := q.bucket(&b); got != "the bucket all of llm "+want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

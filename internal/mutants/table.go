@@ -412,7 +412,19 @@ var table = []mutant{
 		name: "routes-without-a-policy-in-silence", file: "cmd/admitter/routes.go",
 		old: "	r.observe(counts)\n",
 		new: "	_ = counts\n",
-		by:  "./cmd/admitter TestARouteWithoutItsPolicyIsReportedUntilThePolicyComes",
+		by:  "./cmd/admitter TestARouteIsReportedUntilItsPolicyAndItsFilesAreThere",
+	},
+	{
+		name: "callers-of-the-proxy-see-paths-of-files", file: "admission/outbound/refuse.go",
+		old: "	case unread: //",
+		new: "	case unread && false: //",
+		by:  "./admission/outbound TestMissingFilesOfTLSAreNamedToOperatorsAlone",
+	},
+	{
+		name: "a-route-without-its-files-is-no-fault", file: "admission/outbound/faults.go",
+		old: "(r.TLS).Config(); err != nil {",
+		new: "(r.TLS).Config(); err != nil && false {",
+		by:  "./admission/outbound TestFaultsOfRoutesAreNamed",
 	},
 	{
 		name: "tokens-that-nothing-counts", file: "admission/outbound/faults.go",
@@ -3648,6 +3660,12 @@ func (Synced)`,
 		old: "withoutOurs(r.Out.Header)",
 		new: "",
 		by:  "./admission/outbound TestHeadersAndBytesPassUnchanged",
+	},
+	{
+		name: "proxy-forgets-how-often-a-request-failed", file: "admission/outbound/outbound.go",
+		old: "priority+min(n, job.MaxPriority)",
+		new: "priority+min(n, 1)",
+		by:  "./admission/outbound TestARetryGoesBeforeCallsThatFailedLessOften",
 	},
 	{
 		name: "proxy-keeps-unused-starts", file: "admission/outbound/send.go",

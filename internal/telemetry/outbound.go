@@ -10,7 +10,8 @@ import (
 func (r *Registry) OutboundFaults() func(faults map[[2]string]int) {
 	gauge := r.gauge("penstock_outbound_route_faults",
 		"Mistakes of the proxy's routes by policy and fault: policy (it does not exist, or "+
-			"cannot pace calls, so requests get 502) or cost (no limit has a cost of the route).",
+			"cannot pace calls, so requests get 502), tls (its files cannot be read: 502) or "+
+			"cost (no limit has a cost of the route).",
 		"policy", "fault")
 	return func(faults map[[2]string]int) {
 		gauge.Reset()

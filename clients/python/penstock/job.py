@@ -103,7 +103,8 @@ def encode(body: Body) -> tuple[bytes, dict[str, str]]:
 
 
 def dumps(value: Any) -> bytes:
-    """Returns compact JSON, as JSON.stringify does: a repeat of a job is compared byte by byte, whatever language sent it."""
+    """Returns compact JSON without needless escapes, as JSON.stringify does: repeats of a job are compared byte by byte.
+    Some numbers differ: 7.0 and 1e-05 are 7 and 0.00001 in JavaScript, which also rounds integers above 2**53."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode(errors="backslashreplace")  # half a surrogate pair becomes \udXXX
 

@@ -1,11 +1,12 @@
 // Uses the SDKs as programs do: node sdks.js PART PROXY FAKE, where PROXY and FAKE are host:port. It prints what it got.
+// PART many has OpenAI's base URL instead of PROXY.
 import Anthropic from "@anthropic-ai/sdk";
 import { Octokit } from "@octokit/rest";
 import OpenAI from "openai";
 import Stripe from "stripe";
 
 const [part, proxy, fake] = process.argv.slice(2);
-const openai = new OpenAI({ apiKey: "sk-openai", baseURL: `http://${proxy}/openai/v1` });
+const openai = new OpenAI({ apiKey: "sk-openai", baseURL: part === "many" ? proxy : `http://${proxy}/openai/v1` });
 const anthropic = new Anthropic({ apiKey: "sk-anthropic", baseURL: `http://${proxy}/anthropic` });
 const github = new Octokit({ auth: "ghp_x", baseUrl: `http://${proxy}/github`, log: { warn() {}, error() {} } });
 const stripe = new Stripe("sk_test_stripe", { protocol: "http", host: "localhost", port: proxy.split(":")[1] });
