@@ -97,7 +97,7 @@ function sentence(b, paused) {
   }
   const all = `It holds ${plural(b.depth, "job")}` + (inCalls ? ` and ${plural(inCalls, "call")}` : "");
   if (!b.blocked_by) return all + (b.running ? `, and ${plural(b.running, "runs", "run")}.` : ".");
-  return `${all} and ${blockedBy(b.blocked_by, b.blocked_by === "rate" ? null : b.until)}.${next}`;
+  return `${all} and ${blockedBy(b, b.blocked_by === "rate" ? null : b.until)}.${next}`;
 }
 
 const own = (o) => Object.entries(o).filter(([name]) => name !== "paused")

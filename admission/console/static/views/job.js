@@ -73,7 +73,7 @@ function sentence(j) {
   const before = j.position ? ` ${plural(j.position, "job of its bucket starts", "jobs of its bucket start")} before it.` : "";
   const turn = ["rate", "total_rate"].includes(j.blocked_by);
   return `It ${j.state === "delayed" ? "is delayed" : turn ? "waits for its turn" : "waits"}` +
-    `${j.blocked_by && !turn ? ": " + blockedBy(j.blocked_by, j.until) : ""}.${before}`;
+    `${j.blocked_by && !turn ? ": " + blockedBy(j, j.until) : ""}.${before}`;
 }
 
 /** answer is the first KiB of the reply of an ended job's target or worker. */

@@ -6,8 +6,10 @@ import { h } from "../dom.js";
 import { findings } from "../findings.js";
 import { clock, count, key, perSecond, plural, rate, span } from "../format.js";
 import { link, search, table, to } from "../ui.js";
+import { recent, scheduled } from "./schedules.js";
 
 const CHANGES = 5; // the last ones
+const SCHEDULES = 10;
 const ROWS = 50; // policies that are shown; the rest is found by name
 
 export const title = () => "Overview";
@@ -17,14 +19,16 @@ export const events = () =>
 
 export async function load(_, page) {
   const all = page.may("read");
-  const [{ policies }, stats, deep, late, dead, changes, drainers] = await Promise.all([
+  const [{ policies }, stats, deep, late, dead, changes, drainers, schedules] = await Promise.all([
     get("/v1/policies"), get("/v1/stats"), get(withQuery("/v1/buckets", { limit: 100 })),
     get(withQuery("/v1/buckets", { by: "late", limit: 20 })), all ? get("/v1/dead").then((d) => d.policies) : [],
     all ? get(withQuery("/v1/audit", { limit: CHANGES })).then((a) => a.changes) : [],
     all ? get("/v1/drainers").then((d) => d.drainers) : null,
+    recent(page, () => get(withQuery("/v1/schedules", { limit: SCHEDULES }))),
   ]);
   return { policies, stats: stats.policies, window: stats.window_ms, buckets: both(deep.buckets, late.buckets),
-    depths: { __proto__: null, ...deep.depths }, bytes: deep.bytes ?? {}, unanswered: deep.unanswered, drainers, dead, changes };
+    depths: { __proto__: null, ...deep.depths }, bytes: deep.bytes ?? {}, unanswered: deep.unanswered, drainers, dead, changes,
+    schedules: schedules.schedules, scheduled: schedules.total };
 }
 
 /** both is the deepest buckets, and behind them those that stand out otherwise. */
@@ -58,6 +62,10 @@ export function view(data, page) {
       queues.length > ROWS ? h("p", { class: "quiet" }, `and ${count(queues.length - ROWS)} more: filter by name`) : null),
     doors.length ? h("p", { class: "quiet" }, link("#/doors", plural(doors.length, "policy", "policies")),
       doors.length === 1 ? " only answers checks and holds no jobs." : " only answer checks and hold no jobs.") : null,
+    data.schedules.length ? h("section", null,
+      h("div", { class: "head" }, h("h2", null, "Schedules"),
+        data.scheduled > SCHEDULES ? link("#/schedules", `All ${count(data.scheduled)} schedules`) : null),
+      scheduled("Schedules", data.schedules, page)) : null,
     data.changes.length ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Last changes"), link("#/audit", "All changes")),
       table("Last changes", [
