@@ -118,8 +118,7 @@ func (s Schedule) Next(now time.Time, last LastRun) (at time.Time) {
 			s.stored = now
 		}
 		if at = s.stored.Round(time.Second).Add(every); at.Before(now) {
-			next := strings.TrimPrefix(last.tick, tickPrefix+s.Name+" "+s.When+" ")
-			at, _ = time.Parse(time.RFC3339Nano, next)
+			at = last.next
 		}
 	default:
 		at, _ = s.next(now)

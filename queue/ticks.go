@@ -46,8 +46,9 @@ type Ran struct {
 }
 
 type notedTick struct {
-	V    int    `json:"v"`
-	Tick string `json:"tick"` // the last one with a job
+	V    int       `json:"v"`
+	Tick string    `json:"tick"`          // the last one with a job
+	Next time.Time `json:"next,omitzero"` // after the last one
 	Ran
 }
 
@@ -62,7 +63,7 @@ func (b *Broker) NoteRun(ctx context.Context, policy string, k job.Key, id strin
 	ran Ran) (err error) {
 	defer errs.Annotate(&err, "note a run of a schedule")
 	name, what, _ := strings.Cut(strings.TrimPrefix(id, tickPrefix), " ")
-	_, err = b.tables.ended.Update(ctx, tickKey(policy, k, name), nil, endedTTL+untilNext(id),
+	_, err = b.tables.ended.Update(ctx, tickKey(policy, k, name), nil, endedTTL+max(0, time.Until(nextOf(id))).Truncate(time.Second),
 		func(r kv.Record) ([]byte, error) {
 			noted, err := readTick(r)
 			if err != nil {
@@ -82,17 +83,20 @@ func (n *notedTick) note(id string, ran Ran, hand bool) {
 	case newer:
 		n.Ran = ran
 	}
-	if newer && !hand && ran.Job > 0 {
-		n.Tick = id
+	if newer && !hand {
+		n.Next = nextOf(id)
+		if ran.Job > 0 {
+			n.Tick = id
+		}
 	}
 }
 
-func untilNext(id string) time.Duration {
+func nextOf(id string) time.Time {
 	next, err := time.Parse(time.RFC3339Nano, id[strings.LastIndex(id, " ")+1:])
 	if err != nil {
-		return 0
+		return time.Time{} // none follows
 	}
-	return max(0, time.Until(next)).Truncate(time.Second)
+	return next
 }
 
 // TickNoted reports whether a tick is the last one noted of its schedule.
@@ -119,7 +123,7 @@ func readTick(r kv.Record) (noted notedTick, err error) {
 type LastRun struct {
 	Ran
 	Noted time.Time // by the server's clock, not before the job was stored
-	tick  string
+	next  time.Time
 }
 
 // LastRuns reads the last runs of schedules, by their [Schedule.ID].
@@ -135,7 +139,7 @@ func (b *Broker) LastRuns(ctx context.Context, all ...Schedule) (map[string]Last
 	runs := map[string]LastRun{}
 	for _, r := range records {
 		if noted, err := readTick(r); err == nil { // a newer format is unknown
-			runs[ids[r.Key]] = LastRun{noted.Ran, r.Stored, noted.Tick}
+			runs[ids[r.Key]] = LastRun{noted.Ran, r.Stored, noted.Next}
 		}
 	}
 	return runs, nil

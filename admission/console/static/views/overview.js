@@ -6,6 +6,7 @@ import { h } from "../dom.js";
 import { findings } from "../findings.js";
 import { clock, count, key, perSecond, plural, rate, span } from "../format.js";
 import { link, search, table, to } from "../ui.js";
+import { fields } from "./audit.js";
 import { recent, scheduled } from "./schedules.js";
 
 const CHANGES = 5; // the last ones
@@ -71,11 +72,13 @@ export function view(data, page) {
       table("Last changes", [
         { head: "When", cell: (c) => clock(c.at) },
         { head: "Policy", cell: (c) => link(to.policy(c.policy), c.policy) },
-        { head: "What", wide: true, cell: (c) => [c.what, c.key === undefined ? "" : ` (${key(c.key)})`] },
         { head: "Who", cell: (c) => [c.by, c.from].filter(Boolean).join(" at ") || "–" },
+        { head: "What", wide: true, cell: (c) => [c.what, c.key === undefined ? "" : ` (${key(c.key)})`, brief(fields(c))] },
       ], data.changes, "", (c) => c.id)) : null,
   ];
 }
+
+const brief = (fields) => fields.length ? h("span", { class: "quiet" }, ": " + fields.slice(0, 3).join(", ") + (fields.length > 3 ? ", …" : "")) : "";
 
 export const hasQueue = (p) => p.queue ? true : p.algorithm === "leaking_bucket" && p.queue !== false;
 
@@ -114,7 +117,7 @@ const policies = (rows) => table("Policies with a queue", [
   { head: "Failed", number: true, cell: ({ stat }) => bad(stat?.failed) },
   { head: "Dead", number: true, cell: ({ p, stat }) => stat?.dead ? link(to.dead(p.policy.name), bad(stat.dead)) : "0" },
 ], rows, "No policy has a queue. Add one to the configuration file, or with PUT /v1/policies/NAME.",
-({ p }) => p.policy.name, ({ p, stat, depth }) => p.paused || p.retired || stat?.refused || stat?.failed || stat?.dead ? null : depth ? "calm" : "calm idle");
+({ p }) => p.policy.name, ({ p, stat, depth }) => p.paused || p.retired || stat?.refused || stat?.failed || stat?.dead ? null : depth ? "calm" : stat?.rate ? "calm clear" : "calm clear idle");
 
 const bad = (n) => n ? h("strong", { class: "bad" }, count(n)) : "0";
 

@@ -8,7 +8,8 @@ import { down, state } from "../findings.js";
 import { count, key, perSecond, plural, rate, span } from "../format.js";
 import { action, confirm, facts, link, noRight, pager, search, table, to } from "../ui.js";
 import { changed, eta, late } from "../words.js";
-import { limit } from "./overview.js";
+import { rule } from "./doors.js";
+import { hasQueue, limit } from "./overview.js";
 import { recent, scheduled } from "./schedules.js";
 
 const PAGE = 50;
@@ -20,11 +21,7 @@ export const events = ([name]) => "policy=" + encodeURIComponent(name) +
 
 export async function load([name], page) {
   const [p, stats] = await Promise.all([get(path("policies", name)), get("/v1/stats")]);
-  const buckets = await get(withQuery(path("buckets", name),
-    { offset: page.state.offset || "", limit: PAGE })).catch((error) => {
-    if (error.status === 409 || error.status === 404) return null; // it has no queue
-    throw error;
-  });
+  const buckets = hasQueue(p.policy) ? await get(withQuery(path("buckets", name), { offset: page.state.offset || "", limit: PAGE })) : null;
   const minute = Math.floor(page.now() / 60_000);
   if (buckets && page.state.minute !== minute) { // there is news once a minute
     page.state.day = await get(path("minutes", name));
@@ -54,17 +51,16 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
     h("div", { class: "columns" },
       facts(
         ["Algorithm", p.algorithm?.replaceAll("_", " ")],
-        ["Limit", limit(p)],
+        buckets ? ["Limit", limit(p)] : ["Rule", rule(p)],
         ["Peak", p.peak ?? p.peak_total],
         ["Burst", p.burst],
         ["Capacity per key", capacity && count(capacity)],
         ["Concurrency per key", p.concurrency ? count(p.concurrency) : null],
         ["Partitions", p.partitions],
-        ["Target", target(p)],
+        ["Target", buckets && target(p)],
         ["From", source === "file" ? `the file of set “${set}”` : "the API"],
         ["Last change", changed(last_change)]),
-      facts(
-        ["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`],
+      facts(["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`], ...buckets ? [
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
         ["Refused", count(stat?.refused), stat?.refused ? "bad" : ""],
@@ -73,7 +69,8 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
         ["Throttled", count(stat?.throttled), stat?.throttled ? "warn" : ""],
         ["Dead", count(stat?.dead), stat?.dead ? "bad" : ""],
         ["Wait p50, p99", stat?.wait_ms ? `${span(stat.wait_ms.p50)}, ${span(stat.wait_ms.p99)}` : "–"],
-        ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"])),
+        ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"],
+      ] : [["Allowed", count(stat?.checks_allowed)], ["Refused", count(stat?.checks_refused), stat?.checks_refused ? "warn" : ""]])),
     page.state.day ? h("section", null, h("h2", null, lasting(page.state.day)), day(page.state.day, Math.max(300, page.width))) : null,
     schedules.length ? h("section", null, h("h2", null, "Schedules"), scheduled("Schedules of " + name, schedules, page, name)) : null,
     buckets ? h("section", null,
@@ -116,7 +113,8 @@ function pages(page, buckets, held) {
   };
   return pager(at > 0 ? turn(Math.max(0, at - PAGE)) : null,
     buckets.next_offset ? turn(buckets.next_offset) : null,
-    buckets.buckets.length ? `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}` : null);
+    buckets.total <= PAGE ? buckets.total > 1 && `They hold ${plural(held, "job")}.` :
+      `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}`);
 }
 
 async function probe(page, name) {

@@ -32,10 +32,10 @@ export async function recent(page, read) {
 export const scheduled = (caption, schedules, page, policy) => table(caption, [
   { head: policy ? "Key" : "Bucket", cell: (s) => link(to.bucket(s.policy, s.key), policy ? key(s.key) : bucket(s)) },
   { head: "Name", cell: (s) => s.name },
-  { head: "When", wide: true, cell: (s) => [s.when, s.zone ? ` in ${s.zone}` : ""] },
+  { head: "When", cell: (s) => [s.when, h("span", { class: "quiet" }, " " + (s.zone ?? (/^@(at|every) /.test(s.when) ? "" : "UTC")))] },
   { head: "Last run", cell: (s) => s.last ? clock(s.last.at) : "none known" },
-  { head: "Outcome", wide: true, cell: (s) => s.last ? outcome(s.last) : "–" },
-  { head: "Next run", cell: (s) => s.paused ? h("span", { class: "tag warn" }, "paused") : s.next_at ?
+  { head: "Outcome", wide: true, cell: (s) => s.last ? outcome(s.last) : "" },
+  { head: "Next run", cell: (s) => s.paused ? h("span", { class: "state warn" }, "paused") : s.next_at ?
     [clock(s.next_at), h("span", { class: "quiet" }, ` in ${span(Math.max(0, Date.parse(s.next_at) - page.now()))}`)] : "unknown" },
   ...policy ? [{ head: "From", cell: (s) => s.set ? `the file of set “${s.set}”` : "the API" }] : [],
   { head: "Action", cell: (s) => actions(s, page) },
@@ -43,8 +43,9 @@ export const scheduled = (caption, schedules, page, policy) => table(caption, [
 
 const bucket = (s) => `${s.policy} / ${key(s.key)}`;
 
-const outcome = ({ outcome, job, reason }) => h("span", { class: "state " + (["missed", "dead"].includes(outcome) ? "bad" : "") },
-  job ? link(to.job(job), outcome) : [outcome, reason ? ": " + reason : ""]);
+const outcome = ({ outcome, job, reason }) => [
+  h("span", { class: "state " + (["missed", "dead"].includes(outcome) ? "bad" : "") }, job ? link(to.job(job), outcome) : outcome),
+  reason ? ": " + reason : ""];
 
 function actions(s, page) {
   const why = noRight(page.may("operate", s.policy, s.key), "operate"), of = `${s.name} of ${bucket(s)}`;
