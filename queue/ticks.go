@@ -63,7 +63,8 @@ func (b *Broker) NoteRun(ctx context.Context, policy string, k job.Key, id strin
 	ran Ran) (err error) {
 	defer errs.Annotate(&err, "note a run of a schedule")
 	name, what, _ := strings.Cut(strings.TrimPrefix(id, tickPrefix), " ")
-	_, err = b.tables.ended.Update(ctx, tickKey(policy, k, name), nil, endedTTL+max(0, time.Until(nextOf(id))).Truncate(time.Second),
+	kept := endedTTL + max(0, time.Until(nextOf(id))).Truncate(time.Second)
+	_, err = b.tables.ended.Update(ctx, tickKey(policy, k, name), nil, kept,
 		func(r kv.Record) ([]byte, error) {
 			noted, err := readTick(r)
 			if err != nil {

@@ -61,8 +61,8 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 		o.Note = func(context.Context, error, string, ...any) {}
 	}
 	if o.State == nil {
-		o.State = func(context.Context, string, uint64) (state string, accepted time.Time, err error) {
-			return "", accepted, admission.ErrNotFound
+		o.State = func(context.Context, string, uint64) (s string, accepted time.Time, err error) {
+			return s, accepted, admission.ErrNotFound
 		}
 	}
 	return &Service{broker, jobs, o}
@@ -179,7 +179,8 @@ func (s *Service) RunNow(ctx context.Context, policyName string, key job.Key, na
 	id := queue.RunID(found, found.Next(now, queue.LastRun{}))
 	outcome, err := s.submit(ctx, found, id)
 	if _, seq, stored := job.ParseID(outcome.Job); stored {
-		if err := s.broker.NoteRun(ctx, policyName, key, id, queue.Ran{At: now, Job: seq}); err != nil {
+		ran := queue.Ran{At: now, Job: seq}
+		if err := s.broker.NoteRun(ctx, policyName, key, id, ran); err != nil {
 			s.options.Logger.Warn("the last run of a schedule is not shown", "policy", policyName,
 				"key", key.Raw(), "schedule", name, "error", err)
 		}
@@ -284,7 +285,9 @@ func (s *Service) noteTick(ctx context.Context, t queue.Tick, ran queue.Ran) err
 	return s.broker.NoteRun(ctx, t.Policy, t.Key, t.ID, ran)
 }
 
-func (s *Service) full(ctx context.Context, t queue.Tick, retry time.Duration) (wait time.Duration, done bool) {
+func (s *Service) full(ctx context.Context, t queue.Tick, retry time.Duration) (
+	wait time.Duration, done bool) {
+
 	s.ticked(t, Refused)
 	until := t.Next
 	if until.IsZero() {

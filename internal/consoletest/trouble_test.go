@@ -209,7 +209,8 @@ func TestATargetThatIsBackIsProbed(t *testing.T) {
 	})
 	b := visit(t, w.base, desk)
 	b.open("")
-	b.sees("mail cannot call its target for acme: a mistake at the drainer, not the target's: no key")
+	b.sees("mail cannot call its target for acme: a mistake at the drainer, not the target's: " +
+		"no key")
 	b.open("bucket/mail/acme")
 	b.sees("a mistake at the drainer, not the target's: no key", "drainer's mistake",
 		"It holds 3 jobs and its drainer cannot call the target: one job at a time probes it")
