@@ -79,7 +79,7 @@ func (b *Broker) NoteRun(ctx context.Context, policy string, k job.Key, id strin
 func (n *notedTick) note(id string, ran Ran, hand bool) {
 	newer := !hand && follows(id, n.Tick) || hand && ran.At.After(n.At)
 	switch {
-	case ran.Job > 0 && ran.Job == n.Job:
+	case ran.Job > 0 && ran.Job == n.Job && (hand || !newer): // noted by drainer and admitter
 		n.End = cmp.Or(ran.End, n.End)
 	case newer:
 		n.Ran = ran

@@ -34,6 +34,9 @@ func TestTheLastRunIsNotedBesideTheLastTick(t *testing.T) {
 			[]note{{tick(1), done(job1)}, {tick(3), missed}}, tick(1), missed},
 		"an earlier job ends after a missed tick": {
 			[]note{{tick(1), job1}, {tick(3), missed}, {tick(1), done(job1)}}, tick(1), missed},
+		"a policy made again has its first job again": {
+			[]note{{tick(1), done(job1)}, {tick(2), Ran{At: at(1), Job: 1}}}, tick(2),
+			Ran{At: at(1), Job: 1}},
 		"a run by hand leaves the tick": {
 			[]note{{tick(1), job1}, {hand, job2}, {hand, done(job2)}}, tick(1), done(job2)},
 		"a tick follows a run by hand": {

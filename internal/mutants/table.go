@@ -609,6 +609,12 @@ var table = []mutant{
 		by:  "./queue TestTheLastRunIsNotedBesideTheLastTick",
 	},
 	{
+		name: "runs-of-former-policies-end-later-ones", file: "queue/ticks.go",
+		old: "ran.Job == n.Job && (hand || !newer)",
+		new: "ran.Job == n.Job",
+		by:  "./queue TestTheLastRunIsNotedBesideTheLastTick",
+	},
+	{
 		name: "all-runs-of-schedules-are-done", file: "queue/ticks.go",
 		old: "ran.End = end.How",
 		new: "_ = end.How",
