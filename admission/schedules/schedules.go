@@ -85,6 +85,9 @@ func (s *Service) note(ctx context.Context, err error, what string,
 			changed = append(changed, fmt.Sprintf("%s %v → %v", f.name, f.was, f.now))
 		}
 	}
+	if len(changed) == 0 && !sameJobs(before, after) {
+		changed = append(changed, "headers or body")
+	}
 	s.options.Note(ctx, err, what, "policy", of.Policy, "key", of.Key.Raw(), "schedule", of.Name,
 		"changed", changed)
 	return err
