@@ -58,7 +58,7 @@ func TestTheConsoleHasTheRightsOfItsToken(t *testing.T) {
 	b.press("Forget token")
 	enter(boss)
 	b.sees("boss")
-	b.holds(`!document.getElementById("pause").disabled`)
+	b.holds(`document.getElementById("pause")?.disabled === false`)
 	b.press("Forget token")
 	enter(one)
 	b.sees("Your token does not permit this.")
