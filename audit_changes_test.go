@@ -62,6 +62,7 @@ func TestEveryChangeIsInTheAuditList(t *testing.T) {
 	as(token, "POST", "/v1/pause/mail", "")
 	as(token, "POST", "/v1/resume/mail", "")
 	as(token, "POST", "/v1/schedules/mail/a", "x", "Penstock-Schedule", "@hourly")
+	as(token, "POST", "/v1/schedules/mail/a", "y", "Penstock-Schedule", "@hourly")
 	as(token, "PATCH", "/v1/schedules/mail/a?paused=1", "")
 	as(token, "DELETE", "/v1/schedules/mail/a", "")
 	as(token, "POST", "/v1/cancel/mail?tag=t", "")
@@ -127,6 +128,7 @@ func TestEveryChangeIsInTheAuditList(t *testing.T) {
 		"ann: jobs cancelled by their tag mail",
 		"ann: schedule removed mail/a when @hourly → , paused true → false, bytes",
 		"ann: schedule paused or resumed mail/a paused false → true",
+		"ann: schedule written mail/a headers or body",
 		"ann: schedule written mail/a when  → @hourly, bytes 0 → 1",
 		"ann: policy paused or resumed mail paused true → false",
 		"ann: policy paused or resumed mail paused false → true",
@@ -145,7 +147,7 @@ func TestEveryChangeIsInTheAuditList(t *testing.T) {
 			t.Errorf("%d: %s\nwant %s", i, got[i], want[i])
 		}
 	}
-	if got := list("of-team", "/v1/audit/mail?limit=100"); len(got) != 10 {
+	if got := list("of-team", "/v1/audit/mail?limit=100"); len(got) != 11 {
 		t.Errorf("of mail: %s", strings.Join(got, "\n"))
 	}
 	for _, path := range []string{"/v1/audit", "/v1/audit/other"} {

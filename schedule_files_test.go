@@ -88,7 +88,7 @@ func TestASchedulesTextInTheFileCountsOnce(t *testing.T) {
 	do("PATCH", "a?paused=1")
 	do("DELETE", "b")
 	do("POST", "d", "Penstock-Schedule", "@daily")
-	const changed = "[{d @daily false } {a @every 1h true default}]"
+	const changed = "[{a @every 1h true default} {d @daily false }]"
 	_, before := scheduleStream(t, p)
 	restart(everyHour("a"), everyHour("b"))
 	expect("c has left", changed)
@@ -108,9 +108,9 @@ func TestASchedulesTextInTheFileCountsOnce(t *testing.T) {
 	do("POST", "e", "Penstock-Schedule", "@daily")
 	restart(a, everyHour("b"), everyHour("e"))
 	expect("the file has one that the API had",
-		"[{d @daily false } {e @every 1h false default} {a @every 1h true default}]")
+		"[{a @every 1h true default} {d @daily false } {e @every 1h false default}]")
 	restart()
-	expect("no list", "[{d @daily false } {e @every 1h false default} {a @every 1h true default}]")
+	expect("no list", "[{a @every 1h true default} {d @daily false } {e @every 1h false default}]")
 	o.Set = "other"
 	p.Close()
 	o.Policies = []policy.Policy{paced("report", 100, 100)}
@@ -118,7 +118,7 @@ func TestASchedulesTextInTheFileCountsOnce(t *testing.T) {
 	o.Schedules = []schedules.Entry{{Policy: "mine", Key: "k", When: "@daily"}}
 	p = open(t, o)
 	expect("a file of another set",
-		"[{d @daily false } {e @every 1h false default} {a @every 1h true default}]")
+		"[{a @every 1h true default} {d @daily false } {e @every 1h false default}]")
 	p.Close()
 	o.Set, o.Policies = "", []policy.Policy{paced("report", 100, 100)}
 	o.Schedules = []schedules.Entry{}

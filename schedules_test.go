@@ -210,6 +210,10 @@ func TestATickAtAFullBucketIsReported(t *testing.T) {
 		for receive(t, outcomes) != want {
 		}
 	}
+	if s := allSchedules(t, p, "").Schedules[0]; s.Last == nil || s.Last.Outcome != "missed" ||
+		!strings.Contains(s.Last.Reason, "the bucket is full") || s.Last.Job != "" {
+		t.Errorf("the last run: %+v", s.Last)
+	}
 }
 
 func TestBadSchedulesAreRefused(t *testing.T) {

@@ -278,7 +278,7 @@ var (
 	blank  = regexp.MustCompile(`\s+`)
 	field  = regexp.MustCompile(`^[A-Z][A-Za-z-]*: `)
 	looks  = regexp.MustCompile(
-		`^penstock (why|job|buckets|drainers|policies (ls|show)|dead (ls|show))`)
+		`^penstock (why|job|buckets|drainers|(policies|dead|schedules) (ls|show))`)
 )
 
 func plain(s string) string { return number.ReplaceAllString(blank.ReplaceAllString(s, ""), "0") }

@@ -251,7 +251,7 @@ func (l *Backlog) Done(seq uint64) {
 		return
 	}
 	l.pulling.Go(func() {
-		l.noteTick(tick)
+		l.noteEnd(seq, tick)
 		l.acks.add(seq)
 	})
 }

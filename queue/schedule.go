@@ -79,7 +79,8 @@ type Schedule struct {
 	Header map[string][]string
 	Body   []byte
 
-	seq uint64 // 0: not read
+	seq    uint64 // 0: not read
+	stored time.Time
 	// by the server, too: an @every or @at, or a pattern that an earlier version stored
 	timed bool
 }
@@ -101,6 +102,31 @@ type Tick struct {
 // where clocks change at midnight, it skips times and invents others (nats-server 2.15.3).
 func (s Schedule) byServer() bool {
 	return strings.HasPrefix(s.When, "@at ") || strings.HasPrefix(s.When, "@every ")
+}
+
+// Next returns the schedule's first time after now, or a zero time: none comes, it is paused, or
+// only the server knows.
+func (s Schedule) Next(now time.Time, last LastRun) (at time.Time) {
+	switch when, text, _ := strings.Cut(s.When, " "); {
+	case s.Paused:
+	case when == "@at":
+		at, _ = time.Parse(time.RFC3339, text)
+	case when == "@every":
+		// The server counts from when the schedule was stored, and later from each tick.
+		every, _ := time.ParseDuration(text)
+		if s.stored.IsZero() {
+			s.stored = now
+		}
+		if at = s.stored.Round(time.Second).Add(every); at.Before(now) {
+			at = last.next
+		}
+	default:
+		at, _ = s.next(now)
+	}
+	if at.Before(now) {
+		return time.Time{}
+	}
+	return at.UTC()
 }
 
 // next returns the first time of a cron pattern after an instant, or a zero time.
@@ -230,7 +256,7 @@ func (b *Broker) readSchedule(ctx context.Context, subject string) (s Schedule, 
 		return s, err
 	}
 	s, err = b.scheduleOf(subject, m.Header, m.Data)
-	s.seq = m.Seq
+	s.seq, s.stored = m.Seq, m.Time
 	return s, err
 }
 
@@ -260,23 +286,36 @@ func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedul
 }
 
 // Schedules lists the schedules of a policy, "*" for all.
-func (b *Broker) Schedules(ctx context.Context, policy string) (all []Schedule, err error) {
-	subjects, err := b.scheduleSubjects(ctx, policy)
+func (b *Broker) Schedules(ctx context.Context, policy string) ([]Schedule, error) {
+	all, err := b.ScheduleNames(ctx, policy)
 	if err != nil {
 		return nil, err
 	}
+	return b.ReadSchedules(ctx, all)
+}
+
+// ScheduleNames is [Broker.Schedules] with only the names, keys and policies.
+func (b *Broker) ScheduleNames(ctx context.Context, policy string) (all []Schedule, err error) {
+	subjects, err := b.scheduleSubjects(ctx, policy)
 	known := map[string]bool{}
-	for _, subject := range subjects { // active ones come first
-		s, err := b.readSchedule(ctx, subject)
-		if errors.Is(err, ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !known[s.ID()] {
+	for _, subject := range subjects {
+		if s, ok := b.names.parseSchedule(subject); ok && !known[s.ID()] {
 			known[s.ID()] = true
 			all = append(all, s)
+		}
+	}
+	return all, err
+}
+
+// ReadSchedules reads the schedules of a list. It leaves out those that have just been removed.
+func (b *Broker) ReadSchedules(ctx context.Context, names []Schedule) (all []Schedule, err error) {
+	for _, name := range names {
+		s, err := b.Schedule(ctx, name.Policy, name.Key, name.Name)
+		switch {
+		case err == nil:
+			all = append(all, s)
+		case !errors.Is(err, ErrNotFound):
+			return nil, err
 		}
 	}
 	return all, nil

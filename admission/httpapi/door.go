@@ -50,11 +50,15 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 	outcome, err := h.service.Submit(r.Context(), admission.SubmitRequest{
 		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: at.ip,
 		From: at.from, Wait: wait})
-	a := answer.Submitted(outcome)
-	if outcome.Job != "" && h.options.Management != nil {
-		a.Header = append(a.Header, answer.Field{Name: "Location", Value: jobsPath + outcome.Job})
+	return h.submitted(outcome), err
+}
+
+func (h *handler) submitted(o admission.Outcome) answer.Answer {
+	a := answer.Submitted(o)
+	if o.Job != "" && h.options.Management != nil {
+		a.Header = append(a.Header, answer.Field{Name: "Location", Value: jobsPath + o.Job})
 	}
-	return a, err
+	return a
 }
 
 // bodyLeft leaves part of the body unread; the connection is closed.

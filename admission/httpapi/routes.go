@@ -38,8 +38,8 @@ func (rt route) managed() bool {
 // each: the handler checks each policy, so the right for any suffices.
 func (rt route) each() bool {
 	path, _, _ := strings.Cut(rt.path, "?")
-	return slices.Contains([]string{batchPath, policiesPath, bucketsPath, eventsPath, statsPath,
-		clientPath}, path)
+	return slices.Contains([]string{batchPath, policiesPath, bucketsPath, schedulesPath,
+		eventsPath, statsPath, clientPath}, path)
 }
 
 const (
@@ -48,12 +48,13 @@ const (
 	jobsPath  = "/v1/jobs/"
 	checkPath = "/v1/check/"
 
-	batchPath    = "/v1/jobs:batch"
-	policiesPath = "/v1/policies"
-	bucketsPath  = "/v1/buckets"
-	eventsPath   = "/v1/events"
-	statsPath    = "/v1/stats"
-	clientPath   = "/v1/client"
+	batchPath     = "/v1/jobs:batch"
+	policiesPath  = "/v1/policies"
+	bucketsPath   = "/v1/buckets"
+	schedulesPath = "/v1/schedules"
+	eventsPath    = "/v1/events"
+	statsPath     = "/v1/stats"
+	clientPath    = "/v1/client"
 )
 
 func (h *handler) routes() []route {
@@ -106,6 +107,7 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/cancel/{policy}?tag&after", access.Operate, m.cancelTagged(false)},
 		{"POST", "/v1/cancel/{policy}/{key...}?tag&after", access.Operate, m.cancelTagged(true)},
 
+		{"GET", schedulesPath + "?limit", access.Read, look(h.allSchedules)},
 		{"GET", "/v1/schedules/{policy}", access.Read, h.schedule(listSchedules)},
 		{"POST", "/v1/schedules/{policy}/{key...}", access.Submit, h.putSchedule},
 		{"GET", "/v1/schedules/{policy}/{key...}?name", access.Read, h.schedule(getSchedule)},
@@ -113,6 +115,7 @@ func (h *handler) routes() []route {
 			h.schedule(changeSchedule)},
 		{"DELETE", "/v1/schedules/{policy}/{key...}?name", access.Operate,
 			h.schedule(removeSchedule)},
+		{"POST", "/v1/run/{policy}/{key...}?name", access.Operate, h.runSchedule},
 
 		{"GET", bucketsPath + "?by&limit", access.Read, look(m.allBuckets)},
 		{"GET", "/v1/buckets/{policy}?offset&limit", access.Read, look(m.buckets)},

@@ -56,21 +56,36 @@ func (h *handler) schedule(do func(ctx context.Context, s *schedules.Service, at
 	name string) (any, error)) call {
 
 	return look(func(ctx context.Context, at place) (any, error) {
-		if h.options.Schedules == nil {
-			return nil, errNoSchedules
-		}
-		name := cmp.Or(at.query.Get("name"), schedules.DefaultName)
-		// They become tokens of a subject: others could name more than the client's rights cover.
-		if !policy.IsName(at.policy) || !policy.IsName(name) {
-			return nil, fmt.Errorf("%w: no such schedule", admission.ErrNotFound)
+		name, err := h.scheduleName(at)
+		if err != nil {
+			return nil, err
 		}
 		return do(ctx, h.options.Schedules, at, name)
 	})
 }
 
+func (h *handler) scheduleName(at place) (name string, err error) {
+	if h.options.Schedules == nil {
+		return "", errNoSchedules
+	}
+	name = cmp.Or(at.query.Get("name"), schedules.DefaultName)
+	// They become tokens of a subject: others could name more than the client's rights cover.
+	if !policy.IsName(at.policy) || !policy.IsName(name) {
+		return "", fmt.Errorf("%w: no such schedule", admission.ErrNotFound)
+	}
+	return name, nil
+}
+
+func (h *handler) allSchedules(ctx context.Context, at place) (any, error) {
+	if h.options.Schedules == nil {
+		return nil, errNoSchedules
+	}
+	return h.options.Schedules.List(ctx,
+		schedules.Filter{Policy: "*", May: at.mayRead, Most: at.number("limit")})
+}
+
 func listSchedules(ctx context.Context, s *schedules.Service, at place, _ string) (any, error) {
-	all, err := s.List(ctx, at.policy)
-	return map[string]any{"schedules": all}, err
+	return s.List(ctx, schedules.Filter{Policy: at.policy})
 }
 
 func getSchedule(ctx context.Context, s *schedules.Service, at place, name string) (any, error) {
@@ -91,4 +106,16 @@ func removeSchedule(ctx context.Context, s *schedules.Service, at place,
 	name string) (any, error) {
 
 	return nil, s.Remove(ctx, at.policy, at.key, name)
+}
+
+func (h *handler) runSchedule(r *http.Request, at place) (answer.Answer, error) {
+	name, err := h.scheduleName(at)
+	if err == nil {
+		err = noBody(r)
+	}
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	outcome, err := h.options.Schedules.RunNow(r.Context(), at.policy, at.key, name)
+	return h.submitted(outcome), err
 }

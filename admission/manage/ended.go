@@ -149,6 +149,20 @@ func (s *Service) JobOrEnd(ctx context.Context, policy string, seq uint64) (any,
 	return s.orEnd(ctx, s.Job, policy, seq)
 }
 
+// State returns the state of a job, or how it ended, and when it was accepted.
+func (s *Service) State(ctx context.Context, policy string, seq uint64) (state string,
+	accepted time.Time, err error) {
+
+	found, err := s.JobOrEnd(ctx, policy, seq)
+	switch j := found.(type) {
+	case Job:
+		return j.State, j.AcceptedAt, err
+	case EndedJob:
+		return string(j.State), j.AcceptedAt, err
+	}
+	return "", accepted, err
+}
+
 func (s *Service) WholeJobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
 	return s.orEnd(ctx, s.WholeJob, policy, seq)
 }

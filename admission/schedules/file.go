@@ -172,7 +172,11 @@ func (s *Service) leave(ctx context.Context, set string, left queue.Schedule) er
 
 func same(a, b queue.Schedule) bool {
 	return a.When == b.When && a.Zone == b.Zone && a.Paused == b.Paused && a.Set == b.Set &&
-		bytes.Equal(a.Body, b.Body) &&
+		sameJobs(a, b)
+}
+
+func sameJobs(a, b queue.Schedule) bool {
+	return bytes.Equal(a.Body, b.Body) &&
 		maps.EqualFunc(a.Header, b.Header, slices.Equal[[]string])
 }
 

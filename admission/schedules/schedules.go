@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -41,6 +41,8 @@ type Options struct {
 	Sink queue.Sink
 	// Note reports a change of a schedule; see [manage.Service.NoteTried]. Nil: none is reported.
 	Note func(ctx context.Context, err error, what string, args ...any)
+	// State returns a job's state, or how it ended; see [manage.Service.State]. Nil: unknown.
+	State func(ctx context.Context, policy string, seq uint64) (string, time.Time, error)
 	// for ticks without a job
 	Logger *slog.Logger
 }
@@ -57,6 +59,11 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Note == nil {
 		o.Note = func(context.Context, error, string, ...any) {}
+	}
+	if o.State == nil {
+		o.State = func(context.Context, string, uint64) (s string, accepted time.Time, err error) {
+			return s, accepted, admission.ErrNotFound
+		}
 	}
 	return &Service{broker, jobs, o}
 }
@@ -78,25 +85,12 @@ func (s *Service) note(ctx context.Context, err error, what string,
 			changed = append(changed, fmt.Sprintf("%s %v → %v", f.name, f.was, f.now))
 		}
 	}
+	if len(changed) == 0 && !sameJobs(before, after) {
+		changed = append(changed, "headers or body")
+	}
 	s.options.Note(ctx, err, what, "policy", of.Policy, "key", of.Key.Raw(), "schedule", of.Name,
 		"changed", changed)
 	return err
-}
-
-type Schedule struct {
-	Policy string `json:"policy"`
-	Key    string `json:"key"`
-	Name   string `json:"name"`
-	When   string `json:"when"`
-	Zone   string `json:"zone,omitempty"`
-	Paused bool   `json:"paused"`
-	Bytes  int    `json:"bytes"`
-	Set    string `json:"set,omitempty"`
-}
-
-func shown(s queue.Schedule) Schedule {
-	return Schedule{Policy: s.Policy, Key: s.Key.Raw(), Name: s.Name, When: asWritten(s.When),
-		Zone: s.Zone, Paused: s.Paused, Bytes: len(s.Body), Set: s.Set}
 }
 
 type Request struct {
@@ -126,7 +120,7 @@ func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
 	if err != nil {
 		return Schedule{}, err
 	}
-	return shown(made), nil
+	return shown(made, queue.LastRun{}), nil
 }
 
 func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]string, error)) (
@@ -162,42 +156,6 @@ func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]stri
 		Zone: r.Zone, Header: stored, Body: r.Body}, nil
 }
 
-func (s *Service) List(ctx context.Context, policyName string) ([]Schedule, error) {
-	all, err := s.broker.Schedules(ctx, policyName)
-	if err != nil {
-		return nil, translate(err)
-	}
-	if len(all) == 0 { // a deleted policy may have left some
-		if err := s.jobs.Known(policyName); err != nil {
-			return nil, err
-		}
-	}
-	listed := []Schedule{}
-	for _, one := range all {
-		listed = append(listed, shown(one))
-	}
-	return listed, nil
-}
-
-type Detail struct {
-	Schedule
-	Header map[string][]string `json:"header"`
-	Body   *string             `json:"body,omitempty"`
-	Base64 []byte              `json:"base64,omitempty"`
-}
-
-func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
-	name string) (Detail, error) {
-	found, err := s.broker.Schedule(ctx, policyName, key, name)
-	d := Detail{Schedule: shown(found), Header: found.Header}
-	if utf8.Valid(found.Body) {
-		d.Body = new(string(found.Body))
-	} else {
-		d.Base64 = found.Body
-	}
-	return d, translate(err)
-}
-
 // SetPaused pauses or resumes a schedule. Missed ticks are not made up for.
 func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key, name string,
 	paused bool) (Schedule, error) {
@@ -206,9 +164,45 @@ func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key,
 		before := found
 		found.Paused = paused
 		err = s.broker.PutSchedule(ctx, found)
-		return shown(found), s.note(ctx, err, "schedule paused or resumed", found, before, found)
+		return shown(found, queue.LastRun{}),
+			s.note(ctx, err, "schedule paused or resumed", found, before, found)
 	}
-	return shown(found), translate(err)
+	return shown(found, queue.LastRun{}), translate(err)
+}
+
+// RunNow submits a job of a schedule, which may be paused. It does not change the schedule's times.
+func (s *Service) RunNow(ctx context.Context, policyName string, key job.Key, name string) (
+	admission.Outcome, error) {
+
+	found, err := s.broker.Schedule(ctx, policyName, key, name)
+	if err != nil {
+		return admission.Outcome{}, translate(err)
+	}
+	now := time.Now()
+	id := queue.RunID(found, found.Next(now, queue.LastRun{}))
+	outcome, err := s.submit(ctx, found, id)
+	if _, seq, stored := job.ParseID(outcome.Job); stored {
+		ran := queue.Ran{At: now, Job: seq}
+		if err := s.broker.NoteRun(ctx, policyName, key, id, ran); err != nil {
+			s.options.Logger.Warn("the last run of a schedule is not shown", "policy", policyName,
+				"key", key.Raw(), "schedule", name, "error", err)
+		}
+	}
+	if err != nil || outcome.Job != "" {
+		s.options.Note(ctx, err, "schedule run", "policy", policyName, "key", key.Raw(),
+			"schedule", name, "job", outcome.Job)
+	}
+	return outcome, err
+}
+
+func (s *Service) submit(ctx context.Context, of queue.Schedule, id string) (
+	admission.Outcome, error) {
+
+	header := nats.Header{}
+	maps.Copy(header, of.Header)
+	header[job.HeaderIdempotencyKey] = []string{id}
+	return s.jobs.Submit(ctx, admission.SubmitRequest{Policy: of.Policy, Key: of.Key,
+		Header: header, Body: of.Body})
 }
 
 func (s *Service) Remove(ctx context.Context, policyName string, key job.Key, name string) error {
@@ -268,39 +262,42 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 		s.ticked(t, Submitted)
 		return 0, true
 	}
-	header := nats.Header{}
-	for name, values := range t.Header {
-		header[name] = values
+	outcome, err := s.submit(ctx, t.Schedule, t.ID)
+	ended, repeated := errors.AsType[*admission.EndedError](err)
+	if repeated {
+		outcome.Job = ended.Job
 	}
-	header[job.HeaderIdempotencyKey] = []string{t.ID}
-	outcome, err := s.jobs.Submit(ctx, admission.SubmitRequest{Policy: t.Policy, Key: t.Key,
-		Header: header, Body: t.Body})
-	_, ended := errors.AsType[*admission.EndedError](err)
 	switch {
-	case ended, err == nil && outcome.Verdict != admission.Rejected:
-		if s.broker.NoteTick(ctx, t.Policy, t.Key, t.ID) != nil {
+	case outcome.Job != "":
+		_, seq, _ := job.ParseID(outcome.Job)
+		if s.noteTick(ctx, t, queue.Ran{Job: seq}) != nil {
 			return again, false
 		}
 		s.ticked(t, Submitted)
 		return 0, true
 	case err == nil:
-		return s.full(t, outcome.RetryAfter)
+		return s.full(ctx, t, outcome.RetryAfter)
 	case errors.Is(err, admission.ErrUnavailable), ctx.Err() != nil:
 		return again, false
 	}
-	s.missed(t, err.Error())
-	return 0, true
+	return s.missed(ctx, t, err.Error())
 }
 
-func (s *Service) full(t queue.Tick, retry time.Duration) (wait time.Duration, done bool) {
+func (s *Service) noteTick(ctx context.Context, t queue.Tick, ran queue.Ran) error {
+	ran.At = t.Stored
+	return s.broker.NoteRun(ctx, t.Policy, t.Key, t.ID, ran)
+}
+
+func (s *Service) full(ctx context.Context, t queue.Tick, retry time.Duration) (
+	wait time.Duration, done bool) {
+
 	s.ticked(t, Refused)
 	until := t.Next
 	if until.IsZero() {
 		until = t.Stored.Add(patience)
 	}
 	if time.Now().Add(retry).After(until) {
-		s.missed(t, "the bucket is full, and the schedule's next tick comes first")
-		return 0, true
+		return s.missed(ctx, t, "the bucket is full, and the schedule's next tick comes first")
 	}
 	if t.First {
 		s.tell(t, queue.EventScheduleRefused, "the bucket is full")
@@ -308,11 +305,15 @@ func (s *Service) full(t queue.Tick, retry time.Duration) (wait time.Duration, d
 	return retry, false
 }
 
-func (s *Service) missed(t queue.Tick, why string) {
+func (s *Service) missed(ctx context.Context, t queue.Tick, why string) (time.Duration, bool) {
+	if s.noteTick(ctx, t, queue.Ran{Missed: why}) != nil {
+		return again, false
+	}
 	s.ticked(t, Missed)
 	s.options.Logger.Warn("a tick of a schedule became no job", "policy", t.Policy, "key",
 		t.Key.Raw(), "schedule", t.Name, "reason", why)
 	s.tell(t, queue.EventScheduleMissed, why)
+	return 0, true
 }
 
 func (s *Service) ticked(t queue.Tick, outcome string) {

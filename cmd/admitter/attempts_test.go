@@ -70,6 +70,8 @@ var attempts = []attempt{
 	{as: "submits", method: "PATCH", path: "/v1/schedules/red/mine.1?name=x&paused=1", status: 403},
 	{as: "submits", method: "DELETE", path: "/v1/schedules/red/mine.1?name=x", status: 403},
 	{as: "submits", method: "GET", path: "/v1/schedules/red", status: 403},
+	{as: "submits", method: "GET", path: "/v1/schedules", status: 403},
+	{as: "submits", method: "POST", path: "/v1/run/red/mine.1?name=x", status: 403},
 
 	// Job headers that drainers act on.
 	{as: "submits", method: "POST", path: "/v1/jobs/red-hooks/mine.1", status: 409},
@@ -144,6 +146,7 @@ var attempts = []attempt{
 	{as: "operates", method: "DELETE", path: "/v1/schedules/blue/acme?name=nightly", status: 403},
 	{as: "operates", method: "PATCH", path: "/v1/schedules/blue/acme?name=nightly&paused=1",
 		status: 403},
+	{as: "operates", method: "POST", path: "/v1/run/blue/acme?name=nightly", status: 403},
 	{as: "operates", method: "GET", path: "/v1/jobs/red/mine.1", status: 403},
 	{as: "operates", method: "PUT", path: "/v1/policies/red", status: 403},
 

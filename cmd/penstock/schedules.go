@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +19,8 @@ import (
 )
 
 func (a *app) schedules() *cobra.Command {
-	g := group("schedules", "List, create, pause and delete schedules", a.schedulesList(),
-		a.schedulesShow(), a.schedulesSet(),
+	g := group("schedules", "List, create, run, pause and delete schedules", a.schedulesList(),
+		a.schedulesShow(), a.schedulesSet(), a.scheduleRun(),
 		a.scheduleChange("pause", "Pause a schedule", http.MethodPatch, "is paused", "&paused=1"),
 		a.scheduleChange("resume", "Resume a paused schedule", http.MethodPatch, "is resumed",
 			"&paused=0"),
@@ -30,34 +32,42 @@ func (a *app) schedules() *cobra.Command {
 func (a *app) schedulesList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls [POLICY]",
-		Short: "List the schedules of one or all policies",
-		RunE: func(cmd *cobra.Command, policies []string) (err error) {
-			if len(policies) == 0 {
-				if policies, err = a.policyNames(cmd.Context()); err != nil {
-					return err
-				}
+		Short: "List the schedules of one or all policies, with their last runs",
+		RunE: func(cmd *cobra.Command, policies []string) error {
+			place := path("schedules") + "?limit=1000"
+			if len(policies) > 0 {
+				place = path("schedules", policies[0])
 			}
-			all := schedulesAnswer{Schedules: []schedules.Schedule{}}
-			for _, a.policy = range policies {
-				var of schedulesAnswer
-				if _, err := a.get(cmd.Context(), path("schedules", a.policy), &of); err != nil {
-					return err
-				}
-				all.Schedules = append(all.Schedules, of.Schedules...)
-			}
-			return a.document(all, func() error {
-				return list(a, "POLICY|KEY|NAME|WHEN|ZONE|STATE|FROM", all.Schedules,
-					func(s schedules.Schedule) row {
-						return row{s.Policy, keyName(s.Key), s.Name, line(s.When, 60),
-							line(s.Zone, 60), scheduleState(s), cmp.Or(s.Set, "api")}
-					})
-			})
+			return call(cmd.Context(), a, request{path: place}, a.schedulesListed)
 		},
 	}
 }
 
-type schedulesAnswer struct {
-	Schedules []schedules.Schedule `json:"schedules"`
+func (a *app) schedulesListed(all schedules.Schedules) error {
+	now := time.Now()
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return "-"
+		}
+		return clock(t, now)
+	}
+	err := list(a, "POLICY|KEY|NAME|WHEN|ZONE|STATE|FROM|NEXT|LAST|OUTCOME", all.Schedules,
+		func(s schedules.Schedule) row {
+			last := cmp.Or(s.Last, &schedules.Last{Outcome: "-"})
+			return row{s.Policy, keyName(s.Key), s.Name, line(s.When, 60), line(s.Zone, 60),
+				scheduleState(s), cmp.Or(s.Set, "api"), at(s.NextAt), at(last.At), ran(last)}
+		})
+	if more := all.Total - len(all.Schedules); err == nil && more > 0 {
+		err = a.printf("and %d more: name a policy\n", more)
+	}
+	return err
+}
+
+func ran(last *schedules.Last) string {
+	if last.Reason != "" {
+		return last.Outcome + ": " + line(last.Reason, 100)
+	}
+	return strings.TrimSpace(last.Outcome + " " + last.Job)
 }
 
 func scheduleState(s schedules.Schedule) string {
@@ -77,10 +87,10 @@ func (a *app) scheduleName() string {
 	return fmt.Sprintf("schedule %s of %s", plain(a.schedule), bucketName(a.policy, a.key))
 }
 
-func askSchedule[T any](ctx context.Context, a *app, method, change string,
+func askSchedule[T any](ctx context.Context, a *app, method, at, change string,
 	words func(T) error) error {
-	err := call(ctx, a, request{method: method, path: path("schedules", a.policy, a.key) +
-		"?name=" + url.QueryEscape(a.schedule) + change}, words)
+	err := call(ctx, a, request{method: method, path: path(at, a.policy, a.key) + "?name=" +
+		url.QueryEscape(a.schedule) + change}, words)
 	if p, ok := errors.AsType[*problem](err); ok && p.Status == http.StatusNotFound {
 		return a.hintedSchedule(ctx, err)
 	}
@@ -88,7 +98,7 @@ func askSchedule[T any](ctx context.Context, a *app, method, change string,
 }
 
 func (a *app) hintedSchedule(ctx context.Context, err error) error {
-	var of schedulesAnswer
+	var of schedules.Schedules
 	if _, listErr := a.get(ctx, path("schedules", a.policy), &of); listErr != nil {
 		return err
 	}
@@ -114,7 +124,7 @@ func (a *app) schedulesShow() *cobra.Command {
 		Use:   "show POLICY",
 		Short: "Show a schedule with its jobs' headers and body",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return askSchedule(cmd.Context(), a, "", "", a.scheduleShown)
+			return askSchedule(cmd.Context(), a, "", "schedules", "", a.scheduleShown)
 		},
 	}
 	a.scheduleFlags(cmd)
@@ -122,10 +132,33 @@ func (a *app) schedulesShow() *cobra.Command {
 }
 
 func (a *app) scheduleShown(s schedules.Detail) error {
-	return a.message([]row{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
+	rows := []row{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
 		{"when", line(s.When, 100)}, {"zone", cmp.Or(line(s.Zone, 100), "UTC")},
-		{"state", scheduleState(s.Schedule)}, {"from", cmp.Or(s.Set, "api")},
-		{"size", strconv.Itoa(s.Bytes) + " bytes"}}, s.Header, s.Body, s.Bytes)
+		{"state", scheduleState(s.Schedule)}, {"from", cmp.Or(s.Set, "api")}}
+	if !s.NextAt.IsZero() {
+		rows = append(rows, row{"next", clock(s.NextAt, time.Now())})
+	}
+	if s.Last != nil {
+		rows = append(rows, row{"last", clock(s.Last.At, time.Now()) + ", " + ran(s.Last)})
+	}
+	return a.message(append(rows, row{"size", strconv.Itoa(s.Bytes) + " bytes"}), s.Header, s.Body,
+		s.Bytes)
+}
+
+func (a *app) scheduleRun() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run POLICY",
+		Short: "Submit a schedule's job now, besides those of its times",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := askSchedule(cmd.Context(), a, http.MethodPost, "run", "", a.submitted)
+			if p, ok := errors.AsType[*problem](err); ok && statusOf(p.Status) == exitRefused {
+				return a.refused(cmd.Context(), p)
+			}
+			return err
+		},
+	}
+	a.scheduleFlags(cmd)
+	return cmd
 }
 
 func (a *app) schedulesSet() *cobra.Command {
@@ -184,7 +217,7 @@ func (a *app) scheduleChange(use, short, method, done, change string) *cobra.Com
 		Use:   use + " POLICY",
 		Short: short,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return askSchedule(cmd.Context(), a, method, change, func(any) error {
+			return askSchedule(cmd.Context(), a, method, "schedules", change, func(any) error {
 				return a.printf("%s %s\n", a.scheduleName(), done)
 			})
 		},

@@ -19,8 +19,8 @@ schedules:
 	i.says(0, []string{"schedules", "add", "mail", "@every 90s", "--key", "acme", "--name", "ping"},
 		"schedule ping of acme of mail: @every 90s")
 	i.feed("a \x1b[31mred\x1b[0m word", "schedules", "set", "mail", "@hourly", "-")
-	i.says(0, words("schedules ls"), "mail    acme  ping     @every 90s", "default\n",
-		`news    ""    default  @daily          Europe/Berlin  active  default`)
+	i.says(0, words("schedules ls"), "mail    acme  ping     @every 90s", "OUTCOME\n",
+		`news    ""    default  @daily          Europe/Berlin  active  default  `)
 	i.says(0, words("schedule ls mail"), `mail    ""    default  @hourly`, "active  api")
 	i.says(0, words("schedules show mail --key acme"), "report\n", "Penstock-Priority  3", "UTC",
 		"Penstock-Tag       nightly", "from               api")
@@ -35,12 +35,22 @@ schedules:
 	}
 	i.says(0, words("schedules resume mail --key acme --name ping"), "is resumed")
 	i.document(0, &s, "schedules", "resume", "mail", "--key", "acme", "--name", "ping")
-	var all schedulesAnswer
+	var all schedules.Schedules
 	i.document(0, &all, "schedules", "ls")
 	if len(all.Schedules) != 4 || s.Paused {
 		t.Errorf("got %+v, %+v", all, s)
 	}
 
+	i.says(0, words("schedules run news"), "news:1")
+	i.until("stored news:1", "schedules", "ls")
+	i.says(0, words("schedules show news"), "last", "stored news:1", "next")
+	i.says(0, words("schedules pause news"), "is paused")
+	i.says(0, words("schedules run news"), "news:2")
+	for range 7 {
+		i.says(0, words("schedules run news"), "news:")
+	}
+	i.says(3, words("schedules run news"), "refused, retry in")
+	i.says(4, words("schedules run news --name x"), "the key has --name default")
 	i.says(4, words("schedules rm mail --key acme --name pong"), "did you mean ping?")
 	i.says(4, words("schedules rm mail --key acmee"), "did you mean acme?")
 	i.says(4, words("schedules pause news --name x"), "the key has --name default")

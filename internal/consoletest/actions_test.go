@@ -1,9 +1,6 @@
 package consoletest
 
 import (
-	"fmt"
-	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -110,36 +107,6 @@ func TestAPolicyIsPaused(t *testing.T) {
 	b.sees("mail is resumed.")
 	w.becomes("it goes on", "mail/acme",
 		func(b bucket) bool { return b.BlockedBy != "policy_paused" })
-}
-
-func TestAScheduleIsPausedOnThePageOfItsPolicy(t *testing.T) {
-	w := quick(t)
-	r, err := http.NewRequestWithContext(t.Context(), "POST", w.base+"/v1/schedules/mail/acme",
-		strings.NewReader("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Penstock-Schedule", "@every 1h")
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer.Body.Close()
-	for _, l := range []look{desk, phone} {
-		b := visit(t, w.base, l)
-		b.open("policy/mail")
-		b.sees("Schedules", "@every 1h", "active")
-		const button = `[...document.querySelectorAll("td button")].find(e => e.textContent === %q)`
-		const click = "(e => e && (e.click(), true))(" + button + ")"
-		b.holds(fmt.Sprintf(click, "Pause"))
-		b.sees("The schedule default of mail/acme is paused.")
-		b.holds(fmt.Sprintf(button, "Resume"))
-		b.legible()
-		b.shoot("schedules-" + l.String())
-		b.holds(fmt.Sprintf(click, "Resume"))
-		b.sees("The schedule default of mail/acme is resumed.")
-		b.holds(fmt.Sprintf(button, "Pause"))
-	}
 }
 
 func TestAKeyIsFoundByTheKeyboardAlone(t *testing.T) {

@@ -103,6 +103,10 @@ func TestEachViewInEachLook(t *testing.T) {
 			b.sees("Busiest keys", "eve")
 			b.legible()
 			b.shoot("doors-" + l.String())
+			b.open("policy/signup") // which has no starts
+			b.sees("fixed window: 10 in 1d", "Allowed", "It only answers checks")
+			b.holds(`!/Starts|Accepted|unpaced/.test(document.querySelector("main").innerText)`)
+			b.legible()
 		})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/workers"
@@ -23,7 +25,7 @@ var (
 	numbers = regexp.MustCompile(`\d[\d,.]*`)
 )
 
-// TestTheConsoleShowsIncidentsAsDocumented provokes the five incidents of docs/troubleshoot.md, and
+// TestTheConsoleShowsIncidentsAsDocumented provokes the six incidents of docs/troubleshoot.md, and
 // looks for the documented texts in each view. Numbers and times may differ, and "…" matches any
 // text. With -shots it takes the page's pictures.
 func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
@@ -58,11 +60,15 @@ func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 		w.submit("mail", fmt.Sprintf("customer-%d", i+1), 50-5*i, "x")
 	}
 	w.submit("imports", "acme", 500, "x")
+	w.schedule("imports/acme", "poll", "@every 2s", "x")
+	w.schedule("mail/acme", "report", "0 30 6 * * 1-5", "x")
+	w.schedule("billing/globex", "invoices", "@monthly", "x")
+	w.ask("POST", "/v1/run/billing/globex?name=invoices", "", nil)
 
 	_, symptoms, _ := strings.Cut(string(text), "\n## By symptom\n")
 	symptoms, _, _ = strings.Cut(symptoms, "\n## ")
 	incidents := strings.Split(symptoms, "\n### ")[1:]
-	if len(incidents) != 5 {
+	if len(incidents) != 6 {
 		t.Fatalf("%d incidents in %s", len(incidents), page)
 	}
 	b := visit(t, w.base, desk)
@@ -102,13 +108,16 @@ func pictures(t *testing.T, w *world) {
 	if *shots == "" {
 		return
 	}
-	for l, name := range map[look]string{desk: "light", night: "dark", phone: "phone-light",
-		{390, 844, "dark"}: "phone-dark"} {
+	for l, name := range map[look]string{{1400, 860, "light"}: "light", {1400, 860, "dark"}: "dark",
+		phone: "phone-light", {390, 844, "dark"}: "phone-dark"} {
 		w.submit("imports", "acme", 40, "x")
 		b := visit(t, w.base, l)
 		b.open("")
-		b.sees("imports refused", "The target of stripe is down", "No drainer answers")
+		b.sees("imports refused", "The target of stripe is down", "No drainer answers",
+			"made no job", "invoices", "Last changes")
+		b.do(chromedp.EmulateViewport(l.width, value[int64](b, "document.body.scrollHeight")))
 		b.shoot("overview-" + name)
+		b.do(chromedp.EmulateViewport(l.width, l.height))
 		b.open("bucket/mail/acme")
 		b.holds(`document.querySelector(".dots")?.getAttribute("d").split("M").length > 200`)
 		b.shoot("bucket-" + name)

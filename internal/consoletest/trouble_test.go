@@ -58,7 +58,7 @@ func TestTheConsoleHasTheRightsOfItsToken(t *testing.T) {
 	b.press("Forget token")
 	enter(boss)
 	b.sees("boss")
-	b.holds(`!document.getElementById("pause").disabled`)
+	b.holds(`document.getElementById("pause")?.disabled === false`)
 	b.press("Forget token")
 	enter(one)
 	b.sees("Your token does not permit this.")
@@ -208,11 +208,35 @@ func TestATargetThatIsBackIsProbed(t *testing.T) {
 		return b.BlockedBy == "breaker"
 	})
 	b := visit(t, w.base, desk)
+	b.open("")
+	b.sees("mail cannot call its target for acme: a mistake at the drainer, not the target's: " +
+		"no key")
 	b.open("bucket/mail/acme")
-	b.sees("a mistake at the drainer, not the target's: no key")
+	b.sees("a mistake at the drainer, not the target's: no key", "drainer's mistake",
+		"It holds 3 jobs and its drainer cannot call the target: one job at a time probes it")
+	b.holds(`!document.body.innerText.includes("target is down")`)
+	b.legible()
 	back.Store(true)
 	b.press("Probe the target now")
 	b.sees("A job of mail/acme probes the target.", "It is empty")
+
+	back.Store(false)
+	for _, key := range []string{"acme", "globex"} {
+		w.submit("mail", key, 3, "x")
+		w.becomes("a breaker is open", "mail/"+key, func(b bucket) bool {
+			return b.BlockedBy == "breaker"
+		})
+	}
+	b.open("")
+	b.sees("mail cannot call its target for 2 buckets: a mistake at the drainer")
+	b.open("policy/mail")
+	b.sees("drainer's mistake")
+	back.Store(true)
+	b.press("Probe the target now")
+	b.sees("Probe the target of mail?", "Pauses that the target asked for end, too.")
+	b.press("Probe it")
+	b.sees("2 jobs probe the target of mail.", "No bucket holds jobs or calls.")
+	b.holds(`!document.getElementById("probe")`)
 }
 
 // Starts before the page was opened are unknown, not zero.

@@ -97,7 +97,8 @@ func New(o Options) *Door {
 	d.Manage = manage.New(o.Broker, producer, manage.Options{Followed: o.Followed,
 		Possible: d.possible, Watch: d.watch, Audited: o.Audited, Logger: o.Log})
 	d.Schedules = schedules.New(o.Broker, d.Service,
-		schedules.Options{Sink: d.Sink, Note: d.Manage.NoteTried, Logger: o.Log})
+		schedules.Options{Sink: d.Sink, Note: d.Manage.NoteTried, State: d.Manage.State,
+			Logger: o.Log})
 	api := o.HTTP.Options
 	api.Console, api.Management, api.Schedules = console.New(), d.Manage, d.Schedules
 	api.Permits, api.Budget, api.Clients = d.Callers, d.budget, o.HTTP.Guard.Clients()

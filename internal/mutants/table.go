@@ -598,9 +598,45 @@ var table = []mutant{
 	},
 	{
 		name: "ticks-without-an-id", file: "admission/schedules/schedules.go",
-		old: "header[job.HeaderIdempotencyKey] = []string{t.ID}",
+		old: "header[job.HeaderIdempotencyKey] = []string{id}",
 		new: "",
 		by:  ". TestATickBecomesOneJobThoughTheServerIsKilled",
+	},
+	{
+		name: "runs-by-hand-are-ticks", file: "queue/ticks.go",
+		old: "if newer && !hand {",
+		new: "if newer {",
+		by:  "./queue TestTheLastRunIsNotedBesideTheLastTick",
+	},
+	{
+		name: "missed-ticks-have-had-their-job", file: "queue/ticks.go",
+		old: "if ran.Job > 0 {",
+		new: "if true {",
+		by:  "./queue TestTheLastRunIsNotedBesideTheLastTick",
+	},
+	{
+		name: "ends-of-runs-are-forgotten-by-a-late-note", file: "queue/ticks.go",
+		old: "n.End = cmp.Or(ran.End, n.End)",
+		new: "n.End = ran.End",
+		by:  "./queue TestTheLastRunIsNotedBesideTheLastTick",
+	},
+	{
+		name: "runs-of-former-policies-end-later-ones", file: "queue/ticks.go",
+		old: "ran.Job == n.Job && (hand || !newer)",
+		new: "ran.Job == n.Job",
+		by:  "./queue TestTheLastRunIsNotedBesideTheLastTick",
+	},
+	{
+		name: "all-runs-of-schedules-are-done", file: "queue/ticks.go",
+		old: "ran.End = end.How",
+		new: "_ = end.How",
+		by:  ". TestAScheduleSaysHowItsLastRunEnded",
+	},
+	{
+		name: "schedules-of-all-for-everybody", file: "admission/httpapi/schedules.go",
+		old: "Policy: \"*\", May: at.mayRead,",
+		new: "Policy: \"*\",",
+		by:  ". TestAClientSeesTheSchedulesOfItsPolicies",
 	},
 	{
 		name: "pause-leaves-the-schedule", file: "queue/schedule.go",

@@ -45,7 +45,7 @@ func (s *Store) ChangeOverride(
 		return put, err
 	}
 	put.Key = key
-	put.Revision, err = s.table.Update(ctx, name, nil, func(stored kv.Record) ([]byte, error) {
+	put.Revision, err = s.table.Update(ctx, name, nil, 0, func(stored kv.Record) ([]byte, error) {
 		current := Override{Key: key}
 		var err error
 		if stored.Value != nil {

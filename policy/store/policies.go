@@ -257,7 +257,7 @@ func (s *Store) change(
 // replace is change of a record that was read, if not nil.
 func (s *Store) replace(ctx context.Context, name string, read *kv.Record,
 	change func(*record) (*record, error)) (uint64, error) {
-	return s.table.Update(ctx, name, read, func(stored kv.Record) ([]byte, error) {
+	return s.table.Update(ctx, name, read, 0, func(stored kv.Record) ([]byte, error) {
 		current, err := currentRecord(stored)
 		var next *record
 		if err == nil {

@@ -140,11 +140,11 @@ func (t *Table) put(ctx context.Context, key string, value []byte, revision uint
 	return written, err
 }
 
-// Update replaces a value by compare-and-set and returns its revision, or 0 if it deleted the key.
-// next gets the current record, without a Value if the key is missing, and is repeated after a
-// conflict; it returns the same value for no change, and nil to delete. read, which may be nil, is
-// the record as read before.
-func (t *Table) Update(ctx context.Context, key string, read *Record,
+// Update replaces a value by compare-and-set and returns its revision, or 0 if it deleted the key;
+// the server removes the value after ttl, if not 0. next gets the current record, without a Value
+// if the key is missing, and is repeated after a conflict; it returns the same value for no change,
+// and nil to delete. read, which may be nil, is the record as read before.
+func (t *Table) Update(ctx context.Context, key string, read *Record, ttl time.Duration,
 	next func(Record) ([]byte, error)) (revision uint64, err error) {
 	for {
 		var r Record
@@ -162,7 +162,7 @@ func (t *Table) Update(ctx context.Context, key string, read *Record,
 		case value == nil:
 			err = t.Delete(ctx, key, r.Revision)
 		default:
-			revision, err = t.Put(ctx, key, value, r.Revision)
+			revision, err = t.put(ctx, key, value, r.Revision, lasting(ttl))
 		}
 		if !errors.Is(err, ErrConflict) || ctx.Err() != nil {
 			return revision, err

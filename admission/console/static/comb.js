@@ -67,7 +67,7 @@ export function comb(starts, pace, now, width) {
   const heard = starts.since > from ? `since ${clock(starts.since)}, when recording began` : `in the last ${span(shown)}`;
   const said = `${plural(here, "start")} ${heard}: ` + (limit === null ? `unpaced, at most ${count(most)} in any ${every}.` :
     `at most ${count(most)} in any ${every}, where ${count(Math.floor(limit))} are allowed.`);
-  const step = tick(shown);
+  const step = tick(shown, width);
   const ticks = [];
   for (let t = Math.ceil(from / step) * step; t <= now; t += step) ticks.push(t);
   const halves = limit ? [Math.round(tallest / 2.2)] : [Math.round(most / 2)];
@@ -102,10 +102,10 @@ export function comb(starts, pace, now, width) {
       pace.outflow ? ` Its outflow is ${rate(pace.outflow)}, its peak ${rate(pace.peak)}, its burst ${count(pace.burst)}.` : ""));
 }
 
-/** tick returns the time between two of at most eight marks. */
-function tick(shown) {
+/** tick returns the time between two of at most eight marks, whose labels fit a width. */
+function tick(shown, width) {
   const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900].map((n) => n * 1000);
-  return steps.find((step) => shown / step <= 7) ?? 1800_000;
+  return steps.find((step) => shown / step <= Math.min(7, width / 70)) ?? 1800_000;
 }
 
 /** spark draws the starts of each second, against a limit if there is one. */

@@ -2,7 +2,7 @@
 
 import { bytes as size, clock, count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
-import { HARMLESS, changed, held, blockedBy, late } from "./words.js";
+import { HARMLESS, changed, held, blockedBy, late, mistaken } from "./words.js";
 
 const MINUTE = 59_000; // ms of counting that are enough for a no
 const NEAR = 0.8; // of its capacity: a bucket will soon refuse
@@ -12,14 +12,14 @@ const LONG = 600_000; // ms of waiting that are mentioned after a change of the 
  * findings answers the six questions from the API's documents; drainers is null without the right. Each answer is
  * {text, link, level}: "bad" needs action, "warn" attention.
  */
-export function findings({ policies, stats, window, buckets, depths, bytes, unanswered, drainers, dead }) {
+export function findings({ policies, stats, window, buckets, depths, bytes, unanswered, drainers, dead, schedules }) {
   const none = (what) => window >= MINUTE ? `No ${what} in the last minute.` :
     `Unknown: watching for ${span(window)}, and no ${what} since.`;
   return [
     { question: "Refused?", none: none("job was refused"), found: refused(stats, buckets) },
     { question: "Late?", none: buckets.some(down) ? "Starts of other targets are on time." : "Starts are on time.", found: [...tardy(buckets), ...slowed(policies, buckets)] },
     { question: "Deep?", none: "No bucket is near its capacity, and no policy its room in bytes.", found: [...crowded(policies, depths, bytes), ...deep(policies, buckets)] },
-    { question: "Failing?", none: none("attempt failed"), found: failing(stats, buckets, dead) },
+    { question: "Failing?", none: none("attempt failed"), found: [...failing(stats, buckets, dead), ...missed(schedules)] },
     { question: "Stuck?", none: "No waiting job is stuck.", found: stuck(policies, buckets, depths) },
     { question: "Unowned?", none: "Every queue with jobs has a drainer.", found: unowned(unanswered, depths, drainers) },
   ];
@@ -47,7 +47,7 @@ function tardy(buckets) {
 }
 
 /** down: the bucket belongs under "Failing?". */
-const down = (b) => b.blocked_by === "breaker";
+export const down = (b) => b.blocked_by === "breaker";
 
 function deep(policies, buckets) {
   const room = Object.fromEntries(policies.map(({ policy: p }) => [p.name, p.queue?.capacity ?? p.capacity]));
@@ -85,10 +85,12 @@ function slowed(policies, buckets) {
 function failing(stats, buckets, dead) {
   const letters = Object.fromEntries(dead.map((d) => [d.policy, d.letters]));
   const stand = (n) => `${plural(n, "dead letter")} ${n === 1 ? "waits" : "wait"} to be replayed or dropped`;
-  const targets = together(buckets.filter(down), () => "").map((held) => ({ level: "bad",
-    link: held.length > 1 ? to.policy(held[0].policy) : to.bucket(held[0].policy, held[0].key),
-    text: `The target of ${held[0].policy} is down` + (held.length > 1 ? ` for ${count(held.length)} buckets` :
-      ` for ${key(held[0].key)}`) + (held[0].last_error ? `: ${held[0].last_error}` : ".") }));
+  const targets = together(buckets.filter(down), () => "").map((held) => {
+    const b = held.find(mistaken) ?? held.find((b) => b.last_error) ?? held[0];
+    return { level: "bad", link: held.length > 1 ? to.policy(b.policy) : to.bucket(b.policy, b.key),
+      text: (mistaken(b) ? `${b.policy} cannot call its target` : `The target of ${b.policy} is down` + (b.last_error ? "" : ", or cannot be called,")) +
+        (held.length > 1 ? ` for ${count(held.length)} buckets` : ` for ${key(b.key)}`) + (b.last_error ? `: ${b.last_error}` : ".") };
+  });
   const attempts = stats.filter((s) => s.failed + s.dead + s.throttled > 0)
     .sort((a, b) => b.dead - a.dead || b.failed - a.failed).map((s) => ({
       policy: s.policy, level: s.dead || s.failed > s.done ? "bad" : "warn",
@@ -104,6 +106,9 @@ function failing(stats, buckets, dead) {
   return [...targets, ...attempts, ...older];
 }
 
+const missed = (schedules) => schedules.filter((s) => s.last?.outcome === "missed").map((s) => ({ level: "warn", link: to.policy(s.policy),
+  text: `The schedule ${s.name} of ${s.policy}/${key(s.key)} made no job at ${clock(s.last.at)}: ${s.last.reason}.` }));
+
 function stuck(policies, buckets, depths) {
   const paused = policies.filter((p) => p.paused && depths[p.policy.name]).map((p) => ({ level: "warn",
     link: to.policy(p.policy.name),
@@ -117,7 +122,7 @@ function stuck(policies, buckets, depths) {
     text: `${b.policy}/${key(b.key)} holds ${plural(b.depth, "job")}` + (b.calls ? ` and ${plural(b.calls, "waiting call")}` : "") +
       (b.head_age_ms ? `, the oldest for ${span(b.head_age_ms)}` : "") +
       (more.length ? `, and ${plural(more.length, "other bucket waits", "other buckets wait")} for the same reason` : "") +
-      `: ${blockedBy(b.blocked_by)}.` }))];
+      `: ${blockedBy(b)}.` }))];
 }
 
 function unowned(unanswered, depths, drainers) {
@@ -136,6 +141,6 @@ export function state(b) {
   if (b.reading) return { text: "loading", level: "warn" };
   if (!by) return { text: b.running ? "running" : b.depth || b.calls ? "starting" : "idle", level: "" };
   if (HARMLESS.includes(by)) return { text: "on pace", level: "" };
-  return { text: held(by), level: ["paused", "policy_paused", "throttled_by_target", "concurrency", "backoff"].includes(by) ||
+  return { text: held(b), level: ["paused", "policy_paused", "throttled_by_target", "concurrency", "backoff"].includes(by) ||
     by.startsWith("limit:") ? "warn" : "bad" };
 }

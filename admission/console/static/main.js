@@ -15,10 +15,11 @@ import * as job from "./views/job.js";
 import * as jobs from "./views/jobs.js";
 import * as overview from "./views/overview.js";
 import * as policy from "./views/policy.js";
+import * as schedules from "./views/schedules.js";
 
 // A view has a title(params), load(params, page) for its data, and view(data, page). It may name events(params), which
 // refresh it, and go to heard(event, page).
-const views = { __proto__: null, "": overview, policy, bucket, jobs, job, history, dead, drainers, doors, audit };
+const views = { __proto__: null, "": overview, policy, bucket, jobs, job, history, dead, drainers, doors, audit, schedules };
 const unreadable = {
   title: () => "Not found",
   load() { throw new Refused(404, { detail: "the address of this page is not valid UTF-8" }); },

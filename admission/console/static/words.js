@@ -9,7 +9,6 @@ const HELD = {
   paused: "an operator paused it",
   policy_paused: "an operator paused the whole policy",
   throttled_by_target: "the target asked for a pause",
-  breaker: "the target is down: one job at a time probes it, without counting attempts",
   backoff: "all its jobs have failed and will be retried",
   not_before: "none of its jobs is due yet",
   no_worker: "no process has workers for it",
@@ -18,11 +17,19 @@ const HELD = {
   storage: "its drainer cannot write its lease or an outcome, or is still reading the queue",
 };
 
+/** mistaken: a drainer could not call the target, by a mistake of its own. Package workers has the words. */
+export const mistaken = (b) => b.last_error?.startsWith("a mistake at the drainer") ?? false;
+
+const breaker = (b) => (mistaken(b) ? "its drainer cannot call the target" : b.last_error ? "the target is down" :
+  "the target is down, or cannot be called") + ": one job at a time probes it, without counting attempts";
+
 /** blockedBy says what keeps a bucket, or a job, from starting. */
-export function blockedBy(by, until) {
+export function blockedBy(b, until) {
+  const by = b.blocked_by;
   if (!by) return "";
   const words = by.startsWith("limit:") ?
-    `the limit ${by.slice(6)} is used up` + (until ? "" : ", or kept by another drainer") : HELD[by] ?? by;
+    `the limit ${by.slice(6)} is used up` + (until ? "" : ", or kept by another drainer") :
+    by === "breaker" ? breaker(b) : HELD[by] ?? by;
   return words + (until ? `, until ${clock(until)}` : "");
 }
 
@@ -30,19 +37,21 @@ export function blockedBy(by, until) {
 export const HARMLESS = ["rate", "total_rate", "not_before"];
 
 const short = {
-  total_rate: "rate of all keys", policy_paused: "policy paused", breaker: "target down",
+  total_rate: "rate of all keys", policy_paused: "policy paused",
   not_before: "not due", no_worker: "no worker", workers_busy: "workers busy",
   no_drainer: "no drainer", throttled_by_target: "target asked for a pause",
 };
 
 /** held is blockedBy in a word or two. */
-export const held = (by) => short[by] ?? (by ?? "").replace("limit:", "limit ");
+export const held = (b) => b.blocked_by === "breaker" ?
+  mistaken(b) ? "drainer's mistake" : b.last_error ? "target down" : "target unavailable" :
+  short[b.blocked_by] ?? (b.blocked_by ?? "").replace("limit:", "limit ");
 
 const LATE = {
   processor: "its drainer's machine was busy", rate: "its rate",
   workers_busy: "all workers had jobs", no_worker: "there were no workers",
   storage: "its drainer waited for storage", throttled_by_target: "the target asked for a pause",
-  concurrency: "its maximum number of jobs was running", breaker: "the target was down",
+  concurrency: "its maximum number of jobs was running", breaker: "the target was down, or could not be called",
   total_rate: "other keys had their turns",
 };
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
+class ScheduleLast(TypedDict):
+    at: str
+    job: NotRequired[str]
+    outcome: Literal["missed", "unknown", "stored", "waiting", "delayed", "running", "finishing", "done", "dead", "replayed", "cancelled", "purged"]
+    reason: NotRequired[str]
+
+
 class Schedule(TypedDict):
     policy: str
     key: str
@@ -14,6 +21,8 @@ class Schedule(TypedDict):
     paused: bool
     bytes: int
     set: NotRequired[str]
+    next_at: NotRequired[str]
+    last: NotRequired[ScheduleLast]
 
 
 class ReadinessPartsItem(TypedDict):

@@ -604,6 +604,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the schedules of all readable policies. */
+        get: operations["listAllSchedules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/schedules/{policy}": {
         parameters: {
             query?: never;
@@ -617,7 +634,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** List a policy's schedules. */
+        /** List all schedules of a policy. */
         get: operations["listSchedules"];
         put?: never;
         post?: never;
@@ -657,8 +674,42 @@ export interface paths {
         delete: operations["deleteSchedule"];
         options?: never;
         head?: never;
-        /** Pause or resume a schedule. */
+        /**
+         * Pause or resume a schedule.
+         * @description A paused schedule makes no jobs, also after a restart. Its times until it is resumed are not made up for.
+         */
         patch: operations["pauseSchedule"];
+        trace?: never;
+    };
+    "/v1/run/{policy}/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run a schedule now.
+         * @description Stores a job of the schedule, also of a paused one, as if it were submitted. The schedule's times do not change. A repeated request makes another job.
+         */
+        post: operations["runSchedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/v1/history/{policy}": {
@@ -1080,6 +1131,23 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * @example {
+         *       "policy": "mail",
+         *       "key": "acme",
+         *       "name": "nightly",
+         *       "when": "0 30 2 * * *",
+         *       "zone": "Europe/Berlin",
+         *       "paused": false,
+         *       "bytes": 6,
+         *       "next_at": "2026-11-24T01:30:00Z",
+         *       "last": {
+         *         "at": "2026-11-23T01:30:00.104Z",
+         *         "job": "mail:42",
+         *         "outcome": "done"
+         *       }
+         *     }
+         */
         Schedule: {
             policy: string;
             key: string;
@@ -1093,6 +1161,25 @@ export interface components {
             bytes: number;
             /** @description the set of its configuration file; missing if it is not from a file */
             set?: string;
+            /**
+             * Format: date-time
+             * @description its next time; missing if it is paused, if no time comes, or if only the server knows
+             */
+            next_at?: string;
+            /** @description its last run, at one of its times or by hand; missing if none is known, as from 14 days after the next time on, and in answers to changes */
+            last?: {
+                /** Format: date-time */
+                at: string;
+                /** @description the job of the run; missing if it was missed */
+                job?: string;
+                /**
+                 * @description the state of the job, or how it ended; `missed`: the run made no job
+                 * @enum {string}
+                 */
+                outcome: "missed" | "unknown" | "stored" | "waiting" | "delayed" | "running" | "finishing" | "done" | "dead" | "replayed" | "cancelled" | "purged";
+                /** @description why the run was missed */
+                reason?: string;
+            };
         };
         Readiness: {
             ready: boolean;
@@ -3445,6 +3532,34 @@ export interface operations {
             "5XX": components["responses"]["Unavailable"];
         };
     };
+    listAllSchedules: {
+        parameters: {
+            query?: {
+                /** @description entries per page */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the schedules by policy, name and key, those first whose last run was missed or has a dead job; `total` counts all, also those beyond `limit` */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        schedules: components["schemas"]["Schedule"][];
+                        total: number;
+                    };
+                };
+            };
+            "4XX": components["responses"]["ProblemAnswer"];
+            "5XX": components["responses"]["Unavailable"];
+        };
+    };
     listSchedules: {
         parameters: {
             query?: never;
@@ -3460,7 +3575,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description active schedules first, then paused ones */
+            /** @description the schedules by policy, name and key, those first whose last run was missed or has a dead job; `total` counts all, also those beyond `limit` */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3468,6 +3583,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         schedules: components["schemas"]["Schedule"][];
+                        total: number;
                     };
                 };
             };
@@ -3631,6 +3747,49 @@ export interface operations {
                     "application/json": components["schemas"]["Schedule"];
                 };
             };
+            "4XX": components["responses"]["ProblemAnswer"];
+            "5XX": components["responses"]["Unavailable"];
+        };
+    };
+    runSchedule: {
+        parameters: {
+            query?: {
+                /** @description the schedule's name */
+                name?: components["parameters"]["ScheduleName"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the job is stored */
+            202: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
+                    "X-Ratelimit-Remaining": components["headers"]["Remaining"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Accepted"];
+                };
+            };
+            429: components["responses"]["RejectedAnswer"];
             "4XX": components["responses"]["ProblemAnswer"];
             "5XX": components["responses"]["Unavailable"];
         };

@@ -39,7 +39,10 @@ export function view({ changes, next }, page) {
 
 const MOST = 4; // fields that are shown at first: a new policy has all, with its defaults
 
+/** fields are the values before and after a change. */
+export const fields = (c) => [c.job, ...c.changed ?? [], ...c.details ?? []].filter((field) => field && field !== "name " + c.policy);
+
 function said(c) {
-  const all = [c.job, ...c.changed ?? [], ...c.details ?? []].filter(Boolean), rest = all.splice(MOST);
+  const all = fields(c), rest = all.splice(MOST);
   return [all.join(", "), rest.length ? h("details", null, h("summary", null, `and ${rest.length} more`), rest.join(", ")) : null];
 }

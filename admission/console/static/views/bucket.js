@@ -63,7 +63,7 @@ export function view({ p, paused, last, b, override }, page) {
         ["Own limits", own(override)],
         ["Partition", p.partitions > 1 ? b.partition : null])),
     h("section", null,
-      h("div", { class: "head" }, h("h2", null, "Last events"), link(to.jobs(name, key), `All ${plural(b.depth, "job")}`),
+      h("div", { class: "head" }, h("h2", null, "Last events"), b.depth ? link(to.jobs(name, key), `All ${plural(b.depth, "job")}`) : null,
         p.result_retention ? link(to.history(name, key), "Jobs that have ended") : null),
       table("Last events of the bucket", [
         { head: "At", cell: (e) => clock(e.at) },
@@ -97,7 +97,7 @@ function sentence(b, paused) {
   }
   const all = `It holds ${plural(b.depth, "job")}` + (inCalls ? ` and ${plural(inCalls, "call")}` : "");
   if (!b.blocked_by) return all + (b.running ? `, and ${plural(b.running, "runs", "run")}.` : ".");
-  return `${all} and ${blockedBy(b.blocked_by, b.blocked_by === "rate" ? null : b.until)}.${next}`;
+  return `${all} and ${blockedBy(b, b.blocked_by === "rate" ? null : b.until)}.${next}`;
 }
 
 const own = (o) => Object.entries(o).filter(([name]) => name !== "paused")

@@ -38,11 +38,11 @@ export function view({ policies, stats, window, watched }) {
       { head: "Allowed", number: true, cell: (k) => count(k.allowed) },
       { head: "Refused", number: true, cell: (k) => k.refused ? h("strong", { class: "warn" }, count(k.refused)) : "0" },
     ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.p.name }))),
-    "This admitter has answered none yet.", (k) => k.policy + "/" + k.key),
+    "It has answered none in this time.", (k) => k.policy + "/" + k.key),
   ];
 }
 
-const rule = (p) => p.limits ? plural(p.limits.length, "limit") : {
+export const rule = (p) => p.limits ? plural(p.limits.length, "limit") : {
   token_bucket: () => `token bucket: ${count(p.capacity)}, ${p.refill}`,
   fixed_window: () => `fixed window: ${count(p.limit)} in ${p.window}`,
   sliding_log: () => `sliding log: ${count(p.limit)} in ${p.window}`,

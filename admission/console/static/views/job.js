@@ -73,7 +73,7 @@ function sentence(j) {
   const before = j.position ? ` ${plural(j.position, "job of its bucket starts", "jobs of its bucket start")} before it.` : "";
   const turn = ["rate", "total_rate"].includes(j.blocked_by);
   return `It ${j.state === "delayed" ? "is delayed" : turn ? "waits for its turn" : "waits"}` +
-    `${j.blocked_by && !turn ? ": " + blockedBy(j.blocked_by, j.until) : ""}.${before}`;
+    `${j.blocked_by && !turn ? ": " + blockedBy(j, j.until) : ""}.${before}`;
 }
 
 /** answer is the first KiB of the reply of an ended job's target or worker. */
@@ -82,13 +82,13 @@ const answer = (j) => j.answer === undefined && j.answer_base64 === undefined ? 
     h("pre", { class: "body", tabindex: 0, "aria-label": "answer" }, j.answer ?? "base64: " + j.answer_base64));
 
 /** history is what was heard of a job, in the order of time. */
-const history = (events) => h("section", null, h("h2", null, "History"),
+const history = (events) => events.length ? h("section", null, h("h2", null, "History"),
   table("Recent events of the job", [
     { head: "At", cell: (e) => clock(e.at) },
     { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
     { head: "What", wide: true, cell: (e) => [e.attempt && `attempt ${e.attempt}`, e.wait_ms && `waited ${span(e.wait_ms)}`,
       e.duration_ms && `took ${span(e.duration_ms)}`, e.progress, e.reason, e.error].filter(Boolean).join(", ") },
-  ], events, "No recent events."));
+  ], events)) : null;
 
 /** content is the headers and the body of a job or a dead letter, as text and nothing else. */
 export function content(j) {

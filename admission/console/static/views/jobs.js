@@ -35,7 +35,7 @@ export function view({ jobs, next }, page) {
       { head: "State", cell: (j) => h("span", { class: "state " + level(j) }, j.state) },
       { head: "Before it", number: true, cell: (j) => j.position === null ? "–" : count(j.position) },
       { head: "Starts", number: true, cell: (j) => j.state === "running" || j.state === "finishing" ? "started" : eta(j.eta_ms) },
-      { head: "Blocked by", cell: (j) => held(j.blocked_by) || "–" },
+      { head: "Blocked by", cell: (j) => held(j) || "–" },
       { head: "Accepted", cell: (j) => clock(j.accepted_at) },
       { head: "Failed", number: true, cell: (j) => count(j.attempts) },
       { head: "Last error", wide: true, cell: (j) => j.last_error ?? "" },

@@ -6,8 +6,11 @@ import { h } from "../dom.js";
 import { findings } from "../findings.js";
 import { clock, count, key, perSecond, plural, rate, span } from "../format.js";
 import { link, search, table, to } from "../ui.js";
+import { fields } from "./audit.js";
+import { recent, scheduled } from "./schedules.js";
 
 const CHANGES = 5; // the last ones
+const SCHEDULES = 10;
 const ROWS = 50; // policies that are shown; the rest is found by name
 
 export const title = () => "Overview";
@@ -17,14 +20,16 @@ export const events = () =>
 
 export async function load(_, page) {
   const all = page.may("read");
-  const [{ policies }, stats, deep, late, dead, changes, drainers] = await Promise.all([
+  const [{ policies }, stats, deep, late, dead, changes, drainers, schedules] = await Promise.all([
     get("/v1/policies"), get("/v1/stats"), get(withQuery("/v1/buckets", { limit: 100 })),
     get(withQuery("/v1/buckets", { by: "late", limit: 20 })), all ? get("/v1/dead").then((d) => d.policies) : [],
     all ? get(withQuery("/v1/audit", { limit: CHANGES })).then((a) => a.changes) : [],
     all ? get("/v1/drainers").then((d) => d.drainers) : null,
+    recent(page, () => get(withQuery("/v1/schedules", { limit: SCHEDULES }))),
   ]);
   return { policies, stats: stats.policies, window: stats.window_ms, buckets: both(deep.buckets, late.buckets),
-    depths: { __proto__: null, ...deep.depths }, bytes: deep.bytes ?? {}, unanswered: deep.unanswered, drainers, dead, changes };
+    depths: { __proto__: null, ...deep.depths }, bytes: deep.bytes ?? {}, unanswered: deep.unanswered, drainers, dead, changes,
+    schedules: schedules.schedules, scheduled: schedules.total };
 }
 
 /** both is the deepest buckets, and behind them those that stand out otherwise. */
@@ -58,16 +63,22 @@ export function view(data, page) {
       queues.length > ROWS ? h("p", { class: "quiet" }, `and ${count(queues.length - ROWS)} more: filter by name`) : null),
     doors.length ? h("p", { class: "quiet" }, link("#/doors", plural(doors.length, "policy", "policies")),
       doors.length === 1 ? " only answers checks and holds no jobs." : " only answer checks and hold no jobs.") : null,
+    data.schedules.length ? h("section", null,
+      h("div", { class: "head" }, h("h2", null, "Schedules"),
+        data.scheduled > SCHEDULES ? link("#/schedules", `All ${count(data.scheduled)} schedules`) : null),
+      scheduled("Schedules", data.schedules, page)) : null,
     data.changes.length ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Last changes"), link("#/audit", "All changes")),
       table("Last changes", [
         { head: "When", cell: (c) => clock(c.at) },
         { head: "Policy", cell: (c) => link(to.policy(c.policy), c.policy) },
-        { head: "What", wide: true, cell: (c) => [c.what, c.key === undefined ? "" : ` (${key(c.key)})`] },
         { head: "Who", cell: (c) => [c.by, c.from].filter(Boolean).join(" at ") || "–" },
+        { head: "What", wide: true, cell: (c) => [c.what, c.key === undefined ? "" : ` (${key(c.key)})`, brief(fields(c))] },
       ], data.changes, "", (c) => c.id)) : null,
   ];
 }
+
+const brief = (fields) => fields.length ? h("span", { class: "quiet" }, ": " + fields.slice(0, 3).join(", ") + (fields.length > 3 ? ", …" : "")) : "";
 
 export const hasQueue = (p) => p.queue ? true : p.algorithm === "leaking_bucket" && p.queue !== false;
 
@@ -106,7 +117,7 @@ const policies = (rows) => table("Policies with a queue", [
   { head: "Failed", number: true, cell: ({ stat }) => bad(stat?.failed) },
   { head: "Dead", number: true, cell: ({ p, stat }) => stat?.dead ? link(to.dead(p.policy.name), bad(stat.dead)) : "0" },
 ], rows, "No policy has a queue. Add one to the configuration file, or with PUT /v1/policies/NAME.",
-({ p }) => p.policy.name, ({ p, stat, depth }) => p.paused || p.retired || stat?.refused || stat?.failed || stat?.dead ? null : depth ? "calm" : "calm idle");
+({ p }) => p.policy.name, ({ p, stat, depth }) => p.paused || p.retired || stat?.refused || stat?.failed || stat?.dead ? null : depth ? "calm" : stat?.rate ? "calm clear" : "calm clear idle");
 
 const bad = (n) => n ? h("strong", { class: "bad" }, count(n)) : "0";
 

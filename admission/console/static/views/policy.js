@@ -4,11 +4,13 @@ import { ask, get, path, withQuery } from "../api.js";
 import { spark } from "../comb.js";
 import { day, lasting } from "../day.js";
 import { h } from "../dom.js";
-import { state } from "../findings.js";
+import { down, state } from "../findings.js";
 import { count, key, perSecond, plural, rate, span } from "../format.js";
 import { action, confirm, facts, link, noRight, pager, search, table, to } from "../ui.js";
 import { changed, eta, late } from "../words.js";
-import { limit } from "./overview.js";
+import { rule } from "./doors.js";
+import { hasQueue, limit } from "./overview.js";
+import { recent, scheduled } from "./schedules.js";
 
 const PAGE = 50;
 
@@ -19,21 +21,17 @@ export const events = ([name]) => "policy=" + encodeURIComponent(name) +
 
 export async function load([name], page) {
   const [p, stats] = await Promise.all([get(path("policies", name)), get("/v1/stats")]);
-  const buckets = await get(withQuery(path("buckets", name),
-    { offset: page.state.offset || "", limit: PAGE })).catch((error) => {
-    if (error.status === 409 || error.status === 404) return null; // it has no queue
-    throw error;
-  });
+  const buckets = hasQueue(p.policy) ? await get(withQuery(path("buckets", name), { offset: page.state.offset || "", limit: PAGE })) : null;
   const minute = Math.floor(page.now() / 60_000);
   if (buckets && page.state.minute !== minute) { // there is news once a minute
-    const [day, { schedules }] = await Promise.all([get(path("minutes", name)), get(path("schedules", name))]);
-    Object.assign(page.state, { day, schedules });
+    page.state.day = await get(path("minutes", name));
     page.state.minute = minute;
   }
-  return { ...p, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets };
+  const { schedules } = buckets ? await recent(page, () => get(path("schedules", name))) : { schedules: [] };
+  return { ...p, schedules, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets };
 }
 
-export function view({ policy: p, paused, retired, source, set, stat, window, buckets, last_change }, page) {
+export function view({ policy: p, paused, retired, source, set, stat, window, buckets, schedules, last_change }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
   const capacity = p.queue?.capacity ?? p.capacity;
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
@@ -43,6 +41,7 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
       paused ? h("span", { class: "tag warn" }, "paused") : null,
       retired ? h("span", { class: "tag" }, "retired") : null,
       h("div", { class: "actions" },
+        buckets?.buckets.some(down) ? action("Probe the target now", () => probe(page, name), { why, id: "probe" }) : null,
         buckets ? paused ?
           action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} is resumed.`), { why, id: "resume" }) :
           action("Pause", () => pause(page, name, buckets), { why, id: "pause" }) : null,
@@ -52,17 +51,16 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
     h("div", { class: "columns" },
       facts(
         ["Algorithm", p.algorithm?.replaceAll("_", " ")],
-        ["Limit", limit(p)],
+        buckets ? ["Limit", limit(p)] : ["Rule", rule(p)],
         ["Peak", p.peak ?? p.peak_total],
         ["Burst", p.burst],
         ["Capacity per key", capacity && count(capacity)],
         ["Concurrency per key", p.concurrency ? count(p.concurrency) : null],
         ["Partitions", p.partitions],
-        ["Target", target(p)],
+        ["Target", buckets && target(p)],
         ["From", source === "file" ? `the file of set “${set}”` : "the API"],
         ["Last change", changed(last_change)]),
-      facts(
-        ["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`],
+      facts(["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`], ...buckets ? [
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
         ["Refused", count(stat?.refused), stat?.refused ? "bad" : ""],
@@ -71,9 +69,10 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
         ["Throttled", count(stat?.throttled), stat?.throttled ? "warn" : ""],
         ["Dead", count(stat?.dead), stat?.dead ? "bad" : ""],
         ["Wait p50, p99", stat?.wait_ms ? `${span(stat.wait_ms.p50)}, ${span(stat.wait_ms.p99)}` : "–"],
-        ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"])),
+        ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"],
+      ] : [["Allowed", count(stat?.checks_allowed)], ["Refused", count(stat?.checks_refused), stat?.checks_refused ? "warn" : ""]])),
     page.state.day ? h("section", null, h("h2", null, lasting(page.state.day)), day(page.state.day, Math.max(300, page.width))) : null,
-    page.state.schedules?.length ? scheduled(name, page.state.schedules, page) : null,
+    schedules.length ? h("section", null, h("h2", null, "Schedules"), scheduled("Schedules of " + name, schedules, page, name)) : null,
     buckets ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Deepest buckets"),
         h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs or calls`),
@@ -86,20 +85,6 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
       h("p", { class: "quiet" }, "It only answers checks: see ", link("#/doors", "Checks"), "."),
   ];
 }
-
-const scheduled = (name, schedules, page) => h("section", null, h("h2", null, "Schedules"),
-  table("Schedules of " + name, [
-    { head: "Key", cell: (s) => link(to.bucket(name, s.key), key(s.key)) },
-    { head: "Name", cell: (s) => s.name },
-    { head: "When", wide: true, cell: (s) => [s.when, s.zone ? ` in ${s.zone}` : ""] },
-    { head: "State", cell: (s) => h("span", { class: "state " + (s.paused ? "warn" : "") }, s.paused ? "paused" : "active") },
-    { head: "From", cell: (s) => s.set ? `the file of set “${s.set}”` : "the API" },
-    { head: "Action", cell: (s) => action(s.paused ? "Resume" : "Pause", () => {
-      page.state.minute = null; // read the schedules again
-      return page.does(() => ask("PATCH", withQuery(path("schedules", name, s.key), { name: s.name, paused: s.paused ? 0 : 1 })),
-        `The schedule ${s.name} of ${name}/${key(s.key)} is ${s.paused ? "resumed" : "paused"}.`);
-    }, { why: noRight(page.may("operate", name, s.key), "operate") }) },
-  ], schedules, "", (s) => s.key + "/" + s.name));
 
 const target = (p) => p.target?.http?.url ?? (p.target?.nats ? "NATS " + p.target.nats.subject : "workers");
 
@@ -128,7 +113,16 @@ function pages(page, buckets, held) {
   };
   return pager(at > 0 ? turn(Math.max(0, at - PAGE)) : null,
     buckets.next_offset ? turn(buckets.next_offset) : null,
-    buckets.buckets.length ? `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}` : null);
+    buckets.total <= PAGE ? buckets.total > 1 && `They hold ${plural(held, "job")}.` :
+      `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}`);
+}
+
+async function probe(page, name) {
+  if (await confirm(`Probe the target of ${name}?`, "A job of each bucket whose target is down calls it now. " +
+    "Pauses that the target asked for end, too.", "Probe it", false)) {
+    await page.does(() => ask("POST", path("resume", name)), ({ probes }) =>
+      probes ? `${plural(probes, "job probes", "jobs probe")} the target of ${name}.` : `A job of ${name} is already probing the target.`);
+  }
 }
 
 async function pause(page, name, buckets) {

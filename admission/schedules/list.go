@@ -1,0 +1,170 @@
+package schedules
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+type Schedule struct {
+	Policy string `json:"policy"`
+	Key    string `json:"key"`
+	Name   string `json:"name"`
+	When   string `json:"when"`
+	Zone   string `json:"zone,omitempty"`
+	Paused bool   `json:"paused"`
+	Bytes  int    `json:"bytes"`
+	Set    string `json:"set,omitempty"`
+	// zero: paused, or none is known
+	NextAt time.Time `json:"next_at,omitzero"`
+	// nil: none is known; not in answers to changes
+	Last *Last `json:"last,omitempty"`
+
+	run queue.LastRun
+}
+
+// Last is a schedule's last run: of a tick, or by hand.
+type Last struct {
+	At time.Time `json:"at"`
+	// Outcome is the state of the job, how it ended, Missed or Unknown.
+	Outcome string `json:"outcome"`
+	Job     string `json:"job,omitempty"`
+	Reason  string `json:"reason,omitempty"` // missed
+}
+
+// Unknown is the outcome of a job that neither its drainer nor a record knows.
+const Unknown = "unknown"
+
+type Schedules struct {
+	Schedules []Schedule `json:"schedules"`
+	Total     int        `json:"total"`
+}
+
+func shown(s queue.Schedule, run queue.LastRun) Schedule {
+	one := Schedule{Policy: s.Policy, Key: s.Key.Raw(), Name: s.Name, When: asWritten(s.When),
+		Zone: s.Zone, Paused: s.Paused, Bytes: len(s.Body), Set: s.Set,
+		NextAt: s.Next(time.Now(), run), run: run}
+	switch {
+	case run.Missed != "":
+		one.Last = &Last{At: run.At, Outcome: Missed, Reason: run.Missed}
+	case run.Job > 0:
+		one.Last = &Last{At: run.At, Outcome: string(run.End), Job: job.ID(s.Policy, run.Job)}
+	}
+	return one
+}
+
+// Filter selects schedules of a list.
+type Filter struct {
+	Policy string                   // "*" for all
+	May    func(policy string) bool // nil: all
+	Most   int                      // 0: all
+}
+
+// List lists schedules by policy, name and key, those first whose last job is dead or missed.
+func (s *Service) List(ctx context.Context, f Filter) (Schedules, error) {
+	names, err := s.broker.ScheduleNames(ctx, f.Policy)
+	if err != nil {
+		return Schedules{}, translate(err)
+	}
+	if len(names) == 0 && f.Policy != "*" { // a deleted policy may have left some
+		if err := s.jobs.Known(f.Policy); err != nil {
+			return Schedules{}, err
+		}
+	}
+	if f.May != nil {
+		names = slices.DeleteFunc(names, func(s queue.Schedule) bool { return !f.May(s.Policy) })
+	}
+	runs, err := s.broker.LastRuns(ctx, names...)
+	if err != nil {
+		return Schedules{}, translate(err)
+	}
+	well := func(s queue.Schedule) int {
+		if run := runs[s.ID()]; run.Missed != "" || run.End == job.EndDead {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(names, func(a, b queue.Schedule) int {
+		return cmp.Or(cmp.Compare(well(a), well(b)), cmp.Compare(a.ID(), b.ID()))
+	})
+	total := len(names)
+	if f.Most > 0 {
+		names = names[:min(f.Most, total)]
+	}
+	found, err := s.broker.ReadSchedules(ctx, names)
+	listed := make([]Schedule, len(found))
+	for i, one := range found {
+		listed[i] = shown(one, runs[one.ID()])
+	}
+	s.outcomes(ctx, listed)
+	return Schedules{listed, total}, translate(err)
+}
+
+const (
+	statesAtOnce   = 16
+	statesPatience = 2 * time.Second
+)
+
+// outcomes completes last runs of which no record says how they ended.
+func (s *Service) outcomes(ctx context.Context, all []Schedule) {
+	ctx, cancel := context.WithTimeout(ctx, statesPatience)
+	defer cancel()
+	places := make(chan struct{}, statesAtOnce)
+	var asking sync.WaitGroup
+	for _, one := range all {
+		if one.Last == nil || one.Last.Outcome != "" {
+			continue
+		}
+		places <- struct{}{}
+		asking.Go(func() {
+			one.Last.Outcome = s.outcome(ctx, one.Policy, one.run)
+			<-places
+		})
+	}
+	asking.Wait()
+}
+
+// noteDelay is how much later than its run a job may be stored by other clocks.
+const noteDelay = time.Minute
+
+func (s *Service) outcome(ctx context.Context, policyName string, run queue.LastRun) string {
+	state, accepted, err := s.options.State(ctx, policyName, run.Job)
+	if err != nil || accepted.After(run.Noted.Add(noteDelay)) { // of a later policy of the name
+		return Unknown
+	}
+	return state
+}
+
+type Detail struct {
+	Schedule
+	Header map[string][]string `json:"header"`
+	Body   *string             `json:"body,omitempty"`
+	Base64 []byte              `json:"base64,omitempty"`
+}
+
+func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
+	name string) (Detail, error) {
+	found, err := s.broker.Schedule(ctx, policyName, key, name)
+	if err != nil {
+		return Detail{}, translate(err)
+	}
+	runs, err := s.broker.LastRuns(ctx, found)
+	if err != nil {
+		return Detail{}, translate(err)
+	}
+	one := []Schedule{shown(found, runs[found.ID()])}
+	s.outcomes(ctx, one)
+	d := Detail{Schedule: one[0], Header: found.Header}
+	if utf8.Valid(found.Body) {
+		d.Body = new(string(found.Body))
+	} else {
+		d.Base64 = found.Body
+	}
+	return d, nil
+}
