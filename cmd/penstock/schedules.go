@@ -150,7 +150,8 @@ func (a *app) scheduleRun() *cobra.Command {
 		Use:   "run POLICY",
 		Short: "Submit a schedule's job now, besides those of its times",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := askSchedule(cmd.Context(), a, http.MethodPost, "run", "", a.submitted)
+			err := askSchedule(cmd.Context(), a, http.MethodPost, "run", "",
+				func(v verdictAnswer) error { return a.submitted(v, 0) })
 			if p, ok := errors.AsType[*problem](err); ok && statusOf(p.Status) == exitRefused {
 				return a.refused(cmd.Context(), p)
 			}
