@@ -19,11 +19,6 @@ func (f FixedWindow) Caching() FixedWindow {
 	return f
 }
 
-func (f FixedWindow) Bounds(now time.Time) (start, end time.Time) {
-	from, to := f.window(unixMicros(now))
-	return time.UnixMicro(from), time.UnixMicro(to)
-}
-
 // window returns the bounds, in Unix microseconds, of the window that contains t.
 func (f FixedWindow) window(t int64) (start, end int64) {
 	if !f.ByCalendar() {

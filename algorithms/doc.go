@@ -15,8 +15,14 @@
 //	TokenBucket     2 integers     C + R·T                           to permit bursts
 //	LeakingBucket   2 integers     Burst + R·T proceed               for an even pace
 //	FixedWindow     2 integers     2·L in T ≤ W, across an edge      for quotas such as "100 a day"
-//	SlidingLog      up to L times  L in T < W, exactly               for small limits, exactly
+//	SlidingLog      1,024 times    L in T < W, exactly               for limits that must hold exactly
 //	SlidingCounter  3 integers     L·(1 + T/W) in T ≤ W, rounded up  for large limits, nearly
+//
+// # Arrivals
+//
+// A third party counts requests as they arrive, which is some time after they were decided.
+// [Holding] keeps the bound for arrivals too, for all rules except a SlidingCounter: a unit is held
+// until its request is answered, and counts from then.
 //
 // # Time
 //

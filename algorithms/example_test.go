@@ -113,3 +113,22 @@ func ExampleTokenBucket_TakeUpTo() {
 	// allowed 5, 0 of 5 remain, go ahead in 0s
 	// refused, 2 of 5 remain, come back in 1s
 }
+
+// The API allows two calls a second, as they arrive. The first answer takes long.
+func ExampleHolding() {
+	calls := algorithms.Holding[algorithms.SlidingLogState]{
+		Rule: algorithms.SlidingLog{Limit: 2, Window: time.Second}}
+	start := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+
+	var held algorithms.Held[algorithms.SlidingLogState]
+	held, _ = calls.Start(held, start, 1)
+	held, _ = calls.Start(held, start, 1)
+	fmt.Println("after 5 s:", calls.Peek(held, start.Add(5*time.Second), 1).Allowed)
+
+	answered := start.Add(6 * time.Second)
+	held = calls.Answer(held, answered, answered, 1)
+	show(calls.Peek(held, answered, 1))
+	// Output:
+	// after 5 s: false
+	// refused, 0 of 2 remain, come back in 1s
+}

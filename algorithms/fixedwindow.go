@@ -135,6 +135,41 @@ func (f FixedWindow) Clamp(s FixedWindowState, now time.Time) FixedWindowState {
 	return s
 }
 
+// Charge keeps the bound for arrivals when units are held until they are answered, if the target's
+// windows are these. Let j be the unit of a window's arrivals that was decided last, at d. Every
+// other one was held at d, or charged in the window: it was not answered before the window began.
+// Such a charge is at most as late as d, so d lies in the window too, and its decision says
+//
+//	used + held + j ≤ Limit
+//
+// A held unit therefore counts in whatever window it may arrive in.
+func (f FixedWindow) Charge(s FixedWindowState, now, at time.Time, n int64) FixedWindowState {
+	mustBePositive(n, f.Limit)
+	t, then := unixMicros(now), unixMicros(at)
+	s, _ = f.load(s, max(t, then))
+	if start, _ := f.window(t); then >= start {
+		s.Used += min(n, f.Limit)
+	}
+	return s
+}
+
+func (f FixedWindow) Uncharge(s FixedWindowState, now time.Time, c Charged) FixedWindowState {
+	if start, _ := f.window(unixMicros(c.At)); start == s.Start {
+		return f.Refund(s, now, c.Units)
+	}
+	return s
+}
+
+func (f FixedWindow) ChargeUnseen(s FixedWindowState, u Unseen) FixedWindowState {
+	return chargeUpTo(f, s, u.To, u.At, u.Most)
+}
+
+// Bounds returns the window that contains now.
+func (f FixedWindow) Bounds(now time.Time) (start, end time.Time) {
+	from, to := f.window(unixMicros(now))
+	return time.UnixMicro(from), time.UnixMicro(to)
+}
+
 func (f FixedWindow) Most() int64 { return f.Limit }
 
 func (f FixedWindow) Validate() error {
@@ -143,4 +178,12 @@ func (f FixedWindow) Validate() error {
 		err = errors.Join(err, errors.New("the window must be whole days or months of its zone"))
 	}
 	return errors.Join(checkLimit("limit", f.Limit, MaxLimit), err)
+}
+
+func (f FixedWindow) Bound() Bound { return Bound{Units: f.Limit, Window: f.Window, Aligned: true} }
+
+func (f FixedWindow) Erased() Rule[*State] {
+	return erased[FixedWindowState]{f.Caching(),
+		func(s *State) FixedWindowState { return FixedWindowState{s.A, s.B} },
+		func(s *State, to FixedWindowState) { s.A, s.B = to.Start, to.Used }}
 }

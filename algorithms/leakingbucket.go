@@ -91,6 +91,26 @@ func (b LeakingBucket) Clamp(s LeakingBucketState, now time.Time) LeakingBucketS
 	return s
 }
 
+// Charge keeps the bound of admissions for arrivals, as that of a [TokenBucket]. Delays spread no
+// arrivals: units that wait for theirs may be held up and arrive together. So where arrivals count,
+// let Capacity be the burst, and the work wait outside until it passes.
+func (b LeakingBucket) Charge(s LeakingBucketState, _, at time.Time, n int64) LeakingBucketState {
+	to := b.meter().charge(exact{s.EmptyAt, s.Frac}, unixMicros(at), n)
+	return LeakingBucketState{to.us, to.frac}
+}
+
+func (b LeakingBucket) Uncharge(s LeakingBucketState, _ time.Time, c Charged) LeakingBucketState {
+	to := b.meter().uncharge(exact{s.EmptyAt, s.Frac}, c)
+	return LeakingBucketState{to.us, to.frac}
+}
+
+func (b LeakingBucket) ChargeUnseen(s LeakingBucketState, u Unseen) LeakingBucketState {
+	to := b.meter().unseen(exact{s.EmptyAt, s.Frac}, u)
+	return LeakingBucketState{to.us, to.frac}
+}
+
+func (b LeakingBucket) Bounds(time.Time) (start, end time.Time) { return start, end }
+
 func (b LeakingBucket) Most() int64 { return b.Capacity }
 
 func (b LeakingBucket) Validate() error {
@@ -102,4 +122,12 @@ func (b LeakingBucket) Validate() error {
 		err = errors.Join(err, errors.New("the burst must be at most the capacity"))
 	}
 	return err
+}
+
+func (b LeakingBucket) Bound() Bound { return Bound{Units: b.Capacity, Rate: b.Outflow} }
+
+func (b LeakingBucket) Erased() Rule[*State] {
+	return erased[LeakingBucketState]{b,
+		func(s *State) LeakingBucketState { return LeakingBucketState{s.A, s.B} },
+		func(s *State, to LeakingBucketState) { s.A, s.B = to.EmptyAt, to.Frac }}
 }

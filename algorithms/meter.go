@@ -62,11 +62,17 @@ func (m meter) units(d exact) int64 {
 	return int64(q)
 }
 
+// sound rounds an instant of another rate up.
+func (m meter) sound(at exact) exact {
+	if at.frac < 0 || at.frac >= m.rate.Count {
+		return exact{min(at.us, math.MaxInt64-1) + 1, 0}
+	}
+	return at
+}
+
 // load clamps a state to the range possible at t, and returns it with the end of that range.
 func (m meter) load(paidAt exact, t int64) (at, latest exact) {
-	if paidAt.frac < 0 || paidAt.frac >= m.rate.Count {
-		paidAt = exact{min(paidAt.us, math.MaxInt64-1) + 1, 0}
-	}
+	paidAt = m.sound(paidAt)
 	latest = m.add(exact{t, 0}, m.span(m.most))
 	switch {
 	case paidAt.us < t:
@@ -133,6 +139,54 @@ func (m meter) refund(paidAt exact, t, n int64) exact {
 		return exact{}
 	}
 	return at
+}
+
+// charge counts n units as of an instant. The debt after it is no less than if the units had been
+// taken at their instant, since later ones are taken for earlier:
+//
+//	max(max(paidAt, at) + n/rate, then) + m/rate  ≤  max(max(paidAt, then) + m/rate, at) + n/rate
+//
+// It is not cut at a full meter: the present may be later than now.
+func (m meter) charge(paidAt exact, at, n int64) exact {
+	mustBePositive(n, m.most)
+	paidAt = m.sound(paidAt)
+	if paidAt.us < at {
+		paidAt = exact{at, 0}
+	}
+	paidAt.us = min(paidAt.us, lastSecond*1e6)
+	return m.add(paidAt, m.span(min(n, m.most)))
+}
+
+// uncharge leaves no less than the later units alone would, all as of the last instant: without the
+// others the meter might have been empty at times.
+func (m meter) uncharge(paidAt exact, c Charged) exact {
+	if c.Since > m.most || paidAt == (exact{}) {
+		return paidAt
+	}
+	given := m.sub(paidAt, m.span(min(c.Units, m.most)))
+	if c.Since > 0 {
+		alone := m.add(exact{unixMicros(c.Last), 0}, m.span(c.Since))
+		if alone.after(paidAt) {
+			alone = paidAt
+		}
+		if alone.after(given) {
+			given = alone
+		}
+	}
+	if given.us < 0 {
+		return exact{}
+	}
+	return given
+}
+
+// unseen fills the meter if there may be no room, because the fraction left is unknown.
+func (m meter) unseen(paidAt exact, u Unseen) exact {
+	at, to := unixMicros(u.At), unixMicros(u.To)
+	loaded, latest := m.load(paidAt, to)
+	if m.units(m.sub(latest, loaded)) < u.Most {
+		return m.add(exact{at, 0}, m.span(m.most))
+	}
+	return m.charge(paidAt, at, u.Most)
 }
 
 func (m meter) validate(rate string) error {

@@ -23,6 +23,7 @@ const (
 // A cost must be at least 1 and, for Take and Peek, at most [Rule.Most]; other costs panic with a
 // [*CostError]. A rule that fails Validate may panic too, or return meaningless decisions.
 type Rule[S any] interface {
+	Parametrized
 	// Take takes all n units at the instant now, or no units.
 	Take(s S, now time.Time, n int64) (S, Decision)
 	// TakeUpTo takes as many of n units as pass at the instant now. If it takes no units,
@@ -37,10 +38,42 @@ type Rule[S any] interface {
 	// because the clock was set back. Take, TakeUpTo and Refund clamp too. Callers that store a
 	// state and only Peek must call Clamp; otherwise the key waits until the clock has caught up.
 	Clamp(s S, now time.Time) S
-	// Most returns the largest cost that can ever pass.
-	Most() int64
-	// Validate returns an error that lists all invalid parameters.
-	Validate() error
+	// Charge counts n units as of the instant at, whether they fit or not; n above Most counts as
+	// Most. It keeps what decisions at now and after need. Units count at least for as long as if
+	// they had been taken at their instant. Rules with windows of the clock take it that later
+	// decisions are made after that instant.
+	Charge(s S, now, at time.Time, n int64) S
+	// Uncharge removes units that were charged. It leaves no fewer than if they never had been; a
+	// token or leaking bucket may leave more.
+	Uncharge(s S, now time.Time, c Charged) S
+	// ChargeUnseen counts what others may have taken without a record.
+	ChargeUnseen(s S, u Unseen) S
+	// Bounds returns the clock's window that contains now; zero times from rules without any.
+	Bounds(now time.Time) (start, end time.Time)
+}
+
+// Charged is an earlier charge of Units as of At. Since units were charged after it, the last ones
+// as of Last.
+type Charged struct {
+	At, Last     time.Time
+	Units, Since int64
+}
+
+// Unseen bounds the units that others may have taken between From and To, without a record: at most
+// Most, which count from At. Recorded charges may be older than recorded, by up to Slack, and Loose
+// of their units may have been given back and taken again.
+type Unseen struct {
+	From, To, At time.Time
+	Slack        time.Duration
+	Most, Loose  int64
+}
+
+// chargeUpTo charges as many of n units as there is room for.
+func chargeUpTo[S any](r Rule[S], s S, now, at time.Time, n int64) S {
+	if n = min(n, r.Peek(s, now, 1).Remaining); n < 1 {
+		return s
+	}
+	return r.Charge(s, now, at, n)
 }
 
 type CostError struct {

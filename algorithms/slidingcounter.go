@@ -159,8 +159,75 @@ func (c SlidingCounter) Clamp(s SlidingCounterState, now time.Time) SlidingCount
 	return s
 }
 
+// Charge counts in the window of the instant. It cannot keep the bound for arrivals: see
+// [ErrEstimated].
+func (c SlidingCounter) Charge(s SlidingCounterState, now, at time.Time,
+	n int64) SlidingCounterState {
+	mustBePositive(n, c.Limit)
+	t, then := unixMicros(now), unixMicros(at)
+	s = c.load(s, max(t, then))
+	switch n = min(n, c.Limit); {
+	case then >= s.Start, s.Start > t:
+		s.Current += n
+	case then >= s.Start-c.Window.Microseconds():
+		s.Previous += n
+	}
+	return s
+}
+
+func (c SlidingCounter) Uncharge(s SlidingCounterState, _ time.Time,
+	by Charged) SlidingCounterState {
+	w := c.Window.Microseconds()
+	switch windowStart(unixMicros(by.At), w) {
+	case s.Start:
+		s.Current -= min(by.Units, s.Current)
+	case s.Start - w:
+		s.Previous -= min(by.Units, s.Previous)
+	}
+	return s
+}
+
+// ChargeUnseen charges both windows, each as if the other held the least.
+func (c SlidingCounter) ChargeUnseen(s SlidingCounterState, u Unseen) SlidingCounterState {
+	least := s
+	least.Previous -= min(u.Loose, least.Previous)
+	least.Current -= min(u.Loose, least.Current)
+	least = chargeUpTo(c, c.load(least, unixMicros(u.To)), u.To, u.At,
+		min(u.Most, c.Limit)+min(u.Loose, c.Limit))
+	now := SlidingCounterState{Start: least.Start, Previous: s.Previous, Current: least.Current}
+	if w := c.Window.Microseconds(); least.Start > s.Start {
+		now.Previous = 0
+		if least.Start == s.Start+w {
+			now.Previous = s.Current
+		}
+		start := windowStart(unixMicros(u.To), w)
+		if last := time.UnixMicro(start - 1); last.After(u.From) {
+			now.Previous = chargeUpTo(c, c.load(s, start-1), last, last, u.Most).Current
+		}
+	}
+	return now
+}
+
+// Bounds returns the window that contains now.
+func (c SlidingCounter) Bounds(now time.Time) (start, end time.Time) {
+	from := windowStart(unixMicros(now), c.Window.Microseconds())
+	return time.UnixMicro(from), time.UnixMicro(from).Add(c.Window)
+}
+
 func (c SlidingCounter) Most() int64 { return c.Limit }
 
 func (c SlidingCounter) Validate() error {
 	return errors.Join(checkLimit("limit", c.Limit, MaxLimit), checkWindow(c.Window))
+}
+
+func (c SlidingCounter) Bound() Bound {
+	return Bound{Units: c.Limit, Window: c.Window, Aligned: true, Estimated: true}
+}
+
+func (c SlidingCounter) Erased() Rule[*State] {
+	return erased[SlidingCounterState]{c,
+		func(s *State) SlidingCounterState { return SlidingCounterState{s.A, s.B, s.C} },
+		func(s *State, to SlidingCounterState) {
+			s.A, s.B, s.C = to.Start, to.Previous, to.Current
+		}}
 }

@@ -1,10 +1,12 @@
 package algorithms_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/penstock-mq/penstock/algorithms"
 )
@@ -48,18 +50,18 @@ func TestSlidingLogCountAcceptedForgivesRefusedRequests(t *testing.T) {
 	})
 }
 
-func TestSlidingLogKeepsAtMostLimitTimes(t *testing.T) {
+func TestSlidingLogKeepsAtMostLimitUnits(t *testing.T) {
 	rule := algorithms.SlidingLog{Limit: 50, Window: time.Minute}
 	now := at(t, "01:00:00")
 	var s algorithms.SlidingLogState
 	for i := range 10_000 {
 		s, _ = rule.Take(s, now.Add(time.Duration(i)*time.Millisecond), int64(1+i%50))
-		if len(s.Times) > 50 || cap(s.Times) > 200 {
-			t.Fatalf("after %d requests: %d times in room for %d", i+1, len(s.Times), cap(s.Times))
+		if s.Units > 50 || s.Size() > 8*200 {
+			t.Fatalf("after %d requests: %d units in %d bytes", i+1, s.Units, s.Size())
 		}
 	}
-	if s, _ = rule.TakeUpTo(s, now, 1<<62); len(s.Times) != 50 {
-		t.Errorf("%d times, want 50", len(s.Times))
+	if s, _ = rule.TakeUpTo(s, now, 1<<62); s.Units != 50 {
+		t.Errorf("%d units, want 50", s.Units)
 	}
 }
 
@@ -122,5 +124,26 @@ func TestSlidingLogDecidesAsTheUnboundedLogDoes(t *testing.T) {
 					seed, i, n, d, allowed, remaining)
 			}
 		}
+	}
+}
+
+// BenchmarkSlidingLogMemory measures full logs: of single units, of a language model's tokens, and
+// of a large limit.
+func BenchmarkSlidingLogMemory(b *testing.B) {
+	for _, c := range []struct{ limit, cost int64 }{{50, 1}, {1000, 1}, {90_000, 1200},
+		{90_000, 1}} {
+		b.Run(fmt.Sprintf("limit=%d/cost=%d", c.limit, c.cost), func(b *testing.B) {
+			rule := algorithms.SlidingLog{Limit: c.limit, Window: time.Minute, CountAccepted: true}
+			var s algorithms.SlidingLogState
+			for b.Loop() {
+				s = algorithms.SlidingLogState{}
+				now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+				for range c.limit / c.cost {
+					s, _ = rule.Take(s, now, c.cost)
+					now = now.Add(rule.Window * time.Duration(c.cost) / time.Duration(c.limit+1))
+				}
+			}
+			b.ReportMetric(float64(s.Size())+float64(unsafe.Sizeof(s)), "bytes")
+		})
 	}
 }

@@ -58,6 +58,37 @@ func (b TokenBucket) Clamp(s TokenBucketState, now time.Time) TokenBucketState {
 	return s
 }
 
+// Charge keeps the bound for arrivals when units are held until they are answered. Let j be the
+// unit of an interval [x, y] of arrivals that was decided last, at d ≤ y. Every other one was held
+// at d, or charged in [x, d]: it was not answered before it arrived. (If d < x, all were held.)
+// With U of the latter, the level at d is at least U − Refill·(d − x), so the decision says
+//
+//	U − Refill·(d − x) + held + j ≤ Capacity   ⇒   U + held + j ≤ Capacity + Refill·(y − x)
+func (b TokenBucket) Charge(s TokenBucketState, _, at time.Time, n int64) TokenBucketState {
+	to := b.meter().charge(exact{s.FullAt, s.Frac}, unixMicros(at), n)
+	return TokenBucketState{to.us, to.frac}
+}
+
+func (b TokenBucket) Uncharge(s TokenBucketState, _ time.Time, c Charged) TokenBucketState {
+	to := b.meter().uncharge(exact{s.FullAt, s.Frac}, c)
+	return TokenBucketState{to.us, to.frac}
+}
+
+func (b TokenBucket) ChargeUnseen(s TokenBucketState, u Unseen) TokenBucketState {
+	to := b.meter().unseen(exact{s.FullAt, s.Frac}, u)
+	return TokenBucketState{to.us, to.frac}
+}
+
+func (b TokenBucket) Bounds(time.Time) (start, end time.Time) { return start, end }
+
 func (b TokenBucket) Most() int64 { return b.Capacity }
 
 func (b TokenBucket) Validate() error { return b.meter().validate("refill") }
+
+func (b TokenBucket) Bound() Bound { return Bound{Units: b.Capacity, Rate: b.Refill} }
+
+func (b TokenBucket) Erased() Rule[*State] {
+	return erased[TokenBucketState]{b,
+		func(s *State) TokenBucketState { return TokenBucketState{s.A, s.B} },
+		func(s *State, to TokenBucketState) { s.A, s.B = to.FullAt, to.Frac }}
+}

@@ -29,12 +29,7 @@ func peakRatio(peak, outflow algorithms.Rate) float64 {
 // WithDefaults returns the policy with all defaults, without a door policy's redundant queue:
 // false. It is idempotent, and accepts invalid policies.
 func (p Policy) WithDefaults() Policy {
-	switch p.Algorithm {
-	case LeakingBucket:
-		p.Burst = cmp.Or(p.Burst, 1)
-	case SlidingLog:
-		p.Count = cmp.Or(p.Count, CountAll)
-	}
+	p.Rule = p.Rule.withDefaults(false)
 	if len(p.Limits) > 0 {
 		p.Limits = slices.Clone(p.Limits)
 		for i, l := range p.Limits {

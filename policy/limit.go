@@ -82,24 +82,16 @@ func (l Limit) withDefaults() Limit {
 	if l.Shared != "" {
 		l.Name, l.Key = cmp.Or(l.Name, l.Shared), cmp.Or(l.Key, KeyGlobal)
 	}
-	switch l.Algorithm {
-	case LeakingBucket:
-		l.Burst = cmp.Or(l.Burst, 1)
-	case SlidingLog:
-		l.Count = cmp.Or(l.Count, CountAccepted)
-	}
+	l.Rule = l.Rule.withDefaults(true)
 	return l
 }
 
 // Most returns the largest cost that can ever pass.
 func (l Limit) Most() int64 {
-	switch l.Algorithm {
-	case TokenBucket:
-		return l.Capacity
-	case LeakingBucket:
-		return max(l.Burst, 1)
+	if a := l.Algorithm.known(); a != nil {
+		return a.most(l.Rule)
 	}
-	return l.Limit
+	return 0
 }
 
 func (l Limit) Takes(cost int64, costs map[string]int64) int64 {

@@ -8,24 +8,13 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// Algorithm names one of the five rate-limiting algorithms.
-type Algorithm string
-
-const (
-	TokenBucket    Algorithm = "token_bucket"
-	LeakingBucket  Algorithm = "leaking_bucket"
-	FixedWindow    Algorithm = "fixed_window"
-	SlidingLog     Algorithm = "sliding_log"
-	SlidingCounter Algorithm = "sliding_counter"
-)
-
 // DefaultSet is the name of the set by default.
 const DefaultSet = "default"
 
 // Duration is a time.Duration with text in units up to weeks ("30s", "1d").
 type Duration time.Duration
 
-// Rule is an algorithm with its numbers. See algorithmFields, checkNumbers and [Limit.Share].
+// Rule is an algorithm with its numbers. See allAlgorithms, checkNumbers and [Limit.Share].
 type Rule struct {
 	Algorithm Algorithm `json:"algorithm,omitempty"`
 

@@ -5,7 +5,7 @@ import "testing"
 func TestEachNumberOfARuleBelongsToAnAlgorithm(t *testing.T) {
 	for _, name := range algorithmNumbers {
 		if owners(name) == "" {
-			t.Errorf("%s belongs to no algorithm: algorithmFields does not have it", name)
+			t.Errorf("%s belongs to no algorithm: allAlgorithms does not have it", name)
 		}
 	}
 }

@@ -64,16 +64,6 @@ var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max
 	"max_jobs",
 	"max_bytes", "dead"}
 
-// algorithmFields lists an algorithm's fields, without its queue's.
-var algorithmFields = map[Algorithm]struct{ demands, allows []string }{
-	TokenBucket: {demands: []string{"capacity", "refill"}},
-	LeakingBucket: {demands: []string{"outflow", "capacity"},
-		allows: []string{"outflow_total", "peak", "peak_total", "burst"}},
-	FixedWindow:    {demands: []string{"limit", "window"}, allows: []string{"zone"}},
-	SlidingLog:     {demands: []string{"limit", "window"}, allows: []string{"count"}},
-	SlidingCounter: {demands: []string{"limit", "window"}},
-}
-
 var algorithmNumbers = func() (names []string) {
 	for _, field := range decode.Fields(reflect.TypeFor[Rule]()) {
 		names = append(names, field.Name)
@@ -83,9 +73,6 @@ var algorithmNumbers = func() (names []string) {
 	}
 	return names[1:] // without the algorithm
 }()
-
-var algorithmOrder = []Algorithm{TokenBucket, LeakingBucket, FixedWindow, SlidingLog,
-	SlidingCounter}
 
 // Validate reports all problems of the policy with defaults.
 func (p Policy) Validate() []Problem {
@@ -105,7 +92,7 @@ func (p Policy) Validate() []Problem {
 	case len(p.Limits) > 0 && p.Algorithm == LeakingBucket:
 		known = p.checkAlgorithm(&c)
 		p.checkStartLimits(&c)
-	case len(p.Limits) > 0 && (p.Algorithm == "" || algorithmFields[p.Algorithm].demands != nil):
+	case len(p.Limits) > 0 && (p.Algorithm == "" || p.Algorithm.known() != nil):
 		known = p.checkLimits(&c)
 	default:
 		known = p.checkAlgorithm(&c)
@@ -133,12 +120,12 @@ func (p Policy) Validate() []Problem {
 }
 
 func (p Policy) checkAlgorithm(c *checker) bool {
-	known, ok := algorithmFields[p.Algorithm]
+	known := p.Algorithm.known()
 	switch {
 	case p.Algorithm == "":
-		return c.add("algorithm", "is required: want %s", algorithmList(algorithmOrder))
-	case !ok:
-		return c.word("algorithm", string(p.Algorithm), wordsOf(algorithmOrder))
+		return c.add("algorithm", "is required: want %s", algorithmList(Algorithms()))
+	case known == nil:
+		return c.word("algorithm", string(p.Algorithm), wordsOf(Algorithms()))
 	}
 	p.checkFields(c, known.demands, known.allows)
 	return true
@@ -188,8 +175,8 @@ func (p Policy) checkFields(c *checker, demands, allows []string) {
 }
 
 func owners(field string) string {
-	return algorithmList(slices.DeleteFunc(slices.Clone(algorithmOrder), func(a Algorithm) bool {
-		known := algorithmFields[a]
+	return algorithmList(slices.DeleteFunc(Algorithms(), func(a Algorithm) bool {
+		known := a.known()
 		return !slices.Contains(known.demands, field) && !slices.Contains(known.allows, field)
 	}))
 }
@@ -219,8 +206,8 @@ func (p Policy) checkNumbers(c *checker) {
 		c.add("burst", "must be at most the capacity (%d), not %d", p.Capacity, p.Burst)
 	}
 	most := int64(MaxLimit)
-	if p.Algorithm == SlidingLog {
-		most = MaxLogLimit
+	if a := p.Algorithm.known(); a != nil {
+		most = cmp.Or(a.largest, most)
 	}
 	c.number("limit", p.Limit, most)
 	if c.duration("window", p.Window) && time.Duration(p.Window)%time.Microsecond != 0 {

@@ -44,9 +44,9 @@ type Breaker interface {
 }
 
 type Place interface {
-	// rule is an [algorithms.Rule]. A store without SetRule for its state restarts when the policy
+	// Store makes the store of a rule. One without SetRule for its state restarts when the policy
 	// changes.
-	Store(p policy.Policy, l policy.Limit, rule any) Store
+	Store(p policy.Policy, l policy.Limit, rule algorithms.Parametrized) Store
 	Group(policy string, stores []Store) Group
 }
 

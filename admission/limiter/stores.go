@@ -37,27 +37,21 @@ type limitStore struct {
 	commit func() // applies the new rule to a reused store
 }
 
+// open lists the rules by the types of their states, of which stores are made.
 func open(s site, before Store) (limitStore, error) {
-	l := s.limit
-	window := time.Duration(l.Window)
-	switch l.Algorithm {
-	case policy.TokenBucket:
-		rule := algorithms.TokenBucket{Capacity: l.Capacity, Refill: l.Refill}
-		return openStore(s, rule, admission.FillTime(l.Capacity, l.Refill), before)
-	case policy.LeakingBucket:
-		rule := algorithms.LeakingBucket{Capacity: l.Capacity, Outflow: l.Outflow, Burst: l.Burst}
-		return openStore(s, rule, admission.FillTime(l.Capacity, l.Outflow), before)
-	case policy.FixedWindow:
-		return openStore(s, l.Fixed(), window, before)
-	case policy.SlidingLog:
-		rule := algorithms.SlidingLog{Limit: l.Limit, Window: window,
-			CountAccepted: l.Count == policy.CountAccepted}
-		return openStore(s, rule, window, before)
-	case policy.SlidingCounter:
-		return openStore(s, algorithms.SlidingCounter{Limit: l.Limit, Window: window}, window,
-			before)
+	switch rule := s.limit.AtDoor().(type) {
+	case algorithms.TokenBucket:
+		return openStore(s, rule, before)
+	case algorithms.LeakingBucket:
+		return openStore(s, rule, before)
+	case algorithms.FixedWindow:
+		return openStore(s, rule, before)
+	case algorithms.SlidingLog:
+		return openStore(s, rule, before)
+	case algorithms.SlidingCounter:
+		return openStore(s, rule, before)
 	}
-	return limitStore{}, fmt.Errorf("algorithm %q is not known", l.Algorithm)
+	return limitStore{}, fmt.Errorf("algorithm %q is not known", s.limit.Algorithm)
 }
 
 type changeable[S any] interface {
@@ -66,12 +60,14 @@ type changeable[S any] interface {
 }
 
 // A store of the same state type is kept.
-func openStore[S any](s site, rule algorithms.Rule[S], window time.Duration,
-	before Store) (limitStore, error) {
+func openStore[S any](s site, rule algorithms.Rule[S], before Store) (limitStore, error) {
 	if err := rule.Validate(); err != nil {
 		return limitStore{}, err
 	}
-	quota := admission.Quota{Policy: s.policy.Name, Units: rule.Most(), Window: window}
+	quota := admission.Quota{Policy: s.policy.Name, Units: rule.Most(), Window: rule.Bound().Window}
+	if b := rule.Bound(); b.Window == 0 {
+		quota.Window = admission.FillTime(b.Units, b.Rate)
+	}
 	o := limitStore{quota: quota, commit: func() {}}
 	if same, ok := before.(changeable[S]); ok {
 		o.store = same

@@ -171,20 +171,22 @@ func TestMemoryIsBounded(t *testing.T) {
 			return s
 		},
 		"logs": func() any {
-			s, _ := open(algorithms.SlidingLog{Limit: 1000, Window: time.Hour}, MaxBytes(most))
-			for i := range 8_000 {
-				mustTake(t, s, fmt.Sprint(i%650), 40)
+			s, clock := open(algorithms.SlidingLog{Limit: 1000, Window: time.Hour}, MaxBytes(most))
+			for i := range 200_000 {
+				mustTake(t, s, fmt.Sprint(i%650), 3)
+				clock.move(time.Microsecond)
 			}
 			return s
 		},
 		"logs of a group": func() any {
-			s, _ := open(algorithms.SlidingLog{Limit: 1000, Window: time.Hour}, MaxBytes(most))
+			s, clock := open(algorithms.SlidingLog{Limit: 1000, Window: time.Hour}, MaxBytes(most))
 			group := NewGroup(s)
-			for i := range 8_000 {
-				if _, _, err := group.Take(t.Context(), []string{fmt.Sprint(i % 650)}, 40); err !=
+			for i := range 200_000 {
+				if _, _, err := group.Take(t.Context(), []string{fmt.Sprint(i % 650)}, 3); err !=
 					nil {
 					t.Fatal(err)
 				}
+				clock.move(time.Microsecond)
 			}
 			return s
 		},

@@ -122,7 +122,7 @@ func (s *shard[S]) table(places int) int64 {
 
 func stateSize[S any](state *S) int64 {
 	if log, ok := any(state).(*algorithms.SlidingLogState); ok {
-		return 8 * int64(cap(log.Times))
+		return log.Size()
 	}
 	return 0
 }

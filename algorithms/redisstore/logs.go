@@ -34,6 +34,8 @@ func (h logs) recall(o outcome[algorithms.SlidingLogState], age time.Duration,
 	return d, n == o.cost && d.RetryAfter > 0
 }
 
+func (h logs) forgets() bool { return !h.rule.CountAccepted }
+
 type replayedLog struct {
 	algorithms.SlidingLog
 	now, have, latest int64

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
@@ -57,7 +58,6 @@ type mirror[S any] struct {
 	part       string
 	parameters []any
 	history    history[S]
-	forgets    bool // refusals: they change the state
 }
 
 type history[S any] interface {
@@ -66,6 +66,8 @@ type history[S any] interface {
 	begin(said string, now time.Time) (replay, error)
 	// recall returns a later decision from a refusing state, if it is certainly a refusal.
 	recall(o outcome[S], age time.Duration, n int64) (algorithms.Decision, bool)
+	// forgets reports that refusals change the state.
+	forgets() bool
 }
 
 type outcome[S any] struct {
@@ -77,39 +79,110 @@ type outcome[S any] struct {
 	decision algorithms.Decision
 }
 
+// scripted is how Redis keeps the states S of a rule R.
+type scripted[S any, R algorithms.Rule[S]] struct {
+	part   string // of a group's script
+	script *script
+	// more are parameters after those of the rule's bound; nil: none.
+	more func(R) []any
+	// parse reads a former state.
+	parse func(text string) (S, bool)
+	// history is nil: states that parse reads.
+	history func(R) history[S]
+}
+
+// scripts has a row for each rule.
+var scripts = []opener{
+	scripted[algorithms.TokenBucketState, algorithms.TokenBucket]{part: "meter",
+		script: meterScript, parse: parseTokenBucket},
+	scripted[algorithms.LeakingBucketState, algorithms.LeakingBucket]{part: "meter",
+		script: meterScript, parse: parseLeakingBucket},
+	scripted[algorithms.FixedWindowState, algorithms.FixedWindow]{part: "fixedwindow",
+		script: fixedWindowScript, parse: parseFixedWindow,
+		more: func(f algorithms.FixedWindow) []any {
+			var offset time.Duration
+			if f.SinceEpoch {
+				offset = 3 * 24 * time.Hour // from Monday to Thursday
+			}
+			return []any{offset.Microseconds()}
+		}},
+	scripted[algorithms.SlidingCounterState, algorithms.SlidingCounter]{part: "slidingcounter",
+		script: slidingCounterScript, parse: parseSlidingCounter},
+	scripted[algorithms.SlidingLogState, algorithms.SlidingLog]{part: "slidinglog",
+		script: slidingLogScript,
+		history: func(l algorithms.SlidingLog) history[algorithms.SlidingLogState] {
+			return logs{l}
+		},
+		more: func(l algorithms.SlidingLog) []any {
+			return []any{l.CountAccepted, l.Grain().Microseconds()}
+		}},
+}
+
+type opener interface {
+	// open returns the store of a rule with the row's state, or nil.
+	open(c *Client, policy, suffix string, rule algorithms.Parametrized) AnyStore
+}
+
+// AnyStore is a [Store] without the type of its states.
+type AnyStore interface {
+	Member
+	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+	TakeUpTo(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+	Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)
+	Refund(ctx context.Context, key string, n int64) error
+}
+
+// Open returns the store of a policy's rule, or of one of several with different names, for a
+// [Group].
+func Open(c *Client, policy, name string, rule algorithms.Parametrized) (AnyStore, error) {
+	if name != "" {
+		name = ":" + name
+	}
+	for _, row := range scripts {
+		if s := row.open(c, policy, name, rule); s != nil {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("rule %T: there is no script for it", rule)
+}
+
+func (scripted[S, R]) open(c *Client, policy, suffix string,
+	rule algorithms.Parametrized) AnyStore {
+	if of, ok := rule.(R); ok {
+		return newStore[S](c, policy, suffix, of)
+	}
+	return nil
+}
+
+// equip completes the mirror of the row's rule, and reports whether it is one.
+func (row scripted[S, R]) equip(m *mirror[S]) bool {
+	rule, ok := m.rule.(R)
+	if !ok {
+		return false
+	}
+	m.script, m.part = row.script, row.part
+	if b := rule.Bound(); b.Window == 0 {
+		m.parameters = []any{b.Units, b.Rate.Per.Microseconds(), b.Rate.Count}
+	} else {
+		m.parameters = []any{b.Units, b.Window.Microseconds()}
+	}
+	if row.more != nil {
+		m.parameters = append(m.parameters, row.more(rule)...)
+	}
+	if m.history = (&states[S]{rule, row.parse}); row.history != nil {
+		m.history = row.history(rule)
+	}
+	return true
+}
+
 func newMirror[S any](s *Store[S], rule algorithms.Rule[S]) (*mirror[S], error) {
 	m := &mirror[S]{store: s, rule: rule}
-	var h any
-	switch r := any(rule).(type) {
-	case algorithms.TokenBucket:
-		m.script, m.part = meterScript, "meter"
-		m.parameters = []any{r.Capacity, r.Refill.Per.Microseconds(), r.Refill.Count}
-		h = &states[algorithms.TokenBucketState]{r, parseTokenBucket}
-	case algorithms.LeakingBucket:
-		m.script, m.part = meterScript, "meter"
-		m.parameters = []any{r.Capacity, r.Outflow.Per.Microseconds(), r.Outflow.Count}
-		h = &states[algorithms.LeakingBucketState]{r, parseLeakingBucket}
-	case algorithms.FixedWindow:
-		m.script, m.part = fixedWindowScript, "fixedwindow"
-		var offset time.Duration
-		if r.SinceEpoch {
-			offset = 3 * 24 * time.Hour // from Monday to Thursday
+	for _, row := range scripts {
+		if row, ok := row.(interface{ equip(*mirror[S]) bool }); ok && row.equip(m) {
+			return m, nil
 		}
-		m.parameters = []any{r.Limit, r.Window.Microseconds(), offset.Microseconds()}
-		h = &states[algorithms.FixedWindowState]{r, parseFixedWindow}
-	case algorithms.SlidingCounter:
-		m.script, m.part = slidingCounterScript, "slidingcounter"
-		m.parameters = []any{r.Limit, r.Window.Microseconds()}
-		h = &states[algorithms.SlidingCounterState]{r, parseSlidingCounter}
-	case algorithms.SlidingLog:
-		m.script, m.part = slidingLogScript, "slidinglog"
-		m.parameters = []any{r.Limit, r.Window.Microseconds(), r.CountAccepted}
-		h, m.forgets = logs{r}, !r.CountAccepted
-	default:
-		return nil, fmt.Errorf("rule %T: there is no script for it", rule)
 	}
-	m.history = h.(history[S])
-	return m, nil
+	return nil, fmt.Errorf("rule %T: there is no script for it", rule)
 }
 
 func (m *mirror[S]) most() int64                      { return m.rule.Most() }
@@ -157,7 +230,7 @@ func (m *mirror[S]) replay(said string, now time.Time, requests []*request) (out
 			continue
 		}
 		o.decision = r.decision
-		o.refused = (o.refused || !o.decision.Allowed) && !m.forgets
+		o.refused = (o.refused || !o.decision.Allowed) && !m.history.forgets()
 		o.changed = o.changed || o.decision.Allowed
 	}
 	if known, ok := one.(*replayedState[S]); ok {
@@ -191,3 +264,5 @@ func (h *states[S]) recall(o outcome[S], age time.Duration, n int64) (algorithms
 	d := h.rule.Peek(o.state, o.at.Add(age), n)
 	return d, !d.Allowed
 }
+
+func (h *states[S]) forgets() bool { return false }

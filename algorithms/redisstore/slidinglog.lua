@@ -1,98 +1,138 @@
--- Sliding log: the time of each unit. Its state is too large to return, so the script looks up the data for the decisions.
+-- Sliding log: when units were taken. Its state is too large to return, so the script looks up the data for the decisions.
 --
 -- ARGV[2]  the limit
 -- ARGV[3]  the window in microseconds
 -- ARGV[4]  1 if refused requests are not recorded
+-- ARGV[5]  microseconds whose instants are one, the latest of them
 -- ARGV     the requests of a key as in the other scripts, and pairs n c with two more meanings:
 --            c = 0    takes as many of n units as there is room for
 --            c = -1   asks whether n units would pass
 --            c = -2   asks so and moves times ahead of now to now
--- stored   a list of microseconds since 1970, oldest first, one for each unit, at most limit of them
+-- stored   a list: a number of units, and then of each instant, oldest first, the microseconds since 1970 and the
+--          units until then; so those of an instant are the number after it less the one before it
 -- reply    of each key: how many units count, the latest time, and then, in the order of the requests, for each that
 --          was refused the time that must leave the window for it to pass, and for each refund the latest time after
 --          it, if one is left; separated by spaces. Times ahead of now mean now.
 
-local limit, window, only_accepted = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local limit, window, only_accepted, grain = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[5])
 local oldest = now - window -- this and older ones no longer count
 local now_text = format(WHOLE, now)
 local UNREADABLE = {}
-local nows = {} -- now_text again and again
 
--- Of the key in hand: its first entry that counts, how many do, the latest time, and whether it was written.
-local key, first, have, latest, changed
+-- Of the key in hand: how many instants it has, the first one that counts, how many units do, whether the list has
+-- others, the units until the latest instant, that instant, and whether it was written.
+local key, instants, first, have, more, total, latest, changed
 
-local function entry(i)
-  local text = call('LINDEX', key, i)
+local function whole(text)
   if not text or not find(text, '^%d+$') then
     error(UNREADABLE)
   end
-  return text
+  return tonumber(text)
 end
 
--- up_to is how many of the first length entries are not later than an instant.
-local function up_to(instant, length)
-  if tonumber(entry(0)) > instant then
-    return 0
-  end
-  local low, high = 0, 1 -- entry low is not later
-  while high < length and tonumber(entry(high)) <= instant do
-    low, high = high, high * 2
-  end
-  high = min(high, length)
-  while high - low > 1 do
-    local middle = floor((low + high) / 2)
-    if tonumber(entry(middle)) <= instant then
-      low = middle
+local function number(i)
+  return whole(call('LINDEX', key, i))
+end
+
+local function before(i) return number(2 * i) end
+local function time(i) return number(2 * i + 1) end
+local function later(i) return total - number(2 * i + 2) end
+
+-- search returns the first instant from one on of which past is true, or their number.
+local function search(from, past)
+  local low, high, probe = from, instants, from -- mostly it is the first
+  while low < high do
+    if past(probe) then
+      high = probe
     else
-      high = middle
+      low = probe + 1
     end
+    probe = floor((low + high) / 2)
   end
-  return high
+  return low
 end
 
--- cut keeps n entries, beginning with entry from.
-local function cut(from, n)
-  if n > 0 then
-    call('LTRIM', key, from, from + n - 1)
-  else
-    call('DEL', key)
+local function after(t)
+  if latest <= t then
+    return instants
+  end
+  return search(0, function(i) return time(i) > t end)
+end
+
+-- find_last returns the instant of the n-th last unit.
+local function find_last(n)
+  return search(first, function(i) return later(i) < n end)
+end
+
+-- one reports whether units of now are one with those of the latest instant.
+local function one()
+  return have > 0 and latest - latest % grain == now - now % grain
+end
+
+local function clear()
+  call('DEL', key)
+  instants, first, have, more, total = 0, 0, 0, false, 0
+end
+
+-- keep drops all but the n latest units.
+local function keep(n)
+  if n <= 0 then
+    clear()
+    return
+  end
+  local i = find_last(n)
+  if i > 0 then
+    call('LTRIM', key, 2 * i, -1)
+  end
+  instants, first, have, more = instants - i, 0, n, false
+  if before(0) ~= total - n then
+    call('LSET', key, 0, format(WHOLE, total - n))
   end
 end
 
-local function push(n)
-  changed, latest = true, now
-  for i = #nows + 1, min(n, 1000) do -- unpack has a limit
-    nows[i] = now_text
-  end
-  while n > 0 do
-    call('RPUSH', key, unpack(nows, 1, min(n, 1000)))
-    n = n - 1000
-  end
-end
-
--- record adds n units and drops what is too old to matter.
 local function record(n)
   n = min(n, limit)
-  local room = limit - n
-  if have > room then
-    cut(have - room, room)
-    have = room
+  if have > limit - n then
+    keep(limit - n)
   end
-  push(n)
-  have = have + n
+  local sum = format(WHOLE, total + n)
+  if one() then
+    call('LSET', key, -2, now_text)
+    call('LSET', key, -1, sum)
+  elseif instants > 0 then
+    call('RPUSH', key, now_text, sum)
+    instants = instants + 1
+  else
+    call('RPUSH', key, '0', now_text, sum)
+    instants = 1
+  end
+  changed, have, total, latest = true, have + n, total + n, now
 end
 
 -- tidy drops what no longer counts, and moves what lies ahead of now to now.
 local function tidy()
-  if first > 0 then
-    cut(first, have)
-    first = 0
+  if more then
+    keep(have)
   end
   if have > 0 and latest > now then
-    local past = up_to(now, have)
-    cut(0, past)
-    push(have - past)
+    local past = after(now)
+    call('LTRIM', key, 0, 2 * past)
+    call('RPUSH', key, now_text, format(WHOLE, total))
+    changed, instants, latest = true, past + 1, now
   end
+end
+
+-- refused returns the time that a request waits for after it and others have recorded n units: that of the unit which
+-- then is the last but as many.
+local function refused(last, n)
+  if last <= n then
+    return now_text
+  end
+  local i = find_last(last - n)
+  if n > 0 and i == instants - 1 and one() then
+    return now_text
+  end
+  return format(WHOLE, time(i))
 end
 
 local function take(n, times, say)
@@ -100,23 +140,21 @@ local function take(n, times, say)
   if granted > 0 then
     record(n * granted)
   end
-  local refused = times - granted
-  if refused == 0 then
+  local others = times - granted
+  if others == 0 then
     return
   end
   if only_accepted then
-    local text = entry(have + n - limit - 1)
-    for _ = 1, refused do
+    local text = refused(limit - n + 1, 0)
+    for _ = 1, others do
       say(text)
     end
     return
   end
-  -- Each refused request pushes n entries out at the front, so the one it waits for is n further on than the last one's.
-  for i = 1, refused do
-    local wanted = have - limit + n * (i + 1) - 1
-    say(wanted < have and entry(wanted) or now_text)
+  for i = 1, others do
+    say(refused(limit - n + 1, n * i))
   end
-  record(n * refused)
+  record(n * others)
 end
 
 local function take_up_to(n, say)
@@ -126,22 +164,24 @@ local function take_up_to(n, say)
   elseif free > 0 then
     record(n)
   elseif only_accepted then
-    say(entry(0))
+    say(refused(limit, 0))
   else
-    say(n < have and entry(n) or now_text)
+    say(refused(limit, n))
     record(n)
   end
 end
 
 local function refund(n, say)
-  have = max(0, have - n)
-  cut(0, have)
   changed = true
-  if have > 0 then
-    local text = entry(-1)
-    latest = tonumber(text)
-    say(text)
+  if n >= have then
+    clear()
+    return
   end
+  local i = find_last(n + 1)
+  latest, total, have, instants = time(i), total - n, have - n, i + 1
+  call('LTRIM', key, 0, 2 * i + 1)
+  call('RPUSH', key, format(WHOLE, total))
+  say(format(WHOLE, latest))
 end
 
 local function decide(requests)
@@ -154,12 +194,21 @@ local function decide(requests)
     call('DEL', key)
     length = 0
   end
-  first, latest, changed = 0, 0, false
+  instants, first, have, more, total, latest, changed = 0, 0, 0, false, 0, 0, false
   if length > 0 then
-    latest = tonumber(entry(-1))
-    first = max(up_to(oldest, length), length - limit)
+    instants = (length - 1) / 2
+    if instants < 1 or instants ~= floor(instants) then
+      error(UNREADABLE)
+    end
+    local last = call('LRANGE', key, -2, -1)
+    latest, total = whole(last[1]), whole(last[2])
+    first = after(oldest)
+    if first < instants then
+      have = total - before(first)
+    end
+    more = first > 0 or have > limit
+    have = min(have, limit)
   end
-  have = length - first
 
   local said = { format(WHOLE .. ' ' .. WHOLE, have, latest) }
   local function say(text)
@@ -170,9 +219,8 @@ local function decide(requests)
       if times < -1 and latest > now then
         tidy()
       end
-      local excess = have + n - limit
-      if excess > 0 then
-        say(entry(first + excess - 1))
+      if n > limit - have then
+        say(refused(limit - n + 1, 0))
       end
       return
     end
@@ -203,7 +251,7 @@ end
 local said = { now_text }
 for i, name in ipairs(KEYS) do
   key = name
-  local ok, text = pcall(decide, ARGV[4 + i])
+  local ok, text = pcall(decide, ARGV[5 + i])
   if not ok then
     if text ~= UNREADABLE then
       error(text)

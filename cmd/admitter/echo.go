@@ -92,14 +92,15 @@ func numbers(p policy.Policy) string {
 	switch {
 	case len(p.Limits) > 0:
 		return fmt.Sprintf("%d limits", len(p.Limits))
-	case p.Algorithm == policy.TokenBucket:
-		return fmt.Sprintf("token bucket: %s per key, bursts of %d", p.Refill, p.Capacity)
 	case p.Algorithm == policy.LeakingBucket && p.OutflowTotal.IsZero():
 		return fmt.Sprintf("leaking bucket: %s per key, %d wait", p.Outflow, p.Capacity)
 	case p.Algorithm == policy.LeakingBucket:
 		return fmt.Sprintf("leaking bucket: %s in total, %d wait per key", p.OutflowTotal,
 			p.Capacity)
 	}
-	return fmt.Sprintf("%s: %d in %s per key", strings.ReplaceAll(string(p.Algorithm), "_", " "),
-		p.Limit, p.Window)
+	name, b := strings.ReplaceAll(string(p.Algorithm), "_", " "), p.AtDoor().Bound()
+	if b.Window == 0 {
+		return fmt.Sprintf("%s: %s per key, bursts of %d", name, b.Rate, b.Units)
+	}
+	return fmt.Sprintf("%s: %d in %s per key", name, b.Units, policy.Duration(b.Window))
 }

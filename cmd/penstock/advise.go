@@ -149,14 +149,14 @@ func strained(strain float64) string {
 }
 
 func numbers(p policy.Policy) string {
-	switch p.Algorithm {
-	case policy.LeakingBucket:
+	if p.Paced() {
 		return fmt.Sprintf("outflow %s burst %d capacity %d", p.Outflow, p.Burst, p.Capacity)
-	case policy.TokenBucket:
-		return fmt.Sprintf("capacity %d refill %s", p.Capacity, p.Refill)
 	}
-	return fmt.Sprintf("limit %d window %s", p.Limit,
-		algorithms.FormatDuration(time.Duration(p.Window)))
+	b := p.AtDoor().Bound()
+	if b.Window == 0 {
+		return fmt.Sprintf("capacity %d refill %s", b.Units, b.Rate)
+	}
+	return fmt.Sprintf("limit %d window %s", b.Units, algorithms.FormatDuration(b.Window))
 }
 
 func inFile(p policy.Policy) ([]byte, error) {

@@ -78,6 +78,12 @@ var table = []mutant{
 		by:  "./internal/envoy TestMonthsAndYearsBeginAsInTheReference",
 	},
 	{
+		name: "redis-log-keeps-all-instants", file: "algorithms/redisstore/mirror.go",
+		old: "l.Grain().Microseconds()",
+		new: "1",
+		by:  "./algorithms/redisstore TestRequestsTogether",
+	},
+	{
 		name: "redis-counts-windows-from-mondays", file: "algorithms/redisstore/mirror.go",
 		old: "offset = 3 * 24 * time.Hour",
 		new: "offset = 0 * time.Hour",
@@ -2605,8 +2611,8 @@ func (Synced)`,
 	},
 	{
 		name: "log-counts-a-window-late", file: "algorithms/slidinglog.go",
-		old: "return s.Times[i] > oldest",
-		new: "return s.Times[i] >= oldest",
+		old: "if s.at(probe) > t {",
+		new: "if s.at(probe) >= t {",
 		by:  "./algorithms TestHistories",
 	},
 	{
@@ -2617,15 +2623,90 @@ func (Synced)`,
 	},
 	{
 		name: "log-grows", file: "algorithms/slidinglog.go",
-		old: "times = times[max(0, int64(len(times))+n-l.Limit):]",
-		new: "",
+		old: `s.keep(l.Limit - n)
+	s.add(t, n, l.grain())`,
+		new: "s.add(t, n, l.grain())",
 		by:  "./algorithms TestHistories",
 	},
 	{
 		name: "log-refunds-the-oldest", file: "algorithms/slidinglog.go",
-		old: "times[:max(0, int64(len(times))-n)]",
-		new: "times[min(n, int64(len(times))):]",
+		old: `i := s.find(n + 1)
+	s.end(i, s.at(i))
+	s.drop(n)`,
+		new: "s.keep(s.Units - n)",
 		by:  "./algorithms TestRefundAtOnceLeavesNoTrace",
+	},
+	{
+		name: "log-keeps-all-instants", file: "algorithms/slidinglog.go",
+		old: "if l.Limit <= maxInstants {",
+		new: "if true {",
+		by:  "./algorithms TestALargeLogIsSmallAndNearlyExact",
+	},
+	{
+		name: "log-makes-the-earlier-instant-of-two", file: "algorithms/slidinglog.go",
+		old: "s.earlier[i-1] = entry",
+		new: "s.earlier[i-1] = logEntry(s.at(i-1), entry)",
+		by:  "./algorithms TestALargeLogIsSmallAndNearlyExact",
+	},
+	{
+		name: "log-charge-drops-what-counts", file: "algorithms/slidinglog.go",
+		old: "if l.count(&s, t); then <= t-l.Window.Microseconds() {",
+		new: "if l.count(&s, max(t, then)); then <= t-l.Window.Microseconds() {",
+		by:  "./algorithms TestALogChargesAtAnyInstant",
+	},
+	{
+		name: "log-charges-as-of-the-latest", file: "algorithms/slidinglog.go",
+		old: "s.insert(then, n, l.grain())",
+		new: "s.add(s.Latest, n, l.grain())",
+		by:  "./algorithms TestALogChargesAtAnyInstant",
+	},
+	{
+		name: "held-units-do-not-count", file: "algorithms/holding.go",
+		old: "all := s.Units + n",
+		new: "all := n",
+		by:  "./algorithms TestNoArrivalsBeyondTheBound",
+	},
+	{
+		name: "units-count-from-the-start", file: "algorithms/holding.go",
+		old: "s.Units, d.Granted, d.Remaining = s.Units+n, n, d.Remaining-n",
+		new: "s.Counted, d.Granted = h.Rule.Charge(s.Counted, now, now, n), n",
+		by:  "./algorithms TestNoArrivalsBeyondTheBound",
+	},
+	{
+		name: "answers-dated-by-the-earlier-clock", file: "algorithms/holding.go",
+		old: "h.Rule.Charge(s.Counted, now, at, n)",
+		new: "h.Rule.Charge(s.Counted, now, now, n)",
+		by:  "./algorithms TestNoArrivalsBeyondTheBound",
+	},
+	{
+		name: "held-units-of-a-counter", file: "algorithms/bound.go",
+		old: `if b.Estimated {
+		return ErrEstimated`,
+		new: `if false {
+		return ErrEstimated`,
+		by: "./algorithms TestASlidingCounterCannotBoundArrivals",
+	},
+	{
+		name: "meter-charge-is-cut-at-full", file: "algorithms/meter.go",
+		old: "return m.add(paidAt, m.span(min(n, m.most)))",
+		new: `next := m.add(paidAt, m.span(min(n, m.most)))
+	if full := m.add(exact{at, 0}, m.span(m.most)); next.after(full) {
+		return full
+	}
+	return next`,
+		by: "./algorithms TestNoArrivalsBeyondTheBound",
+	},
+	{
+		name: "meter-charges-as-of-when-it-was-empty", file: "algorithms/meter.go",
+		old: "if paidAt.us < at {",
+		new: "if paidAt.us <= 0 {",
+		by:  "./algorithms TestNoArrivalsBeyondTheBound",
+	},
+	{
+		name: "fixed-window-charges-the-earlier", file: "algorithms/fixedwindow.go",
+		old: "s, _ = f.load(s, max(t, then))",
+		new: "s, _ = f.load(s, t)",
+		by:  "./algorithms TestNoArrivalsBeyondTheBound",
 	},
 	{
 		name: "counter-forgets-the-previous", file: "algorithms/slidingcounter.go",
@@ -3923,9 +4004,9 @@ func (Synced)`,
 		by:  "./workers/internal/quota TestACrashCountsByTheLatestPossibleClock",
 	},
 	{
-		name: "crash-charges-a-young-record", file: "workers/internal/quota/rules.go",
-		old: "min(c.slack, l.of.Window)",
-		new: "0*min(c.slack, l.of.Window)",
+		name: "crash-charges-a-young-record", file: "algorithms/slidinglog.go",
+		old: "min(u.Slack, l.Window)",
+		new: "0*min(u.Slack, l.Window)",
 		by:  "./workers/internal/quota TestNoLimitIsEverBroken",
 	},
 	{

@@ -78,17 +78,14 @@ func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []s
 const mostRemembered = 100_000
 
 func specOf(l policy.Limit) spec {
-	s := spec{limit: l.Name, cost: l.Cost, window: time.Duration(l.Window), zone: l.Zone,
-		most: float64(l.Limit)}
-	switch l.Algorithm {
-	case policy.TokenBucket:
-		s.kind, s.window, s.most, s.rate = byRate, 0, float64(l.Capacity), l.Refill.PerSecond()
-	case policy.LeakingBucket:
-		s.kind, s.window, s.rate = byRate, 0, l.Outflow.PerSecond()
-		s.most = float64(max(l.Burst, 1))
-	case policy.SlidingLog:
+	b := l.OnStarts().Bound()
+	s := spec{limit: l.Name, cost: l.Cost, window: b.Window, zone: l.Zone, most: float64(b.Units)}
+	switch {
+	case b.Window == 0:
+		s.kind, s.rate = byRate, b.Rate.PerSecond()
+	case !b.Aligned:
 		s.kind = byWindow
-	case policy.SlidingCounter:
+	case b.Estimated:
 		s.kind = byCounter
 	default:
 		s.kind = byClock

@@ -5,7 +5,6 @@
 package inredis
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,27 +39,16 @@ func New(rdb redis.UniversalClient, o Options) limiter.Shared {
 
 type place struct{ client *redisstore.Client }
 
-func (at place) Store(p policy.Policy, l policy.Limit, rule any) limiter.Store {
-	switch rule := rule.(type) {
-	case algorithms.TokenBucket:
-		return open(at, p, l, rule)
-	case algorithms.LeakingBucket:
-		return open(at, p, l, rule)
-	case algorithms.FixedWindow:
-		return open(at, p, l, rule)
-	case algorithms.SlidingLog:
-		return open(at, p, l, rule)
-	case algorithms.SlidingCounter:
-		return open(at, p, l, rule)
-	}
-	panic(fmt.Sprintf("inredis: rule %T", rule))
-}
-
-func open[S any](at place, p policy.Policy, l policy.Limit, rule algorithms.Rule[S]) limiter.Store {
+func (at place) Store(p policy.Policy, l policy.Limit, rule algorithms.Parametrized) limiter.Store {
+	name := ""
 	if len(p.Limits) > 0 {
-		return redisstore.NewMember(at.client, p.Name, l.Name+":"+string(l.Algorithm), rule)
+		name = l.Name + ":" + string(l.Algorithm)
 	}
-	return redisstore.New(at.client, p.Name, rule)
+	store, err := redisstore.Open(at.client, p.Name, name, rule)
+	if err != nil {
+		panic(err) // no algorithm lacks a script
+	}
+	return store
 }
 
 func (at place) Group(policy string, stores []limiter.Store) limiter.Group {

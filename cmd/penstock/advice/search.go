@@ -212,16 +212,18 @@ func doors(g Goals) (all []policy.Policy) {
 }
 
 func promised(p policy.Policy, per time.Duration) float64 {
-	switch p.Algorithm {
-	case policy.LeakingBucket:
+	if p.Paced() {
 		return p.Outflow.PerSecond()*policy.DefaultPeak*(per+2*time.Millisecond).Seconds() +
 			float64(p.Burst)
-	case policy.TokenBucket:
-		return float64(p.Capacity) + p.Refill.PerSecond()*per.Seconds()
-	case policy.SlidingLog:
-		return float64(p.Limit)
 	}
-	return 2 * float64(p.Limit)
+	switch b := p.AtDoor().Bound(); {
+	case b.Window == 0:
+		return float64(b.Units) + b.Rate.PerSecond()*per.Seconds()
+	case b.Aligned:
+		return 2 * float64(b.Units)
+	default:
+		return float64(b.Units)
+	}
 }
 
 // rate rounds down to two or three digits, perhaps to zero.

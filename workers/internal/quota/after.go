@@ -42,13 +42,13 @@ func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64
 	u := upcoming{need: st.owed + units + own, each: each, whole: most / each * each,
 		quiet: l.quiet(s, now)}
 	var every time.Duration
-	switch r := of.rule.(type) {
-	case fixed:
-		return r.after(st, at, u)
-	case counter:
-		return r.after(st, at, u)
-	case log:
-		every = r.of.Window + l.guard
+	switch b := of.bound; {
+	case b.Estimated:
+		return of.afterEstimate(st, at, u)
+	case b.Aligned:
+		return of.afterWindows(st, at, u)
+	case b.Window > 0:
+		every = b.Window + l.guard
 	default:
 		u.whole = most
 		every = time.Duration(min(float64(of.interval)*float64(most), math.MaxInt64/4))
@@ -68,42 +68,44 @@ type upcoming struct {
 	quiet time.Duration // end of a window, without starts
 }
 
-func (f fixed) after(st *state, at time.Time, u upcoming) time.Duration {
-	left, end := f.left(st, at), f.end(at)
+func (l *limit) afterWindows(st *state, at time.Time, u upcoming) time.Duration {
+	left, end := l.left(st, at), l.end(at)
 	switch {
 	case end.Sub(at) <= u.quiet:
 		left = 0
 	case u.need <= left:
-		return f.wait(st, at, u.need)
-	case left < f.of.Limit:
-		end = at.Add(f.wait(st, at, left+1))
+		return l.wait(st, at, u.need)
+	case left < l.Most():
+		end = at.Add(l.wait(st, at, left+1))
 	}
 	windows := max(0, u.need-left/u.each*u.each-1) / u.whole
 	for i := range windows {
 		if i == mostWindows {
-			return end.Sub(at) + nTimes(windows-i, f.of.Window)
+			return end.Sub(at) + nTimes(windows-i, l.bound.Window)
 		}
-		end = f.end(end)
+		end = l.end(end)
 	}
 	return end.Sub(at)
 }
 
-// after waits until the previous window's weight leaves room, if earlier windows are fully used.
-func (c counter) after(st *state, at time.Time, u upcoming) time.Duration {
-	first, end := at, c.end(at)
-	start := end.Add(-c.length())
+// afterEstimate waits until the previous window's weight leaves room, if earlier windows are fully
+// used.
+func (l *limit) afterEstimate(st *state, at time.Time, u upcoming) time.Duration {
+	window := l.bound.Window
+	first, end := at, l.end(at)
+	start := end.Add(-window)
 	if end.Sub(at) <= u.quiet {
 		first, start = end, end
 	}
 	cycles := max(0, u.need-1) / u.whole
 	switch rest := u.need - cycles*u.whole; {
 	case cycles == 0:
-		return first.Sub(at) + c.wait(st, first, u.need)
-	case u.each == c.limit: // a window must follow an empty one
-		return start.Sub(at) + nTimes(cycles, 2*c.length())
+		return first.Sub(at) + l.wait(st, first, u.need)
+	case u.each == l.Most(): // a window must follow an empty one
+		return start.Sub(at) + nTimes(cycles, 2*window)
 	default:
-		used := max(0, 1-float64(c.limit-rest)/float64(u.whole))
-		return start.Sub(at) + nTimes(cycles, c.length()) + time.Duration(used*float64(c.length()))
+		used := max(0, 1-float64(l.Most()-rest)/float64(u.whole))
+		return start.Sub(at) + nTimes(cycles, window) + time.Duration(used*float64(window))
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -41,17 +42,6 @@ type Limits struct {
 
 	budgets Units
 	of      policy.Limits
-}
-
-type limit struct {
-	rule
-	windows
-	aligned    bool
-	name, cost string
-	// of a unit at full use
-	interval time.Duration
-	budget   int64
-	mostOwed int64
 }
 
 // longestDebt bounds the time for which runs that used more than estimated delay the next job,
@@ -73,10 +63,11 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 		of: all}
 	var names []string
 	for _, of := range all {
-		made := limit{name: of.Name, cost: of.Cost}
-		made.rule, made.interval = ruleOf(of.Rule)
-		if made.windows, made.aligned = made.rule.(windows); made.aligned {
-			l.mostOff = min(l.mostOff, made.length()/8)
+		rule := of.OnStarts()
+		made := limit{Rule: rule.Erased(), bound: rule.Bound(), name: of.Name, cost: of.Cost,
+			interval: rule.Bound().Interval()}
+		if made.bound.Aligned {
+			l.mostOff = min(l.mostOff, made.bound.Window/8)
 		}
 		made.budget = budgetOf(made.Most(), made.interval)
 		made.mostOwed = max(made.Most(), int64(longestDebt/max(1, made.interval)))
@@ -95,7 +86,9 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 
 func (l *Limits) bears(latency uint8) bool {
 	for i := range l.all {
-		if of := &l.all[i]; of.aligned && l.quiet(&Set{latency: latency}, Now{}) > of.length()/2 {
+		of := &l.all[i]
+		if quiet := l.quiet(&Set{latency: latency}, Now{}); of.bound.Aligned &&
+			quiet > of.bound.Window/2 {
 			return false
 		}
 	}
@@ -179,7 +172,7 @@ func own(at time.Duration) time.Time { return time.Unix(1<<31, 0).Add(at) }
 type times struct{ own, wall time.Time }
 
 func (t times) of(l *limit) time.Time {
-	if l.aligned {
+	if l.bound.Aligned {
 		return t.wall
 	}
 	return t.own
@@ -216,7 +209,7 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, un
 			n := min(c.Of(of.cost)+st.owed, of.Most())
 			at := asked.of(of)
 			more := of.wait(st, at, n)
-			if of.aligned && more == 0 {
+			if of.bound.Aligned && more == 0 {
 				left := of.end(at).Sub(at)
 				if left <= quiet {
 					more = left
@@ -249,7 +242,7 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64))
 func (l *Limits) pay(s *Set, asked times) {
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
-		if of.aligned {
+		if of.bound.Aligned {
 			of.clamp(st, asked.of(of))
 		}
 		if st.owed = min(st.owed, of.mostOwed); st.owed > 0 {
@@ -270,7 +263,8 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	ch.of = ch.few[:0]
 	for i := range l.all {
 		of, st, n := &l.all[i], &s.states[i], c.Of(l.all[i].cost)
-		if n <= of.Most() && of.take(st, asked.of(of), ch.at.of(of), n) {
+		if at := asked.of(of); n <= of.left(st, at) {
+			of.Charge(&st.State, at, ch.at.of(of), n)
 			st.charged += n
 		} else {
 			st.owed += n // more than the limit allows now, or its clock stepped back
@@ -340,7 +334,8 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 	if n = min(n-uncharged, of.Most()); n <= 0 {
 		return
 	}
-	of.refund(st, l.asked(now).of(of), ch.at.of(of), s.latest, n, st.charged-ch.of[i].by)
+	of.Uncharge(&st.State, l.asked(now).of(of), algorithms.Charged{At: ch.at.of(of),
+		Last: s.latest, Units: n, Since: st.charged - ch.of[i].by})
 }
 
 // Crashed charges the most that another process can have started between two instants, by the
@@ -361,8 +356,8 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 		case most == 0:
 			continue
 		}
-		of.crashed(st, crashed{from: l.asked(from).of(of), to: asked.of(of), at: charges.of(of),
-			slack: slack, most: most, loose: st.loose})
+		of.ChargeUnseen(&st.State, algorithms.Unseen{From: l.asked(from).of(of),
+			To: asked.of(of), At: charges.of(of), Slack: slack, Most: most, Loose: st.loose})
 		st.loose = 0
 	}
 	return s
@@ -419,8 +414,8 @@ func (l *Limits) Longest() (longest time.Duration) {
 		of := &l.all[i]
 		of.takeUpTo(&full, at, at, of.Most())
 		reset := of.resetAfter(&full, at)
-		if of.aligned {
-			reset += of.length() * 5 / 4 // for calendars
+		if of.bound.Aligned {
+			reset += of.bound.Window * 5 / 4 // for calendars
 		}
 		longest = max(longest, reset)
 	}
@@ -431,7 +426,7 @@ func (l *Limits) Most(within time.Duration) int64 {
 	least := int64(math.MaxInt64)
 	for i := range l.all {
 		if of := &l.all[i]; of.cost == "" {
-			least = min(least, of.within(within+l.guard))
+			least = min(least, of.bound.Within(within+l.guard))
 		}
 	}
 	return least

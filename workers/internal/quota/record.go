@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/penstock-mq/penstock/algorithms"
 )
 
 func (l *Limits) Names() string {
@@ -34,18 +36,19 @@ func (l *Limits) Encode(s *Set, now Now) string {
 	for i := range l.all {
 		of, st := &l.all[i], s.states[i]
 		from := int64(0)
-		if !of.aligned {
+		if !of.bound.Aligned {
 			from = at.UnixMicro()
 		}
 		if of.resetAfter(&st, l.asked(now).of(of)) == 0 {
-			st = state{a: from, owed: st.owed, out: st.out}
+			st = state{State: algorithms.State{A: from}, owed: st.owed, out: st.out}
 		}
-		for _, n := range []int64{st.a - from, st.b, st.c, st.owed, st.out, int64(len(st.times))} {
+		for _, n := range []int64{st.A - from, st.B, st.C, st.owed, st.out, int64(len(st.Log))} {
 			data = binary.AppendVarint(data, n)
 		}
-		for _, t := range st.times {
-			data = binary.AppendVarint(data, t-from)
-			from = t
+		last := algorithms.LogEntry(0).Plus(from)
+		for _, e := range st.Log {
+			data = binary.AppendVarint(data, int64(e-last))
+			last = e
 		}
 	}
 	return base64.RawStdEncoding.EncodeToString(data)
@@ -64,15 +67,16 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 		time.Microsecond)
 	found := places(l.names, names)
 	for _, to := range found {
-		st, from := state{a: r.next(), b: r.next(), c: r.next(), owed: r.next(),
-			loose: r.next()}, int64(0)
-		if to >= 0 && !l.all[to].aligned {
+		st, from := state{State: algorithms.State{A: r.next(), B: r.next(), C: r.next()},
+			owed: r.next(), loose: r.next()}, int64(0)
+		if to >= 0 && !l.all[to].bound.Aligned {
 			from = at.UnixMicro()
 		}
-		st.a += from
+		st.A += from
+		last := algorithms.LogEntry(0).Plus(from)
 		for n := r.next(); n > 0 && !r.bad; n-- {
-			from += r.next()
-			st.times = append(st.times, from)
+			last += algorithms.LogEntry(r.next())
+			st.Log = append(st.Log, last)
 		}
 		if to >= 0 {
 			s.states[to] = st
