@@ -62,7 +62,7 @@ const (
 
 func (r *remote) listen() (err error) {
 	r.id = rand.Text()
-	all := r.catalog.names.Answers("*", r.id, "*")
+	all := r.catalog.names.ClaimsOf("*", r.id, "*")
 	if r.sub, err = r.nc.Subscribe(all, r.hear); err != nil {
 		return fmt.Errorf("subscribe for workers' answers: %w", err)
 	}
@@ -97,7 +97,7 @@ func (r *remote) Offer(policy string) {
 
 func (r *remote) propose(o *offer, now pace.Instant) {
 	r.tokens++
-	o.reply = r.catalog.names.Answers(o.policy, r.id, "o"+strconv.FormatUint(r.tokens, 36))
+	o.reply = r.catalog.names.ClaimsOf(o.policy, r.id, "o"+strconv.FormatUint(r.tokens, 36))
 	o.at = now
 	o.tries--
 	r.offers[o.reply] = o
@@ -261,7 +261,7 @@ func (r *remote) follow(policy string) (reply string, answers chan *nats.Msg) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.followed++
-	reply = r.catalog.names.Answers(policy, r.id, "r"+strconv.FormatUint(r.followed, 36))
+	reply = r.catalog.names.ClaimsOf(policy, r.id, "r"+strconv.FormatUint(r.followed, 36))
 	r.runs[reply] = answers
 	return reply, answers
 }

@@ -125,4 +125,10 @@ type (
 		Question job.Question
 		Reply    func(job.Answer)
 	}
+	// Heard is a claim to a partition's owner.
+	Heard struct {
+		Part  handle.Partition
+		Claim job.Claim
+		Reply func(job.Turn)
+	}
 )

@@ -10,8 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
 
-func say(reply func(job.Answer), t job.Turn) { reply(job.Answer{Turn: &t}) }
-
 const (
 	callsPerJob = 9 // in a row, before a waiting job
 	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy with turns.
@@ -208,7 +206,7 @@ func (v *Valve) summon(b *bucket, at, now pace.Instant) {
 func (v *Valve) offerCall(j *heldJob, now pace.Instant) {
 	j.call.called = true
 	v.lookAt(j, min(now.Add(ClaimWindow), j.call.ends))
-	say(j.call.reply, job.Turn{State: job.TurnOffer})
+	j.call.reply(job.Turn{State: job.TurnOffer})
 }
 
 func (v *Valve) hail(now pace.Instant) {

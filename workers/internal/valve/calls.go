@@ -23,13 +23,13 @@ import (
 // finds the partition's next owner, and states its age, which keeps its place there.
 type call struct {
 	id     string
-	reply  func(job.Answer) // to the caller's last question
-	n      int              // number of that question
-	called bool             // offered its turn, or claims it
+	reply  func(job.Turn) // to the caller's last claim
+	n      int            // number of that claim
+	called bool           // offered its turn, or claims it
 	claim  pace.Instant
 	ends   pace.Instant // of its wait
 	passed bool
-	said   *job.Question // a report to apply after the final check
+	said   *job.Claim    // a report to apply after the final check
 	lease  time.Duration // time to the next report while running
 	leased bool          // its caller reports the end
 }
@@ -47,11 +47,11 @@ const (
 )
 
 type Grant struct {
-	reply   func(job.Answer)
+	reply   func(job.Turn)
 	leaseMS int64
 }
 
-func (g *Grant) Tell() { say(g.reply, job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS}) }
+func (g *Grant) Tell() { g.reply(job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS}) }
 
 func (g *Grant) Outcome(passed bool) record.Outcome {
 	if !passed {
@@ -60,16 +60,14 @@ func (g *Grant) Outcome(passed bool) record.Outcome {
 	return record.Outcome{Kind: record.OutcomeProgress}
 }
 
-func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.Instant) {
-	c := q.Call
+func (v *Valve) Call(p *Part, c job.Claim, reply func(job.Turn), now pace.Instant) {
 	if p.Quiesced || p.state > partitionLive || c.Partitions != v.Policy.Partitions {
-		say(reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+		reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
 		return
 	}
-	cost := max(q.Cost, 1)
-	if why := v.neverPasses(c.ID, cost, q.Costs); why != "" {
-		reply(job.Answer{Error: why,
-			Turn: &job.Turn{State: job.TurnRefused, Reason: job.RefusedNever}})
+	cost := max(c.Cost, 1)
+	if why := v.neverPasses(c.ID, cost, c.Costs); why != "" {
+		reply(job.Turn{State: job.TurnRefused, Reason: job.RefusedNever, Error: why})
 		return
 	}
 	wait := time.Duration(min(max(c.WaitMS, 0), longestCall.Milliseconds())) * time.Millisecond
@@ -83,10 +81,10 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 		if _, down := v.probeOf(j.Bucket); down {
 			t.Reason = job.RefusedDown
 		}
-		say(reply, t)
+		reply(t)
 		return
 	}
-	b := p.bucket(q.Key, now)
+	b := p.bucket(c.Key, now)
 	defer v.place(b, now)
 	switch {
 	case j == nil:
@@ -95,7 +93,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	case j.stage != stageRunning:
 		v.detach(j)
 	case !j.call.passed:
-		say(reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+		reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
 		return
 	default: // it asked again, so it cannot have begun
 		v.settle(j, v.unused(j, now), now)
@@ -108,8 +106,8 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 			time.Millisecond
 		j = &heldJob{Bucket: b, inBucket: -1, inTimers: -1, stage: stageWaiting,
 			call: &call{id: c.ID}}
-		j.Key, j.Cost, j.Costs = b.key, cost, q.Costs
-		j.Priority = min(max(q.Priority, job.MinPriority), job.MaxPriority)
+		j.Key, j.Cost, j.Costs = b.key, cost, c.Costs
+		j.Priority = min(max(c.Priority, job.MinPriority), job.MaxPriority)
 		j.Seq = firstCall | uint64((time.Duration(now)-age).Milliseconds())<<20 |
 			p.callSeq&(1<<20-1)
 		j.Stored = v.instant(now).Wall.Add(-age)
@@ -117,7 +115,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	in := v.expectCall(j, nil, now)
 	if isNew || b.paused {
 		if refused := v.refuses(j, in, wait, now); refused != nil {
-			say(reply, *refused)
+			reply(*refused)
 			if !isNew {
 				v.dropCall(j)
 			}
@@ -130,7 +128,7 @@ func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.I
 	if in != nil && *in <= ahead.Milliseconds() {
 		j.call.claim = now.Add(claimFor)
 	} else {
-		say(reply, job.Turn{State: job.TurnWaiting, StartMS: in})
+		reply(job.Turn{State: job.TurnWaiting, StartMS: in})
 	}
 	v.await(j, now)
 }
@@ -275,9 +273,9 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 		p.Changed = true
 		v.settle(j, o, now)
 	}
-	if q := j.call.said; q != nil && j.stage != stageGone {
+	if c := j.call.said; c != nil && j.stage != stageGone {
 		j.call.said = nil
-		v.Settle(p, *q, now)
+		v.Settle(p, *c, now)
 	}
 }
 
@@ -293,17 +291,32 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 
 // Settle handles a caller's report. A call without a lease, or of a crashed owner, is unknown here;
 // its report still pauses its bucket, and its progress counts it again.
-func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
-	c := q.Call
+func (v *Valve) Settle(p *Part, c job.Claim, now pace.Instant) job.Turn {
 	j := p.calls[c.ID]
 	if j != nil && j.stage == stageRunning && !j.call.passed && c.N >= j.call.n {
-		j.call.said = &q
+		j.call.said = &c
 		return job.Turn{State: job.TurnSettled}
 	}
 	o := record.Outcome{Used: usable(c.Used), Error: Clip(c.Error, 1000),
 		RetryAfter: time.Duration(min(max(c.RetryAfterMS, 0), 1<<40)) * time.Millisecond}
-	switch c.Status {
-	case job.CallWithdrawn, job.CallReturned:
+	switch {
+	case c.Op == job.OpProgress:
+		b := p.bucket(c.Key, now)
+		defer v.place(b, now)
+		if o.RetryAfter > 0 {
+			v.coolDown(b, o.RetryAfter, now)
+		}
+		if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls {
+			j = v.adopt(p, b, c)
+		}
+		switch {
+		case j != nil && j.stage == stageRunning:
+			v.lookAt(j, now.Add(j.call.lease))
+		case o.RetryAfter == 0:
+			return job.Turn{State: job.TurnGone}
+		}
+		return job.Turn{State: job.TurnSettled}
+	case c.Status == job.SettledReturned:
 		switch {
 		case j == nil || c.N < j.call.n:
 		case j.stage == stageWaiting:
@@ -314,37 +327,20 @@ func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
 			v.settle(j, v.unused(j, now), now)
 		}
 		return job.Turn{State: job.TurnSettled}
-	case job.CallPause:
-		b := p.bucket(q.Key, now)
-		v.coolDown(b, o.RetryAfter, now)
-		v.place(b, now)
-		return job.Turn{State: job.TurnSettled}
-	case job.CallProgress:
-		b := p.bucket(q.Key, now)
-		if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls {
-			j = v.adopt(p, b, q)
-		}
-		if j == nil || j.stage != stageRunning {
-			v.place(b, now)
-			return job.Turn{State: job.TurnGone}
-		}
-		v.lookAt(j, now.Add(j.call.lease))
-		v.place(b, now)
-		return job.Turn{State: job.TurnSettled}
-	case job.CallDone:
+	case c.Status == job.SettledDone:
 		o.Kind = record.OutcomeDone
-	case job.CallThrottled:
+	case c.Status == job.SettledThrottled:
 		o.Kind = record.OutcomeThrottled
 	default:
 		o.Kind = record.OutcomeFailed
-		o.Unavailable = c.Status == job.CallUnavailable || c.Status == job.CallUnreached
+		o.Unavailable = c.Status == job.SettledUnavailable || c.Status == job.SettledUnreached
 	}
 	switch {
 	case j == nil && v.ended.has(c.ID):
 		return job.Turn{State: job.TurnSettled}
 	case j == nil:
-		j = v.adopt(p, p.bucket(q.Key, now), q)
-	case c.Status == job.CallUnreached && j.call.passed:
+		j = v.adopt(p, p.bucket(c.Key, now), c)
+	case c.Status == job.SettledUnreached && j.call.passed:
 		v.unused(j, now)
 	}
 	if j.stage == stageRunning {
@@ -374,11 +370,11 @@ func (e *endedCalls) add(id string) {
 	e.ids[id] = struct{}{}
 }
 
-func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {
+func (v *Valve) adopt(p *Part, b *bucket, c job.Claim) *heldJob {
 	j := &heldJob{Bucket: b, inBucket: -1, inTimers: -1, stage: stageRunning, holder: "elsewhere",
-		call: &call{id: q.Call.ID, passed: true, lease: time.Duration(v.Policy.Timeout),
-			leased: q.Call.Status == job.CallProgress}}
-	j.Key, j.Cost, j.Costs = b.key, max(q.Cost, 1), q.Costs
+		call: &call{id: c.ID, passed: true, lease: time.Duration(v.Policy.Timeout),
+			leased: c.Op == job.OpProgress}}
+	j.Key, j.Cost, j.Costs = b.key, max(c.Cost, 1), c.Costs
 	v.keep(p, j)
 	b.own().running++
 	b.calls().running++
@@ -433,7 +429,7 @@ func (v *Valve) leaveCalls(p *Part) {
 			v.timers.Remove(j.inTimers)
 		}
 		if j.call.reply != nil {
-			say(j.call.reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+			j.call.reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
 		}
 		v.dropCall(j)
 	}
