@@ -59,11 +59,11 @@ type Settlement struct {
 	// Used has actual costs, by name; omitted ones stay as estimated.
 	Used map[string]int64 `json:"used,omitempty"`
 
-	// of jobs: SettledThrottled may be the job's own fault; with SettledFailed the least backoff,
-	// with SettledReturned the time until the job starts again; what OpProgress shows with the
-	// job; the reply, whose body is the message's payload
+	// Of jobs: SettledThrottled may be the job's own fault; a duration or RFC 3339, before which a
+	// failed or returned job does not start again; what OpProgress shows with the job; the reply,
+	// whose body is the message's payload.
 	Doubtful bool   `json:"doubtful,omitempty"`
-	AgainMS  int64  `json:"again_ms,omitempty"`
+	Again    string `json:"again,omitempty"`
 	Progress string `json:"progress,omitempty"`
 	Reply    *Reply `json:"reply,omitempty"`
 }
