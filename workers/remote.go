@@ -43,7 +43,6 @@ type remote struct {
 type offer struct {
 	reply   string
 	policy  string
-	turn    valve.NextTurn
 	at      pace.Instant
 	tries   int
 	foreign bool // asked in another process
@@ -109,8 +108,7 @@ func (r *remote) propose(o *offer, now pace.Instant) {
 			}
 		})
 	})
-	o.turn = r.core.Next(o.policy)
-	m := offerMessage(r.catalog.workSubject(o.policy), o.policy, o.turn.Key, o.reply)
+	m := offerMessage(r.catalog.workSubject(o.policy), o.policy, "", o.reply)
 	if err := r.nc.PublishMsg(m); err != nil {
 		r.declined(o, valve.OfferBusy, now)
 	}
@@ -129,16 +127,13 @@ func (r *remote) answered(m *nats.Msg, now pace.Instant) {
 	case status != statusClaim || m.Reply == "":
 		o.foreign = true
 		r.others[o.policy] = now
-		if status == statusCrowded {
-			r.core.Handle(core.Refused{Policy: o.policy, Key: o.turn.Key}, now)
-		}
 		r.again(o, now)
 	default:
 		r.others[o.policy] = now
 		r.ended(o)
 		r.workerless.offered(o.policy, r.catalog.running[o.policy] != nil, valve.OfferClaimed, now)
 		if until := o.at.Add(valve.HoldFor); now < until {
-			claim := valve.Claim{Worker: m.Reply, Turn: o.turn, Until: until}
+			claim := valve.Claim{Worker: m.Reply, Until: until}
 			r.core.Handle(core.Claimed{Policy: o.policy, Claim: claim}, now)
 		} else {
 			r.say(m.Reply, statusNo)
