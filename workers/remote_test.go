@@ -56,9 +56,7 @@ func TestRemoteBusyWorkersArePassedOver(t *testing.T) {
 	var declined atomic.Int64
 	b.script("api", func(s *scripted, offer *nats.Msg) {
 		declined.Add(1)
-		m := nats.NewMsg(offer.Reply)
-		m.Header.Set("Penstock-Status", "busy")
-		_ = s.nc.PublishMsg(m)
+		s.busy(offer)
 	})
 	var ran seen
 	b.lend(Options{}, map[string]Handler{"api": ran.handle})

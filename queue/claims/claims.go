@@ -75,22 +75,35 @@ func (c *Client) hear(m *nats.Msg) {
 	id, number, _ := strings.Cut(strings.TrimPrefix(m.Subject, c.inbox), "-")
 	t := Turn{Nobody: len(m.Data) == 0 && m.Header.Get("Status") == "503", To: m.Reply}
 	t.Number, _ = strconv.Atoi(number)
-	text := m.Data
-	if carried := job.HeaderValue(m.Header, job.HeaderTurn); carried != "" {
-		text, t.Header, t.Body = []byte(carried), m.Header, m.Data
-	}
 	if !t.Nobody {
-		if err := json.Unmarshal(text, &t.Turn); err != nil {
+		var err error
+		text, body := job.Carried(m.Header, m.Data)
+		if t.Turn, err = job.ReadTurn(text); err != nil {
 			t.Turn = job.Turn{State: job.TurnError, Error: err.Error()}
-		} else if t.V != job.FormatVersion {
-			t.Turn = job.Turn{State: job.TurnError, Error: fmt.Sprintf("turn in format %d", t.V)}
 		}
+		t.Header, t.Body = m.Header, body
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	turns := c.claimants[id]
 	select {
-	case c.claimants[id] <- &t:
+	case turns <- &t: // under the lock: Close finds it
 	default:
+	}
+	c.mu.Unlock()
+	if turns == nil {
+		c.giveBack(id, &t)
+	}
+}
+
+// giveBack returns a job that no claimant waits for any longer: it would run into its time-out.
+func (c *Client) giveBack(id string, t *Turn) {
+	if t.To == "" {
+		return
+	}
+	m, err := message(t.To, job.Claim{V: job.FormatVersion, Op: job.OpSettle, ID: id,
+		N: t.Number + 1, Settlement: job.Settlement{Status: job.SettledReturned}})
+	if err == nil {
+		_ = c.nc.PublishMsg(m) // a closed connection: the valve finds no responder
 	}
 }
 
@@ -113,11 +126,19 @@ func (c *Client) Open(id string) *Claimant {
 	return &Claimant{ID: id, Turns: turns, of: c}
 }
 
-// Close ends it.
+// Close ends it. A job whose turn was not read, or comes later, goes back to its valve.
 func (k *Claimant) Close() {
 	k.of.mu.Lock()
-	defer k.of.mu.Unlock()
 	delete(k.of.claimants, k.ID)
+	k.of.mu.Unlock()
+	for {
+		select {
+		case t := <-k.Turns:
+			k.of.giveBack(k.ID, t)
+		default:
+			return
+		}
+	}
 }
 
 // Latest makes the number of the next message exceed those of another process with the same id.

@@ -124,6 +124,18 @@ type Started struct {
 	Kept           bool      `json:"kept,omitempty"` // the policy has a history, which keeps replies
 }
 
+// ReadTurn decodes a turn; [ErrVersion] for another format.
+func ReadTurn(text []byte) (t Turn, err error) {
+	if err = json.Unmarshal(text, &t); err != nil {
+		return t, fmt.Errorf("turn is not JSON: %w", err)
+	}
+	if t.V != FormatVersion {
+		err = fmt.Errorf("%w: turn in format %d, this claimant knows %d", ErrVersion, t.V,
+			FormatVersion)
+	}
+	return t, err
+}
+
 // Values of [Turn.State].
 const (
 	TurnGo      = "go"      // begin now
@@ -148,6 +160,14 @@ const (
 
 // HeaderTurn has the JSON of a [Claim] or [Turn] whose message carries a job or a reply.
 const HeaderTurn = "Penstock-Turn"
+
+// Carried returns the JSON of a message, and the job or reply that it carries; nil: none.
+func Carried(h map[string][]string, payload []byte) (text, carried []byte) {
+	if text := HeaderValue(h, HeaderTurn); text != "" {
+		return []byte(text), payload
+	}
+	return payload, nil
+}
 
 // CallID is the job ID in events of a policy's calls.
 func CallID(policy string) string { return policy + ":call" }

@@ -56,7 +56,8 @@ const (
 // HeaderUsedPrefix begins the actual costs in an answer.
 const HeaderUsedPrefix = "Penstock-Used-"
 
-const mostCostName = 32 // bytes; longer ones could exceed a message
+// MaxCostName bounds the name of a cost, in bytes: longer ones could exceed a message.
+const MaxCostName = 32
 
 // HeaderAgain asks in an answer to run the job again: RFC 3339, or a duration from now.
 const HeaderAgain = "Penstock-Again"
@@ -67,7 +68,7 @@ func ReadUsed(h map[string][]string) (used map[string]int64) {
 	for name, values := range h {
 		length := len(name) - len(HeaderUsedPrefix)
 		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 ||
-			length == 0 || length > mostCostName || len(used) == policy.MaxLimits {
+			length == 0 || length > MaxCostName || len(used) == policy.MaxLimits {
 			continue
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(values[0]), 10, 64)
@@ -82,8 +83,7 @@ func ReadUsed(h map[string][]string) (used map[string]int64) {
 	return used
 }
 
-// HeaderStatus is an answer's status over NATS, as over HTTP; between valve and remote worker, a
-// word of their protocol.
+// HeaderStatus is an answer's status over NATS, as over HTTP.
 const HeaderStatus = "Penstock-Status"
 
 const (

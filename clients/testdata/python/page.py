@@ -7,11 +7,9 @@ nats, inbox, hear = Connection(server, "page"), "_INBOX." + uuid.uuid4().hex, {}
 
 def say(to, op, id, n, **more):
     nats.publish(to, {}, json.dumps({"v": 1, "op": op, "id": id, "n": n, **more}).encode(), f"{inbox}.{id}-{n}")
-
 def receive(m):
     id, n = m.subject.removeprefix(inbox + ".").split("-")
     hear[id](json.loads(m.headers.get("penstock-turn") or m.body or '{"state": "moved"}'), int(n), m)
-
 def offered(offer):
     id, since = uuid.uuid4().hex, time.monotonic()
     def told(turn, _, go):
@@ -20,21 +18,23 @@ def offered(offer):
             say(go.reply, "settle", id, 2, status="done")
     hear[id] = told
     say(offer.reply, "claim", id, 1, want="job", slots=1)
-
 def call(id, owner=f"penstock.claim.{policy}.0", n=0, since=0.0):
-    def claim():
+    def claim(after=None):
         nonlocal n, since
-        n, since = n + 1, time.monotonic()
-        say(owner, "claim", id, n, want="permit", key="acme", partitions=1, wait_ms=30_000)
+        if after in (None, n):
+            n, since = n + 1, time.monotonic()
+            say(owner, "claim", id, n, want="permit", key="acme", partitions=1, wait_ms=30_000)
+            threading.Timer(2, claim, [n]).start()
     def told(turn, of, _):
+        nonlocal n
         if turn["state"] == "go" and of == n and time.monotonic() - since < 0.05:
             print("called", flush=True)
-            say(owner, "settle", id, n + 1, key="acme", status="done")
-        elif of == n and turn["state"] in ("go", "offer", "moved", "waiting"):
-            threading.Timer({"moved": 0.1, "waiting": 2}.get(turn["state"], 0), lambda: n == of and claim()).start()
+            n += 1
+            say(owner, "settle", id, n, key="acme", status="done")
+        elif of == n and turn["state"] in ("go", "offer", "moved"):
+            threading.Timer(0.1 if turn["state"] == "moved" else 0, claim, [n]).start()
     hear[id] = told
     claim()
-
 nats.subscribe(inbox + ".*", receive)
 nats.subscribe(f"penstock.work.{policy}", offered, "workers")
 for _ in range(int(calls)): call(uuid.uuid4().hex)

@@ -114,11 +114,6 @@ type (
 		Policy string
 		valve.Claim
 	}
-	// Refused reports that a remote worker has no room for this bucket.
-	Refused struct {
-		Policy string
-		Key    job.Key
-	}
 	// Asked is a question to a partition's owner.
 	Asked struct {
 		Part     handle.Partition

@@ -68,26 +68,25 @@ func (w *world) call(name string, key job.Key) {
 	w.after(w.between(0, c.wait+time.Second), func() {
 		if !c.over && !c.begun && w.chance(0.3) {
 			c.over = true
-			c.settle(job.CallWithdrawn, nil)
+			c.report(job.OpSettle, job.Settlement{Status: job.SettledReturned})
 		}
 	})
 }
 
-func (c *caller) question(op string) job.Question {
-	q := job.Question{Op: op, Key: c.key, Cost: c.cost,
-		Call: &job.Call{ID: c.id, N: c.asked, Partitions: c.w.policyOf(c.policy).Partitions,
-			AgeMS: (c.w.now - c.first).Milliseconds()}}
+func (c *caller) claim(op string) job.Claim {
+	q := job.Claim{Op: op, Want: job.WantPermit, Key: c.key, Cost: c.cost, ID: c.id, N: c.asked,
+		Partitions: c.w.policyOf(c.policy).Partitions, AgeMS: (c.w.now - c.first).Milliseconds()}
 	if c.tokens > 0 {
 		q.Costs = map[string]int64{"tokens": c.tokens}
 	}
-	q.Call.WaitMS = max(0, c.wait.Milliseconds()-q.Call.AgeMS)
+	q.WaitMS = max(0, c.wait.Milliseconds()-q.AgeMS)
 	return q
 }
 
-func (c *caller) send(q job.Question, hear func(t job.Turn, began *slot)) {
+func (c *caller) send(q job.Claim, hear func(t job.Turn, began *slot)) {
 	w := c.w
 	number := partitionOf(c.key, w.policyOf(c.policy).Partitions)
-	renews := q.Call.Status == job.CallProgress
+	renews := q.Op == job.OpProgress
 	if !renews {
 		clear(c.places)
 	}
@@ -98,21 +97,19 @@ func (c *caller) send(q job.Question, hear func(t job.Turn, began *slot)) {
 		}
 		part := s.part
 		w.message(nil, d, func() {
-			d.core.Handle(Asked{Part: part.Partition, Question: q, Reply: func(a job.Answer) {
-				if a.Turn != nil {
-					t, began := *a.Turn, w.granting
-					if q.Call.N == c.asked && (t.State == job.TurnGo && t.LeaseMS > 0 ||
-						renews && t.State == job.TurnSettled) {
-						lease := float64(d.told[c.policy].Timeout) * (1 - 2*mostDrift)
-						c.places[part] = w.now + time.Duration(lease)
-					}
-					if t.State == job.TurnSettled && d.lost == 0 && d.consumes(part.Partition) {
-						bucket := bucketOf(c.policy, c.key)
-						w.cool[bucket] = max(w.cool[bucket],
-							w.now+time.Duration(q.Call.RetryAfterMS)*time.Millisecond)
-					}
-					w.message(d, nil, func() { hear(t, began) })
+			d.core.Handle(Heard{Part: part.Partition, Claim: q, Reply: func(t job.Turn) {
+				began := w.granting
+				if q.N == c.asked && (t.State == job.TurnGo && t.LeaseMS > 0 ||
+					renews && t.State == job.TurnSettled) {
+					lease := float64(d.told[c.policy].Timeout) * (1 - 2*mostDrift)
+					c.places[part] = w.now + time.Duration(lease)
 				}
+				if t.State == job.TurnSettled && d.lost == 0 && d.consumes(part.Partition) {
+					bucket := bucketOf(c.policy, c.key)
+					w.cool[bucket] = max(w.cool[bucket],
+						w.now+time.Duration(q.RetryAfterMS)*time.Millisecond)
+				}
+				w.message(d, nil, func() { hear(t, began) })
 			}}, d.clock())
 		})
 	}
@@ -126,7 +123,7 @@ func (c *caller) ask() {
 	c.asked++
 	c.at = c.w.now
 	n := c.asked
-	c.send(c.question(job.OpCall), func(t job.Turn, began *slot) { c.hear(n, t, began) })
+	c.send(c.claim(job.OpClaim), func(t job.Turn, began *slot) { c.hear(n, t, began) })
 	c.again(n, c.w.between(time.Second, 2*time.Second))
 }
 
@@ -146,7 +143,7 @@ func (c *caller) hear(n int, t job.Turn, began *slot) {
 		c.begin(t, began)
 	case t.State == job.TurnGo && c.silent:
 		c.over = true
-		c.settle(job.CallReturned, nil)
+		c.report(job.OpSettle, job.Settlement{Status: job.SettledReturned})
 	case t.State == job.TurnGo, t.State == job.TurnOffer && !c.silent:
 		c.ask()
 	case t.State == job.TurnMoved:
@@ -176,31 +173,31 @@ func (c *caller) begin(t job.Turn, began *slot) {
 		took = w.between(0, 3*lease)
 	}
 	for at := lease / 3; lease > 0 && at < took; at += lease / 3 {
-		w.after(at, func() { c.settle(job.CallProgress, nil) })
+		w.after(at, func() { c.report(job.OpProgress, job.Settlement{}) })
 	}
 	w.after(took, func() {
 		c.over = true
-		status := job.CallDone
+		status := job.SettledDone
 		switch x := w.rng.Float64(); {
 		case x < 0.05:
-			status = job.CallThrottled
+			status = job.SettledThrottled
 		case x < 0.1:
-			status = job.CallFailed
+			status = job.SettledFailed
 		case x < 0.15:
-			status = job.CallUnavailable
+			status = job.SettledUnavailable
 		}
-		c.settle(status, used)
+		s := job.Settlement{Status: status, Used: used}
+		if w.chance(0.1) {
+			s.RetryAfterMS = w.rng.Int64N(2000)
+		}
+		c.report(job.OpSettle, s)
 	})
 }
 
-func (c *caller) settle(status string, used map[string]int64) {
+func (c *caller) report(op string, s job.Settlement) {
 	c.asked++
-	q := c.question(job.OpSettle)
-	q.Call.Status, q.Call.Used = status, used
-	if c.w.chance(0.1) && status != job.CallProgress && status != job.CallWithdrawn &&
-		status != job.CallReturned {
-		q.Call.RetryAfterMS = c.w.rng.Int64N(2000)
-	}
+	q := c.claim(op)
+	q.Settlement = s
 	c.send(q, func(job.Turn, *slot) {})
 }
 

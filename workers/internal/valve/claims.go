@@ -18,15 +18,15 @@ type claims struct {
 	nextAt   pace.Instant // next offer
 	wakeAt   pace.Instant // when demand may have grown
 	held     []Claim
-
-	// refused by a worker with room, since the last claim
-	crowded map[job.Key]bool
 }
 
+// Claim is a worker's claim for the first job that is in no excepted bucket.
 type Claim struct {
 	Worker string
-	Turn   NextTurn
+	Except []job.Key // of which it runs too many jobs for its free places
 	Until  pace.Instant
+
+	except map[job.Key]bool
 }
 
 const (
@@ -51,42 +51,37 @@ const (
 	OfferNobody
 )
 
-type NextTurn struct {
-	Key     job.Key
-	Running int
-	Alone   bool // those ahead of it were refused
-}
-
-// Next returns the bucket whose turn comes next. Workers refuse one with too many running jobs.
-func (v *Valve) Next() NextTurn {
-	switch {
-	case len(v.due) > 0:
-		b := v.firstDue(0, func(b *bucket) bool { return !v.claims.crowded[b.key] })
-		if b == nil {
-			clear(v.claims.crowded)
-			b = v.due[0].bucket
-		}
-		return NextTurn{b.key, b.busy(), b != v.due[0].bucket}
-	case len(v.sched) > 0:
-		return NextTurn{Key: v.sched[0].key, Running: v.sched[0].busy()}
+// Fits reports whether a job that is due, or soon will be, is in no excepted bucket.
+func (v *Valve) Fits(except []job.Key) bool {
+	if len(except) == 0 {
+		return true
 	}
-	return NextTurn{}
-}
-
-func (v *Valve) Refused(key job.Key) {
-	if v.claims.crowded == nil {
-		v.claims.crowded = map[job.Key]bool{}
+	c := Claim{Except: except}
+	c.exceptions()
+	if v.firstDue(0, c.fits) != nil {
+		return true
 	}
-	v.claims.crowded[key] = true
+	soon := v.acted.Add(HoldFor)
+	return slices.ContainsFunc(v.sched[:min(len(v.sched), mostLooks)],
+		func(b scheduledBucket) bool {
+			return b.nextAt <= soon && b.queued() > 0 && c.fits(b.bucket)
+		})
 }
 
-func (v *Valve) Claimed(c Claim) { v.claims.held = append(v.claims.held, c) }
-
-// fits reports whether a worker that claimed for one bucket may serve another: workers refuse
-// buckets that run too many jobs.
-func (t NextTurn) fits(b *bucket) bool {
-	return t.Key == b.key || !t.Alone && b.busy() <= t.Running
+func (v *Valve) Claimed(c Claim) {
+	c.exceptions()
+	v.claims.held = append(v.claims.held, c)
 }
+
+// exceptions makes a set of them: a worker may list thousands.
+func (c *Claim) exceptions() {
+	c.except = make(map[job.Key]bool, len(c.Except))
+	for _, key := range c.Except {
+		c.except[key] = true
+	}
+}
+
+func (c *Claim) fits(b *bucket) bool { return !c.except[b.key] }
 
 func (v *Valve) offer(now pace.Instant) {
 	c := &v.claims
@@ -141,9 +136,6 @@ func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
 
 func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 	v.claims.offering--
-	if result == OfferClaimed {
-		clear(v.claims.crowded)
-	}
 	v.claims.declined, v.claims.nobody = result != OfferClaimed, result == OfferNobody
 	switch result {
 	case OfferBusy:
@@ -157,22 +149,10 @@ func (v *Valve) Offered(result OfferResult, now pace.Instant) {
 	}
 }
 
-// match pairs a claim with the first bucket in turn that it fits, or returns nil. Claims that fit
-// only their own buckets need no search among many due ones.
+// match pairs a claim with the first bucket in turn that it fits, or returns nil.
 func (v *Valve) match() (b *bucket, claim int) {
-	held := v.claims.held
-	if !slices.ContainsFunc(held, func(c Claim) bool { return !c.Turn.Alone }) {
-		for claim, c := range held {
-			for _, p := range v.parts {
-				if b := p.buckets[c.Turn.Key]; b != nil && b.spot == spotDue {
-					return b, claim
-				}
-			}
-		}
-		return nil, 0
-	}
 	fitting := func(b *bucket) int {
-		return slices.IndexFunc(held, func(c Claim) bool { return c.Turn.fits(b) })
+		return slices.IndexFunc(v.claims.held, func(c Claim) bool { return c.fits(b) })
 	}
 	if b = v.nextDue(func(b *bucket) bool { return fitting(b) >= 0 }); b != nil {
 		claim = fitting(b)
