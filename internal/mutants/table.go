@@ -3657,8 +3657,8 @@ func (Synced)`,
 	},
 	{
 		name: "proxy-waits-for-upstreams-that-do-not-read", file: "admission/outbound/send.go",
-		old: "GotConn:      func(httptrace.GotConnInfo) { timer.Reset(c.route.Timeout) },",
-		new: "",
+		old: "exchange.GotConn(i)\n\t\t\ttimer.Reset(c.route.Timeout)",
+		new: "exchange.GotConn(i)",
 		by:  "./admission/outbound TestAnUpstreamThatDoesNotReadIsGivenUp",
 	},
 	{
