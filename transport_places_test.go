@@ -56,7 +56,8 @@ func abort(t *testing.T, client *http.Client, url string) {
 	if rand.IntN(2) == 0 {
 		defer time.AfterFunc(time.Duration(rand.IntN(20))*time.Millisecond, cancel).Stop()
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("hello"))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url,
+		strings.NewReader("hello"))
 	if err != nil {
 		t.Error(err)
 		return

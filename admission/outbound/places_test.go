@@ -23,25 +23,26 @@ const (
 
 // Callers reset their connections in the request, before the answer and in it. The target, not the
 // proxy, says whether it worked on one request at a time.
-func TestAnAbortedCallKeepsItsPlaceUntilTheTargetHasEnded(t *testing.T) {
+func TestAnAbortedCallKeepsItsPlace(t *testing.T) {
 	over := func(protocol string) func(*httptest.Server) {
 		return func(upstream *httptest.Server) {
 			upstream.EnableHTTP2 = protocol == "HTTP/2"
 			upstream.StartTLS()
 		}
 	}
+	moment, plain := 20*time.Millisecond, (*httptest.Server).Start
 	for name, c := range map[string]struct {
 		target  *overlaptest.Target
 		start   func(*httptest.Server)
 		calls   int
 		request string
 	}{
-		"at once":          {&overlaptest.Target{}, (*httptest.Server).Start, 600, post},
-		"after a moment":   {&overlaptest.Target{After: 20e6}, (*httptest.Server).Start, 80, post},
-		"at a write error": {&overlaptest.Target{Deaf: true}, (*httptest.Server).Start, 8, post},
-		"over TLS":         {&overlaptest.Target{After: 1e6}, over("HTTP/1.1"), 80, post},
-		"over HTTP/2":      {&overlaptest.Target{After: 1e6}, over("HTTP/2"), 12, post},
-		"a WebSocket":      {&overlaptest.Target{After: 1e6}, (*httptest.Server).Start, 80, socket},
+		"at once":          {&overlaptest.Target{}, plain, 600, post},
+		"after a moment":   {&overlaptest.Target{After: moment}, plain, 80, post},
+		"at a write error": {&overlaptest.Target{After: moment, Deaf: true}, plain, 4, post},
+		"over TLS":         {&overlaptest.Target{After: moment}, over("HTTP/1.1"), 40, post},
+		"over HTTP2":       {&overlaptest.Target{After: moment}, over("HTTP/2"), 8, post},
+		"a WebSocket":      {&overlaptest.Target{After: moment}, plain, 40, socket},
 	} {
 		t.Run(name, func(t *testing.T) {
 			upstream := httptest.NewUnstartedServer(c.target)

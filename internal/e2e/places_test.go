@@ -34,8 +34,8 @@ outbound:
 	spawnAdmitter(t, "admitter", "--drain", "--config", c.config())
 	acquire := func(key, wait string) (permit string, err error) {
 		var answer struct{ Permit string }
-		err = send(t.Context(), http.MethodPost, "http://"+c.http+"/v1/permits/one/"+key+"?wait="+wait,
-			&answer)
+		err = send(t.Context(), http.MethodPost,
+			"http://"+c.http+"/v1/permits/one/"+key+"?wait="+wait, &answer)
 		return answer.Permit, err
 	}
 	settle := func(key, permit string) {
