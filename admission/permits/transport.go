@@ -126,7 +126,9 @@ var usual = sync.OnceValue(func() http.RoundTripper {
 		return http.DefaultTransport
 	}
 	own := t.Clone()
-	own.DialContext = oneshot.Dial(own.DialContext)
+	if own.DialContext != nil {
+		own.DialContext = oneshot.Dial(own.DialContext)
+	}
 	return own
 })
 

@@ -3722,7 +3722,7 @@ func (Synced)`,
 		by:  "./internal/oneshot TestATargetThatNoticesNothingIsLeft",
 	},
 	{
-		name: "transport-settles-calls-without-an-answer-at-once", file: "admission/permits/transport.go",
+		name: "transport-settles-failed-calls-at-once", file: "admission/permits/transport.go",
 		old: "exchange.After(func() { permit.Settle(result) })\n\t\treturn nil, err",
 		new: "permit.Settle(result)\n\t\treturn nil, err",
 		by:  ". TestACallEndsWhenTheTargetHasEndedIt",

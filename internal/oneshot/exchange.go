@@ -127,9 +127,9 @@ func (c *conn) Close() error {
 func (c *conn) drain() {
 	defer close(c.ended)
 	defer c.TCPConn.Close()
-	c.reading.Lock() // until a read in progress has ended
-	c.reading.Unlock()
+	c.reading.Lock() // once a read in progress has ended
 	_ = c.SetReadDeadline(time.Now().Add(Notice))
+	c.reading.Unlock()
 	_, err := io.CopyN(io.Discard, c.TCPConn, mostDrained)
 	c.noticed = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
