@@ -45,6 +45,7 @@ policies:
   - {<<: *api, name: slow, outflow: 12/h, peak: 1000/s, burst: 1}
   - {<<: *api, name: resets}
   - {<<: *api, name: one, concurrency: 1}
+  - {<<: *api, name: alone, concurrency: 1}
   - {<<: *api, name: unreached}
   - {<<: *api, name: errors}
   - {<<: *api, name: down, retry: {backoff: 1s, max_backoff: 1s}}
