@@ -36,7 +36,7 @@ func (c *calling) askOf(id string, q job.Claim, now pace.Instant) {
 	q.Op, q.Want, q.Key, q.ID, q.N = job.OpClaim, job.WantPermit, "a", id, c.n
 	q.Partitions = cmp.Or(q.Partitions, c.Policy.Partitions)
 	q.WaitMS = cmp.Or(q.WaitMS, 10_000)
-	c.Call(c.part, q, c.hears(id), now)
+	c.Hear(c.part, q, c.hears(id), now)
 }
 
 func (c *calling) hears(id string) func(job.Turn) {
@@ -65,7 +65,10 @@ func (c *calling) progress(id string, now pace.Instant) string {
 
 func (c *calling) tell(id, op string, s job.Settlement, now pace.Instant) string {
 	c.n++
-	return c.Settle(c.part, job.Claim{Op: op, Key: "a", ID: id, N: c.n, Settlement: s}, now).State
+	said := ""
+	c.Hear(c.part, job.Claim{Op: op, Key: "a", ID: id, N: c.n, Settlement: s},
+		func(t job.Turn) { said = t.State }, now)
+	return said
 }
 
 // A policy for calls alone must not be reported as one without workers.
@@ -151,14 +154,14 @@ func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 		c.ask("stays", now)
 		c.Advance(now, pace.Never)
 	}
-	if n := c.part.buckets["a"].callers.len(); n != 1 {
+	if n := c.part.buckets["a"].callers.Len(); n != 1 {
 		t.Errorf("%d calls wait", n)
 	}
 	c.heard = nil
 	c.Change(c.Policy, true, now)
 	c.ask("stays", now)
 	c.at(now, "stays no paused")
-	if n := c.part.buckets["a"].callers.len(); n != 0 || c.memory.calls != 1 {
+	if n := c.part.buckets["a"].callers.Len(); n != 0 || c.memory.calls != 1 {
 		t.Errorf("%d calls wait, of %d", n, c.memory.calls)
 	}
 }
