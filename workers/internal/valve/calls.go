@@ -303,7 +303,7 @@ func (v *Valve) hearReport(p *Part, c *job.Claim, now pace.Instant) job.Turn {
 		if !v.goesOn(p, j, c, now) && c.RetryAfterMS <= 0 {
 			return job.Turn{State: job.TurnGone}
 		}
-	case j == nil && (c.Status == job.SettledReturned || v.ended.has(c.ID)):
+	case j == nil && (c.Status == job.SettledReturned || p.ended.Has(c.ID)):
 	case j == nil:
 		v.ends(v.adopt(p, c, now), c, now)
 	case j.stage == stageWaiting:
@@ -326,7 +326,7 @@ func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool
 	b := p.bucket(c.Key, now)
 	defer v.place(b, now)
 	v.coolDown(b, pauseOf(c), now)
-	if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls && !v.ended.has(c.ID) {
+	if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
 		j = v.adopt(p, c, now)
 	}
 	event := claimant.Progress
@@ -360,27 +360,7 @@ func (v *Valve) ends(j *heldJob, c *job.Claim, now pace.Instant) {
 		o.Unavailable = true
 	}
 	v.settle(j, o, now)
-	v.ended.add(c.ID)
-}
-
-// endedCalls has the last calls whose end was reported. Callers repeat a report whose confirmation
-// is lost, for half a minute.
-type endedCalls struct{ ids, before map[string]struct{} }
-
-// mostEnded bounds a generation of endedCalls, and its memory to about 2 MB.
-const mostEnded = 1 << 14
-
-func (e *endedCalls) has(id string) bool {
-	_, now := e.ids[id]
-	_, before := e.before[id]
-	return now || before
-}
-
-func (e *endedCalls) add(id string) {
-	if e.ids == nil || len(e.ids) >= mostEnded {
-		e.ids, e.before = map[string]struct{}{}, e.ids
-	}
-	e.ids[id] = struct{}{}
+	j.Bucket.Part.ended.Add(c.ID, now)
 }
 
 // adopt counts a running call that another owner's start began.

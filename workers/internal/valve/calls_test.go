@@ -477,6 +477,56 @@ func TestARepeatedReportCountsOnce(t *testing.T) {
 	}
 }
 
+func TestAReportRepeatedToTheNextOwnerCountsOnce(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Capacity = 1000
+	p.Limits = []policy.Limit{{Name: "hour", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 1000, Window: policy.Duration(time.Hour)}}}
+	for name, x := range map[string]struct {
+		crashed, ended bool
+		starts         int
+	}{
+		"handed over": {false, true, 1}, "crashed": {true, true, 1},
+		"ended since the record": {false, false, 0},
+	} {
+		c, now := newCalling(t, p), callsBegin
+		c.begins(now)
+		c.ask("x", now)
+		c.at(now, "x go")
+		used := job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": 400}}
+		before := c.part.Handover(now)
+		c.tell("x", job.OpSettle, used, now)
+		h := c.part.Handover(now)
+		if !x.ended {
+			h.Ended = before.Ended
+		}
+		h, _ = stored(t, h, record.MostBytes)
+		heir := newCalling(t, p)
+		heir.part.inherit(Inheritance{Owner: "old", Crashed: x.crashed,
+			Unstarted: x.crashed, Handover: h}, now)
+		heir.begins(now)
+		for range 2 {
+			heir.tell("x", job.OpSettle, used, now)
+			if n := heir.progress("x", now); n != job.TurnGone {
+				t.Errorf("%s: a report that came late is answered by %q", name, n)
+			}
+			now += 5000 * milli
+		}
+		heir.begins(now)
+		heir.askOf("y", job.Claim{Costs: map[string]int64{"tokens": 300}}, now)
+		if heir.Advance(now, pace.Never); len(heir.out.Starts) != x.starts {
+			t.Errorf("%s: %d starts, want %d", name, len(heir.out.Starts), x.starts)
+		}
+	}
+}
+
+// begins notes a checkpoint, which starts under limits need.
+func (c *calling) begins(now pace.Instant) {
+	c.part.gathered()
+	c.part.Noted(true)
+	c.NotedFirst(c.Valve, now)
+}
+
 func TestCallsTakeNoWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers, p.Concurrency = 4, 100

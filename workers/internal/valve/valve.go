@@ -48,7 +48,6 @@ type Valve struct {
 	memory *Memory
 	parts  map[int]*Part
 	bodies int64 // bytes of large bodies
-	ended  endedCalls
 
 	open  bool         // starts were allowed on the last Advance
 	fence pace.Instant // of those starts
