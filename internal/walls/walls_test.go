@@ -46,6 +46,7 @@ workers/httptarget: internal/answers internal/clienttls internal/files internal/
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
+workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
 	workers/internal/record workers/internal/valve
 workers/internal/deep:
@@ -56,7 +57,8 @@ workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
-workers/internal/valve: policy queue/job workers/internal/adapt workers/internal/deep workers/internal/handle workers/internal/heap
+workers/internal/valve: policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/deep
+	workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap

@@ -27,9 +27,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
 	s.Depth, s.Waiting, s.Running = b.held, b.queued(), b.running
-	if b.callers != nil {
-		s.Calls, s.CallsRunning = b.callers.len(), b.callers.running
-	}
+	s.Calls, s.CallsRunning = b.callers.Len(), b.callers.running
 	if b.callNext() {
 		s.Waiting--
 	}
@@ -118,10 +116,7 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 }
 
 func (b *bucket) inCalls() int {
-	if b.callers == nil {
-		return 0
-	}
-	return b.callers.len() + b.callers.running
+	return b.callers.Len() + b.callers.running
 }
 
 func (v *Valve) find(l *listing) (done bool) {
@@ -173,9 +168,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	case stageWaiting:
 		position, slots := j.position()
 		s.State, s.Position, s.ETAMS = job.Waiting, &position, p.v.expectJob(j, slots, now)
-		if c := j.Bucket.callers; c != nil {
-			s.Calls = c.len()
-		}
+		s.Calls = j.Bucket.callers.Len()
 		if s.ETAMS != nil && position > 0 &&
 			(by == job.BlockedByRate || by == job.BlockedByTotalRate ||
 				strings.HasPrefix(by, job.BlockedByLimit)) {

@@ -248,7 +248,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 		if s := b.p.bucketState("b", b.now); s.ETAMS != nil {
 			t.Errorf("a job of another key: %+v", s)
 		}
-		b.v.claims.offering++
+		b.v.claims.Offers++
 		b.v.Offered(OfferClaimed, b.now)
 		if got := told(b, behind); got != "100ms" {
 			t.Errorf("after a worker has claimed: %s", got)
