@@ -149,10 +149,11 @@ func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
 type lending chan job.Settlement
 
 func (l lending) Acquire(context.Context, permits.Request) (*permits.Permit, error) {
-	return permits.Lent("id", time.Now().Add(time.Minute), time.Hour, func(_ string, s job.Settlement) error {
+	tell := func(_ string, s job.Settlement) error {
 		l <- s
 		return nil
-	}), nil
+	}
+	return permits.Lent("id", time.Now().Add(time.Minute), time.Hour, tell), nil
 }
 
 func TestATargetIsNotBlamedForTheCallersBody(t *testing.T) {

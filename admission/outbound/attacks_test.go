@@ -423,7 +423,8 @@ func TestABodyThatBreaksIsNotTheUpstreamsFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, response); response.StatusCode != 400 || w.end(1).Status != job.SettledFailed {
+	got := text(t, response)
+	if response.StatusCode != 400 || w.end(1).Status != job.SettledFailed {
 		t.Errorf("garbage: %d %s, settled %+v", response.StatusCode, got, w.end(1))
 	}
 
@@ -438,7 +439,8 @@ func TestABodyThatBreaksIsNotTheUpstreamsFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, response); response.StatusCode != 408 || w.end(2).Status != job.SettledFailed {
+	got := text(t, response)
+	if response.StatusCode != 408 || w.end(2).Status != job.SettledFailed {
 		t.Errorf("a stall on HTTP/2: %d %s, settled %+v", response.StatusCode, got, w.end(2))
 	}
 }

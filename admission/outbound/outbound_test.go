@@ -489,7 +489,7 @@ func TestAnUpstreamThatEndsItsConnectionIsAskedAgain(t *testing.T) {
 		ends   []string
 	}{
 		{200, []string{job.SettledDone}},
-		{502, []string{job.SettledReturned, job.SettledReturned}}, // it meets the third request, too
+		{502, []string{job.SettledReturned, job.SettledReturned}}, // it meets the third, too
 		{200, []string{job.SettledDone}},
 	} {
 		response := w.ask("POST", "/", "x")

@@ -41,10 +41,10 @@ type Permit struct {
 	// reported.
 	Lease time.Duration
 
-	tell    func(op string, s job.Settlement) error
-	once    sync.Once
-	pauses  chan job.Settlement // of a leased call, for keep
-	ended   chan job.Settlement
+	tell   func(op string, s job.Settlement) error
+	once   sync.Once
+	pauses chan job.Settlement // of a leased call, for keep
+	ended  chan job.Settlement
 }
 
 func newPermit(id string, startBy time.Time, lease time.Duration) *Permit {

@@ -32,6 +32,7 @@ outbox: . admission internal/seldom queue/job
 policy/store: internal/errs policy queue queue/job queue/kv
 queue: internal/cron internal/errs internal/installation internal/natsconn internal/zones policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
+queue/claims: queue/job nats.go
 queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
 queue/internal/jsapi: internal/natsconn queue/job nats.go nuid
 queue/job: algorithms policy
@@ -80,7 +81,7 @@ admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore po
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/nearest internal/oneshot policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission internal/answers internal/files internal/oneshot policy queue queue/job nats.go
+admission/permits: admission internal/answers internal/files internal/oneshot policy queue queue/claims queue/job nats.go
 admission/schedules: admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go

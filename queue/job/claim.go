@@ -77,7 +77,7 @@ const (
 	SettledUnreached   = "unreached"   // the target is down and did not get the call: no cost
 	SettledPermanent   = "permanent"   // no attempt can succeed
 	SettledThrottled   = "retry-after" // the target asked for a pause
-	SettledReturned    = "returned"    // it did not begin, or must run elsewhere; or no longer waits
+	SettledReturned    = "returned"    // it did not begin, or must run elsewhere
 	SettledUnable      = "unable"      // returned through a fault of the worker's own
 )
 
