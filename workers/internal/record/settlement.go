@@ -51,8 +51,7 @@ func (o Outcome) Settlement() job.Settlement {
 // Settled reverses Settlement at a time, and bounds numbers and texts.
 func Settled(s job.Settlement, now time.Time) (Outcome, error) {
 	o := Outcome{Error: Clip(s.Error, MostError), Used: usable(s.Used),
-		RetryAfter: min(time.Duration(max(s.RetryAfterMS, 0)), mostPause/time.Millisecond) *
-			time.Millisecond}
+		RetryAfter: Pause(s.RetryAfterMS)}
 	for _, known := range settled {
 		if known.status == s.Status {
 			o.Kind, o.Unavailable = known.kind, known.unavailable
@@ -76,6 +75,11 @@ func Settled(s job.Settlement, now time.Time) (Outcome, error) {
 		o.Again = max(0, at.Sub(now))
 	}
 	return o, nil
+}
+
+// Pause returns a claimant's pause, within bounds.
+func Pause(ms int64) time.Duration {
+	return min(time.Duration(max(ms, 0)), mostPause/time.Millisecond) * time.Millisecond
 }
 
 // usable drops negative usage, which would add credit.

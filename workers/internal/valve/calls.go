@@ -142,21 +142,12 @@ func (v *Valve) neverPasses(c *job.Claim) string {
 			policy.MaxLimits)
 	}
 	for name, n := range c.Costs {
-		if n < 1 || n > math.MaxInt32 || len(name) == 0 || len(name) > 32 {
+		if n < 1 || n > math.MaxInt32 || len(name) == 0 || len(name) > job.MaxCostName {
 			return fmt.Sprintf("%.50s: want a number from 1 to %d", job.CostHeader(name),
 				math.MaxInt32)
 		}
 	}
 	return v.impossible(max(c.Cost, 1), c.Costs)
-}
-
-// usable drops negative usage, which would add credit.
-func usable(used map[string]int64) map[string]int64 {
-	maps.DeleteFunc(used, func(_ string, n int64) bool { return n < 0 })
-	for name, n := range used {
-		used[name] = min(n, policy.MaxLimit)
-	}
-	return used
 }
 
 // firstCall is the least sequence of a call. Calls are ordered by their first question.
@@ -325,7 +316,7 @@ func (v *Valve) hearReport(p *Part, c *job.Claim, now pace.Instant) job.Turn {
 func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool {
 	b := p.bucket(c.Key, now)
 	defer v.place(b, now)
-	v.coolDown(b, pauseOf(c), now)
+	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
 	if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
 		j = v.adopt(p, c, now)
 	}
@@ -340,24 +331,14 @@ func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool
 	return true
 }
 
-func pauseOf(c *job.Claim) time.Duration {
-	return time.Duration(min(max(c.RetryAfterMS, 0), 1<<40)) * time.Millisecond
-}
-
 // ends applies the outcome of a running call.
 func (v *Valve) ends(j *heldJob, c *job.Claim, now pace.Instant) {
 	if !v.claims.Take(j.call, claimant.Settle, pace.Never) {
 		return
 	}
-	o := record.Outcome{Kind: record.OutcomeFailed, Used: usable(c.Used),
-		Error: Clip(c.Error, 1000), RetryAfter: pauseOf(c)}
-	switch c.Status {
-	case job.SettledDone:
-		o.Kind = record.OutcomeDone
-	case job.SettledThrottled:
-		o.Kind = record.OutcomeThrottled
-	case job.SettledUnavailable, job.SettledUnreached:
-		o.Unavailable = true
+	o, err := record.Settled(c.Settlement, v.instant(now).Wall)
+	if err != nil {
+		o.Kind = record.OutcomeFailed // it has ended, and must not hold its place
 	}
 	v.settle(j, o, now)
 	j.Bucket.Part.ended.Add(c.ID, now)
@@ -379,7 +360,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 		b.own().throttles = 0
 	case record.OutcomeThrottled:
 		v.throttle(j, o.RetryAfter, j.began > 0, now)
-	case record.OutcomeFailed:
+	case record.OutcomeFailed, record.OutcomePermanent:
 		j.LastError = o.Error
 		switch {
 		case !o.Unavailable:

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
@@ -145,7 +146,7 @@ func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
 			return true
 		}
 		state := l.part.bucketState(l.page.Remove(0).key, now)
-		state.LastError, state.Limits = Clip(state.LastError, mostListedError), nil
+		state.LastError, state.Limits = record.Clip(state.LastError, mostListedError), nil
 		l.states = append(l.states, state)
 	}
 	return false
@@ -245,11 +246,4 @@ func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 		v.place(jobs[0].Bucket, now)
 	}
 	return removed
-}
-
-func Clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -470,11 +470,3 @@ func TestDeepestBuckets(t *testing.T) {
 		}
 	}
 }
-
-func TestTextIsCutBetweenCharacters(t *testing.T) {
-	for most, want := range map[int]string{3: "é…", 4: "éé…", 6: "ééé"} {
-		if got := Clip("ééé", most); got != want {
-			t.Errorf("cut at %d: %q, want %q", most, got, want)
-		}
-	}
-}
