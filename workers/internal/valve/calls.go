@@ -69,6 +69,9 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	wait := time.Duration(min(max(c.WaitMS, 0), longestCall.Milliseconds())) * time.Millisecond
 	j := p.calls[c.ID]
 	switch {
+	case j == nil && p.ended.Has(c.ID): // a late copy
+		reply(job.Turn{State: job.TurnGone})
+		return
 	case j == nil:
 	case c.N <= j.call.N:
 		return

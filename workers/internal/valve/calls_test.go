@@ -527,6 +527,23 @@ func (c *calling) begins(now pace.Instant) {
 	c.NotedFirst(c.Valve, now)
 }
 
+// Messages overtake each other.
+func TestALateCopyOfAClaimTakesNoStart(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Concurrency = 1
+	c, now := newCalling(t, p), callsBegin
+	c.ask("x", now)
+	c.at(now, "x go")
+	c.settle("x", job.SettledDone, now)
+	c.ask("x", now+10*milli)
+	if said := c.progress("x", now+10*milli); said != job.TurnGone {
+		t.Error(said)
+	}
+	c.at(now+10*milli, "x gone")
+	c.ask("y", now+10*milli)
+	c.at(now+10*milli, "y go")
+}
+
 func TestCallsTakeNoWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers, p.Concurrency = 4, 100
