@@ -110,8 +110,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	if isNew || b.paused {
 		if refused := v.refuses(j, in, wait, now); refused != nil {
 			reply(*refused)
-			v.claims.Take(k, claimant.Settle, pace.Never)
-			v.dropCall(j)
+			v.giveBack(j, now)
 			return
 		}
 	}
@@ -288,8 +287,13 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 
 // giveBack ends a call that did not begin.
 func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
-	if v.claims.Take(j.call, claimant.Settle, pace.Never) {
+	switch {
+	case j == nil || !v.claims.Take(j.call, claimant.Settle, pace.Never):
+	case j.stage == stageRunning:
 		v.settle(j, v.unused(j, now), now)
+	default:
+		v.dropCall(j)
+		v.place(j.Bucket, now)
 	}
 }
 
@@ -306,20 +310,10 @@ func (v *Valve) hearReport(p *Part, c *job.Claim, now pace.Instant) job.Turn {
 		if !v.goesOn(p, j, c, now) && c.RetryAfterMS <= 0 {
 			return job.Turn{State: job.TurnGone}
 		}
-	case j == nil && (c.Status == job.SettledReturned || p.ended.Has(c.ID)):
-	case j == nil:
-		v.ends(v.adopt(p, c, now), c, now)
-	case j.stage == stageWaiting:
-		v.claims.Take(j.call, claimant.Settle, pace.Never)
-		v.dropCall(j)
-		v.place(j.Bucket, now)
 	case c.Status == job.SettledReturned:
 		v.giveBack(j, now)
 	default:
-		if c.Status == job.SettledUnreached {
-			v.unused(j, now)
-		}
-		v.ends(j, c, now)
+		v.ends(p, j, c, now)
 	}
 	return settled
 }
@@ -347,10 +341,19 @@ func pauseOf(c *job.Claim) time.Duration {
 	return time.Duration(min(max(c.RetryAfterMS, 0), 1<<40)) * time.Millisecond
 }
 
-// ends applies the outcome of a running call.
-func (v *Valve) ends(j *heldJob, c *job.Claim, now pace.Instant) {
-	if !v.claims.Take(j.call, claimant.Settle, pace.Never) {
+// ends applies the outcome of a call that runs, perhaps by another owner's start.
+func (v *Valve) ends(p *Part, j *heldJob, c *job.Claim, now pace.Instant) {
+	if p.ended.Has(c.ID) {
 		return
+	}
+	if j != nil && j.stage == stageWaiting { // as a late copy of its claim says
+		v.giveBack(j, now)
+		j = nil
+	}
+	if j == nil {
+		j = v.adopt(p, c, now)
+	} else if c.Status == job.SettledUnreached {
+		v.unused(j, now)
 	}
 	o := record.Outcome{Kind: record.OutcomeFailed, Used: usable(c.Used),
 		Error: Clip(c.Error, 1000), RetryAfter: pauseOf(c)}
@@ -362,8 +365,10 @@ func (v *Valve) ends(j *heldJob, c *job.Claim, now pace.Instant) {
 	case job.SettledUnavailable, job.SettledUnreached:
 		o.Unavailable = true
 	}
-	v.settle(j, o, now)
-	j.Bucket.Part.ended.Add(c.ID, now)
+	if v.claims.Take(j.call, claimant.Settle, pace.Never) {
+		v.settle(j, o, now)
+		p.ended.Add(c.ID, now)
+	}
 }
 
 // adopt counts a running call that another owner's start began.

@@ -299,7 +299,9 @@ func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 	c.at(now+6002*milli, "z offer")
 
 	heir := newCalling(t, p)
-	heir.progress("y", now)
+	if said := heir.progress("y", now); said != job.TurnSettled {
+		t.Error(said)
+	}
 	heir.ask("z", now)
 	heir.at(now, "z waiting")
 }
@@ -580,6 +582,9 @@ func TestRefusalsOfCalls(t *testing.T) {
 	c.at(now, "h no paused")
 	c.part.Surrender(now)
 	c.at(now, "e moved")
+	if at := c.Wake(true); at != pace.Never {
+		t.Errorf("looks for callers that it lost at %v", time.Duration(at))
+	}
 }
 
 func TestCallsAreSeenBesideJobs(t *testing.T) {
