@@ -39,7 +39,7 @@ queue/job: algorithms policy
 queue/roles: policy
 queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
 workers: internal/buildinfo internal/container internal/files internal/installation internal/notice internal/seldom policy policy/store
-	queue queue/job queue/kv workers/internal/alarm workers/internal/core
+	queue queue/claims queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job

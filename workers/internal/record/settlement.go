@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -50,7 +49,7 @@ func (o Outcome) Settlement() job.Settlement {
 
 // Settled reverses Settlement at a time, and bounds numbers and texts.
 func Settled(s job.Settlement, now time.Time) (Outcome, error) {
-	o := Outcome{Error: Clip(s.Error, MostError), Used: usable(s.Used),
+	o := Outcome{Error: Clip(s.Error, MostError), Used: job.Used(s.Used),
 		RetryAfter: Pause(s.RetryAfterMS)}
 	for _, known := range settled {
 		if known.status == s.Status {
@@ -80,20 +79,6 @@ func Settled(s job.Settlement, now time.Time) (Outcome, error) {
 // Pause returns a claimant's pause, within bounds.
 func Pause(ms int64) time.Duration {
 	return min(time.Duration(max(ms, 0)), mostPause/time.Millisecond) * time.Millisecond
-}
-
-// usable drops negative usage, which would add credit.
-func usable(used map[string]int64) (usable map[string]int64) {
-	for name, n := range used {
-		if n < 0 || name == "" || len(name) > job.MaxCostName || len(usable) == policy.MaxLimits {
-			continue
-		}
-		if usable == nil {
-			usable = map[string]int64{}
-		}
-		usable[strings.ToLower(name)] = min(n, policy.MaxLimit)
-	}
-	return usable
 }
 
 // Clip cuts a text to most bytes and an ellipsis.

@@ -69,6 +69,9 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	wait := time.Duration(min(max(c.WaitMS, 0), longestCall.Milliseconds())) * time.Millisecond
 	j := p.calls[c.ID]
 	switch {
+	case j == nil && p.ended.Has(c.ID): // a late copy
+		reply(job.Turn{State: job.TurnGone})
+		return
 	case j == nil:
 	case c.N <= j.call.N:
 		return
@@ -107,8 +110,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	if isNew || b.paused {
 		if refused := v.refuses(j, in, wait, now); refused != nil {
 			reply(*refused)
-			v.claims.Take(k, claimant.Settle, pace.Never)
-			v.dropCall(j)
+			v.giveBack(j, now)
 			return
 		}
 	}
@@ -276,8 +278,13 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 
 // giveBack ends a call that did not begin.
 func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
-	if v.claims.Take(j.call, claimant.Settle, pace.Never) {
+	switch {
+	case j == nil || !v.claims.Take(j.call, claimant.Settle, pace.Never):
+	case j.stage == stageRunning:
 		v.settle(j, v.unused(j, now), now)
+	default:
+		v.dropCall(j)
+		v.place(j.Bucket, now)
 	}
 }
 
@@ -294,20 +301,10 @@ func (v *Valve) hearReport(p *Part, c *job.Claim, now pace.Instant) job.Turn {
 		if !v.goesOn(p, j, c, now) && c.RetryAfterMS <= 0 {
 			return job.Turn{State: job.TurnGone}
 		}
-	case j == nil && (c.Status == job.SettledReturned || p.ended.Has(c.ID)):
-	case j == nil:
-		v.ends(v.adopt(p, c, now), c, now)
-	case j.stage == stageWaiting:
-		v.claims.Take(j.call, claimant.Settle, pace.Never)
-		v.dropCall(j)
-		v.place(j.Bucket, now)
 	case c.Status == job.SettledReturned:
 		v.giveBack(j, now)
 	default:
-		if c.Status == job.SettledUnreached {
-			v.unused(j, now)
-		}
-		v.ends(j, c, now)
+		v.ends(p, j, c, now)
 	}
 	return settled
 }
@@ -331,17 +328,28 @@ func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool
 	return true
 }
 
-// ends applies the outcome of a running call.
-func (v *Valve) ends(j *heldJob, c *job.Claim, now pace.Instant) {
-	if !v.claims.Take(j.call, claimant.Settle, pace.Never) {
+// ends applies the outcome of a call that runs, perhaps by another owner's start.
+func (v *Valve) ends(p *Part, j *heldJob, c *job.Claim, now pace.Instant) {
+	if p.ended.Has(c.ID) {
 		return
+	}
+	if j != nil && j.stage == stageWaiting { // as a late copy of its claim says
+		v.giveBack(j, now)
+		j = nil
+	}
+	if j == nil {
+		j = v.adopt(p, c, now)
+	} else if c.Status == job.SettledUnreached {
+		v.unused(j, now)
 	}
 	o, err := record.Settled(c.Settlement, v.instant(now).Wall)
 	if err != nil {
 		o.Kind = record.OutcomeFailed // it has ended, and must not hold its place
 	}
-	v.settle(j, o, now)
-	j.Bucket.Part.ended.Add(c.ID, now)
+	if v.claims.Take(j.call, claimant.Settle, pace.Never) {
+		v.settle(j, o, now)
+		p.ended.Add(c.ID, now)
+	}
 }
 
 // adopt counts a running call that another owner's start began.

@@ -299,7 +299,9 @@ func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 	c.at(now+6002*milli, "z offer")
 
 	heir := newCalling(t, p)
-	heir.progress("y", now)
+	if said := heir.progress("y", now); said != job.TurnSettled {
+		t.Error(said)
+	}
 	heir.ask("z", now)
 	heir.at(now, "z waiting")
 }
@@ -527,6 +529,23 @@ func (c *calling) begins(now pace.Instant) {
 	c.NotedFirst(c.Valve, now)
 }
 
+// Messages overtake each other.
+func TestALateCopyOfAClaimTakesNoStart(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Concurrency = 1
+	c, now := newCalling(t, p), callsBegin
+	c.ask("x", now)
+	c.at(now, "x go")
+	c.settle("x", job.SettledDone, now)
+	c.ask("x", now+10*milli)
+	if said := c.progress("x", now+10*milli); said != job.TurnGone {
+		t.Error(said)
+	}
+	c.at(now+10*milli, "x gone")
+	c.ask("y", now+10*milli)
+	c.at(now+10*milli, "y go")
+}
+
 func TestCallsTakeNoWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers, p.Concurrency = 4, 100
@@ -563,6 +582,9 @@ func TestRefusalsOfCalls(t *testing.T) {
 	c.at(now, "h no paused")
 	c.part.Surrender(now)
 	c.at(now, "e moved")
+	if at := c.Wake(true); at != pace.Never {
+		t.Errorf("looks for callers that it lost at %v", time.Duration(at))
+	}
 }
 
 func TestCallsAreSeenBesideJobs(t *testing.T) {

@@ -150,7 +150,8 @@ func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 		})
 	}
 	h.Running, h.Stream, h.Last = p.runningJobs(), p.Stream(), max(p.highest, p.last)
-	h.Through, h.Edits, h.Ended = p.tellsThrough(), p.edits.records(), p.ended.Last()
+	h.Through, h.Edits = p.tellsThrough(), p.edits.records()
+	h.Ended = p.ended.Last()
 	if p.crashedAt != 0 && now.Since(p.crashedAt) < p.v.slowest()+time.Second {
 		h.Crashed = max(1, record.Micros(now.Since(p.crashedAt)))
 	}

@@ -7,8 +7,8 @@
 //     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: circuit breakers;
-//   - claims.go: offers to workers in other processes, and their claims; calls.go: callers
-//     that wait for a start; callers.go: their order in a bucket;
+//   - claims.go: offers to callers and to workers in other processes, and their claims; calls.go:
+//     what callers say;
 //   - inherit.go, handover.go: state received from a partition's previous owner and sent to its
 //     next;
 //   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
