@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -31,18 +32,26 @@ func (b *bench) owns() *owner {
 	return o
 }
 
-// offers returns a worker's claim.
-func (o *owner) offers(policy string) (m *nats.Msg, c job.Claim) {
+// asks returns a worker's claim, as soon as there is a worker.
+func (o *owner) asks(offer []byte) (m *nats.Msg, c job.Claim) {
 	o.b.t.Helper()
-	m, err := o.nc.Request("penstock.work."+policy, encoded(job.Turn{State: job.TurnOffer}),
-		deadline)
+	var err error
+	o.b.until("a worker answers", func() bool {
+		m, err = o.nc.Request("penstock.work.api", offer, deadline)
+		return !errors.Is(err, nats.ErrNoResponders)
+	})
+	if err == nil {
+		c, err = job.ReadClaim(m.Data)
+	}
 	if err != nil {
 		o.b.t.Fatal(err)
 	}
-	if c, err = job.ReadClaim(m.Data); err != nil {
-		o.b.t.Fatal(err)
-	}
 	return m, c
+}
+
+func (o *owner) offers() (*nats.Msg, job.Claim) {
+	o.b.t.Helper()
+	return o.asks(encoded(job.Turn{State: job.TurnOffer}))
 }
 
 // starts sends a job of key "a" to the worker with a claim.
@@ -59,7 +68,7 @@ func (o *owner) starts(claim *nats.Msg, lease time.Duration) {
 func (o *owner) runs(began <-chan struct{}, lease time.Duration) job.Claim {
 	o.b.t.Helper()
 	for {
-		m, c := o.offers("api")
+		m, c := o.offers()
 		o.starts(m, lease)
 		select {
 		case <-began:
@@ -111,9 +120,9 @@ func TestALateJobGoesBack(t *testing.T) {
 	var ran seen
 	p := b.owns()
 	b.lend(Options{}, map[string]Handler{"api": ran.handle})
-	claim, _ := p.offers("api")
+	claim, _ := p.offers()
 	b.until("the worker is free again", func() bool {
-		m, c := p.offers("api")
+		m, c := p.offers()
 		p.says(m, job.TurnRefused)
 		return c.Slots == 16
 	})
@@ -242,12 +251,8 @@ func TestAnOfferThatIsNotUnderstoodIsRefused(t *testing.T) {
 	p := b.owns()
 	b.lend(Options{Logger: log.logger()}, map[string]Handler{"api": (&seen{}).handle})
 	for _, text := range []string{`{"v":2,"state":"offer"}`, "?"} {
-		m, err := p.nc.Request("penstock.work.api", []byte(text), deadline)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c, err := job.ReadClaim(m.Data); err != nil || c.Slots != 0 {
-			t.Errorf("%s: %+v, %v", text, c, err)
+		if _, c := p.asks([]byte(text)); c.Slots != 0 {
+			t.Errorf("%s: %+v", text, c)
 		}
 	}
 	if n := log.lines("refused an offer", "policy=api"); n == 0 {
@@ -273,7 +278,7 @@ func TestClaimsExceptBucketsThatHaveTheirShare(t *testing.T) {
 			t.Fatalf("claim %d: %+v", n, c)
 		}
 	}
-	if _, c := p.offers("api"); c.Slots != 4 || !slices.Equal(c.Except, []job.Key{"a"}) {
+	if _, c := p.offers(); c.Slots != 4 || !slices.Equal(c.Except, []job.Key{"a"}) {
 		t.Errorf("claim %+v", c)
 	}
 	close(release)

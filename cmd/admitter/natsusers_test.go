@@ -257,8 +257,9 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 		}
 		for _, subject := range []string{">", "penstock.>", "penstock.jobs.>", "penstock.queue.>",
 			"penstock.submit.>", "penstock.event.>", "penstock.event.stripe.>", "_INBOX.>",
-			"_INBOX.*.>", "$JS.>", "$KV.>", "$SYS.>", "$SRV.>", "penstock.claim.>", "penstock.claim.mail.*",
-			"penstock.work.stripe", "penstock.valve.>", "penstock.outcome.>"} {
+			"_INBOX.*.>", "$JS.>", "$KV.>", "$SYS.>", "$SRV.>", "penstock.claim.>",
+			"penstock.claim.mail.*", "penstock.work.stripe", "penstock.valve.>",
+			"penstock.outcome.>"} {
 			attacks = append(attacks, attack{user, "subscribe", subject})
 		}
 	}

@@ -39,7 +39,7 @@ queue/job: algorithms policy
 queue/roles: policy
 queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
 workers: internal/buildinfo internal/container internal/files internal/installation internal/notice internal/seldom policy policy/store
-	queue queue/job queue/kv workers/internal/alarm workers/internal/core
+	queue queue/claims queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
@@ -47,6 +47,7 @@ workers/httptarget: internal/answers internal/clienttls internal/files internal/
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
+workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
 	workers/internal/record workers/internal/valve
 workers/internal/deep:
@@ -57,7 +58,8 @@ workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
-workers/internal/valve: policy queue/job workers/internal/adapt workers/internal/deep workers/internal/handle workers/internal/heap
+workers/internal/valve: policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/deep
+	workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap

@@ -41,6 +41,7 @@ type Claim struct {
 const (
 	OpClaim    = "claim"    // may it begin now?
 	OpProgress = "progress" // it continues: renews the lease
+	OpAnswered = "answered" // the same, and its answer has begun
 	OpSettle   = "settle"   // it has ended, or will not begin
 )
 
@@ -89,8 +90,9 @@ func ReadClaim(text []byte) (c Claim, err error) {
 	case c.V != FormatVersion:
 		err = fmt.Errorf("%w: claim in format %d, this valve knows %d", ErrVersion, c.V,
 			FormatVersion)
-	case c.Op != OpClaim && c.Op != OpProgress && c.Op != OpSettle:
-		err = fmt.Errorf("op %.20q: want %s, %s or %s", c.Op, OpClaim, OpProgress, OpSettle)
+	case c.Op != OpClaim && c.Op != OpProgress && c.Op != OpAnswered && c.Op != OpSettle:
+		err = fmt.Errorf("op %.20q: want %s, %s, %s or %s", c.Op, OpClaim, OpProgress, OpAnswered,
+			OpSettle)
 	}
 	return c, err
 }

@@ -43,10 +43,8 @@ func (e Heard) apply(c *Core, now pace.Instant) {
 		e.Reply(job.Turn{State: job.TurnWaiting})
 	case p.fresh:
 		e.Reply(job.Turn{State: job.TurnMoved}) // it is being opened
-	case e.Claim.Op == job.OpClaim:
-		v.Call(p.Part, e.Claim, e.Reply, now)
 	default:
-		e.Reply(v.Settle(p.Part, e.Claim, now))
+		v.Hear(p.Part, e.Claim, e.Reply, now)
 	}
 }
 

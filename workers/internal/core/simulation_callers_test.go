@@ -11,24 +11,26 @@ import (
 )
 
 // Callers exchange the messages of docs/workers-protocol.md about calls, as in package permits.
-// Messages are lost, late and reordered; callers give up, stop answering, omit settlements and ask
-// again.
+// Messages are lost, late, repeated and reordered; callers give up, stop answering, omit and repeat
+// settlements, ask again, and lie.
 
 type caller struct {
-	w      *world
-	policy string
-	key    job.Key
-	id     string
-	cost   int64
-	tokens int64
-	wait   time.Duration
-	first  time.Duration
-	at     time.Duration
-	asked  int
-	silent bool
-	over   bool
-	begun  bool
-	places map[*partition]time.Duration
+	w       *world
+	policy  string
+	key     job.Key
+	id      string
+	cost    int64
+	tokens  int64
+	wait    time.Duration
+	first   time.Duration
+	at      time.Duration
+	asked   int
+	silent  bool
+	over    bool
+	begun   bool
+	applied bool // its settlement, by some owner
+	deaf    bool // to confirmations
+	places  map[*partition]time.Duration
 }
 
 func callWorld(seed uint64, s sabotage) *world {
@@ -55,7 +57,7 @@ func (w *world) calling() {
 func (w *world) call(name string, key job.Key) {
 	w.names++
 	c := &caller{w: w, policy: name, key: key, id: fmt.Sprint("c", w.names), cost: 1, first: w.now,
-		wait: w.between(0, 20*time.Second), silent: w.chance(0.1),
+		wait: w.between(0, 20*time.Second), silent: w.chance(0.1), deaf: w.chance(0.3),
 		places: map[*partition]time.Duration{}}
 	w.callers = append(w.callers, c)
 	if w.chance(0.2) {
@@ -68,7 +70,11 @@ func (w *world) call(name string, key job.Key) {
 	w.after(w.between(0, c.wait+time.Second), func() {
 		if !c.over && !c.begun && w.chance(0.3) {
 			c.over = true
-			c.report(job.OpSettle, job.Settlement{Status: job.SettledReturned})
+			status := job.SettledReturned
+			if w.chance(0.1) { // a lie
+				status = job.SettledDone
+			}
+			c.report(job.OpSettle, job.Settlement{Status: status})
 		}
 	})
 }
@@ -86,8 +92,7 @@ func (c *caller) claim(op string) job.Claim {
 func (c *caller) send(q job.Claim, hear func(t job.Turn, began *slot)) {
 	w := c.w
 	number := partitionOf(c.key, w.policyOf(c.policy).Partitions)
-	renews := q.Op == job.OpProgress
-	if !renews {
+	if q.Op != job.OpProgress {
 		clear(c.places)
 	}
 	for _, d := range w.drainers {
@@ -96,23 +101,40 @@ func (c *caller) send(q job.Claim, hear func(t job.Turn, began *slot)) {
 			continue
 		}
 		part := s.part
-		w.message(nil, d, func() {
-			d.core.Handle(Heard{Part: part.Partition, Claim: q, Reply: func(t job.Turn) {
-				began := w.granting
-				if q.N == c.asked && (t.State == job.TurnGo && t.LeaseMS > 0 ||
-					renews && t.State == job.TurnSettled) {
-					lease := float64(d.told[c.policy].Timeout) * (1 - 2*mostDrift)
-					c.places[part] = w.now + time.Duration(lease)
-				}
-				if t.State == job.TurnSettled && d.lost == 0 && d.consumes(part.Partition) {
-					bucket := bucketOf(c.policy, c.key)
-					w.cool[bucket] = max(w.cool[bucket],
-						w.now+time.Duration(q.RetryAfterMS)*time.Millisecond)
-				}
-				w.message(d, nil, func() { hear(t, began) })
-			}}, d.clock())
-		})
+		message := func() { w.message(nil, d, func() { c.heardBy(d, part, q, hear) }) }
+		message()
+		if w.chance(0.02) {
+			w.after(w.between(0, 2*time.Second), message)
+		}
 	}
+}
+
+func (c *caller) heardBy(d *drainer, part *partition, q job.Claim,
+	hear func(t job.Turn, began *slot)) {
+
+	w := c.w
+	if d.core.part(part.Partition) == nil {
+		return
+	}
+	w.heard(d, part, c, q, func() {
+		d.core.Handle(Heard{Part: part.Partition, Claim: q, Reply: func(t job.Turn) {
+			began := w.granting
+			if q.N == c.asked && (t.State == job.TurnGo && t.LeaseMS > 0 ||
+				q.Op == job.OpProgress && t.State == job.TurnSettled) {
+				lease := float64(d.told[c.policy].Timeout) * (1 - 2*mostDrift)
+				c.places[part] = w.now + time.Duration(lease)
+			}
+			repeated := q.Op == job.OpSettle && c.applied
+			c.applied = c.applied || q.Op == job.OpSettle && t.State == job.TurnSettled
+			if t.State == job.TurnSettled && !repeated && d.lost == 0 &&
+				d.consumes(part.Partition) {
+				bucket := bucketOf(c.policy, c.key)
+				w.cool[bucket] = max(w.cool[bucket],
+					w.now+time.Duration(q.RetryAfterMS)*time.Millisecond)
+			}
+			w.message(d, nil, func() { hear(t, began) })
+		}}, d.clock())
+	})
 }
 
 func (c *caller) ask() {
@@ -175,6 +197,11 @@ func (c *caller) begin(t job.Turn, began *slot) {
 	for at := lease / 3; lease > 0 && at < took; at += lease / 3 {
 		w.after(at, func() { c.report(job.OpProgress, job.Settlement{}) })
 	}
+	if w.chance(0.05) { // a lie: it continues, and its owner counts it no more
+		w.after(w.between(0, took), func() {
+			c.settle(job.Settlement{Status: job.SettledDone}, 0)
+		})
+	}
 	w.after(took, func() {
 		c.over = true
 		status := job.SettledDone
@@ -190,15 +217,32 @@ func (c *caller) begin(t job.Turn, began *slot) {
 		if w.chance(0.1) {
 			s.RetryAfterMS = w.rng.Int64N(2000)
 		}
-		c.report(job.OpSettle, s)
+		c.settle(s, 0)
 	})
 }
 
 func (c *caller) report(op string, s job.Settlement) {
+	c.tell(op, s, func(job.Turn, *slot) {})
+}
+
+func (c *caller) tell(op string, s job.Settlement, hear func(job.Turn, *slot)) {
 	c.asked++
 	q := c.claim(op)
 	q.Settlement = s
-	c.send(q, func(job.Turn, *slot) {})
+	c.send(q, hear)
+}
+
+// settle repeats a settlement until it is confirmed, for up to five seconds.
+func (c *caller) settle(s job.Settlement, after time.Duration) {
+	confirmed := false
+	c.tell(job.OpSettle, s, func(t job.Turn, _ *slot) {
+		confirmed = confirmed || t.State == job.TurnSettled && !c.deaf
+	})
+	c.w.after(time.Second, func() {
+		if !confirmed && after < 5*time.Second {
+			c.settle(s, after+time.Second)
+		}
+	})
 }
 
 func (d *drainer) grant(r valve.Run) {
@@ -263,18 +307,19 @@ func (w *world) checkConcurrency(p *partition, key job.Key, bucket string, most 
 }
 
 func TestSimulationOfCalls(t *testing.T) {
-	begun := 0
+	begun, repeats := 0, 0
 	testLimits(t, func(seed uint64, s sabotage) *world {
 		w := callWorld(seed, s)
 		w.after(busy, func() {
 			for _, slots := range w.callSlots {
 				begun += len(slots)
 			}
+			repeats += w.repeats
 		})
 		return w
 	})
-	if begun == 0 && *seeds > 5 {
-		t.Error("no call began")
+	if (begun == 0 || repeats == 0) && *seeds > 5 {
+		t.Errorf("%d calls began, %d repeated settlements", begun, repeats)
 	}
 }
 

@@ -118,6 +118,11 @@ func (w *world) takeTurn(s *stint) {
 			}
 		}
 	}
+	if s.worker != nil { // others precede those that it passed over until they start a job
+		for _, key := range s.worker.except {
+			c.keys[key].held = true
+		}
+	}
 	delete(k.waiting, f.seq)
 	delete(k.before, f.seq)
 	k.running++

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -50,9 +49,8 @@ func (o Outcome) Settlement() job.Settlement {
 
 // Settled reverses Settlement at a time, and bounds numbers and texts.
 func Settled(s job.Settlement, now time.Time) (Outcome, error) {
-	o := Outcome{Error: Clip(s.Error, MostError), Used: usable(s.Used),
-		RetryAfter: min(time.Duration(max(s.RetryAfterMS, 0)), mostPause/time.Millisecond) *
-			time.Millisecond}
+	o := Outcome{Error: Clip(s.Error, MostError), Used: job.Used(s.Used),
+		RetryAfter: Pause(s.RetryAfterMS)}
 	for _, known := range settled {
 		if known.status == s.Status {
 			o.Kind, o.Unavailable = known.kind, known.unavailable
@@ -78,18 +76,9 @@ func Settled(s job.Settlement, now time.Time) (Outcome, error) {
 	return o, nil
 }
 
-// usable drops negative usage, which would add credit.
-func usable(used map[string]int64) (usable map[string]int64) {
-	for name, n := range used {
-		if n < 0 || name == "" || len(name) > job.MaxCostName || len(usable) == policy.MaxLimits {
-			continue
-		}
-		if usable == nil {
-			usable = map[string]int64{}
-		}
-		usable[strings.ToLower(name)] = min(n, policy.MaxLimit)
-	}
-	return usable
+// Pause returns a claimant's pause, within bounds.
+func Pause(ms int64) time.Duration {
+	return min(time.Duration(max(ms, 0)), mostPause/time.Millisecond) * time.Millisecond
 }
 
 // Clip cuts a text to most bytes and an ellipsis.

@@ -70,3 +70,11 @@ func TestSettlementsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestTextIsCutBetweenCharacters(t *testing.T) {
+	for most, want := range map[int]string{3: "é…", 4: "éé…", 6: "ééé"} {
+		if got := Clip("ééé", most); got != want {
+			t.Errorf("cut at %d: %q, want %q", most, got, want)
+		}
+	}
+}

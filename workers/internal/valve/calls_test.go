@@ -36,7 +36,7 @@ func (c *calling) askOf(id string, q job.Claim, now pace.Instant) {
 	q.Op, q.Want, q.Key, q.ID, q.N = job.OpClaim, job.WantPermit, "a", id, c.n
 	q.Partitions = cmp.Or(q.Partitions, c.Policy.Partitions)
 	q.WaitMS = cmp.Or(q.WaitMS, 10_000)
-	c.Call(c.part, q, c.hears(id), now)
+	c.Hear(c.part, q, c.hears(id), now)
 }
 
 func (c *calling) hears(id string) func(job.Turn) {
@@ -65,7 +65,10 @@ func (c *calling) progress(id string, now pace.Instant) string {
 
 func (c *calling) tell(id, op string, s job.Settlement, now pace.Instant) string {
 	c.n++
-	return c.Settle(c.part, job.Claim{Op: op, Key: "a", ID: id, N: c.n, Settlement: s}, now).State
+	said := ""
+	c.Hear(c.part, job.Claim{Op: op, Key: "a", ID: id, N: c.n, Settlement: s},
+		func(t job.Turn) { said = t.State }, now)
+	return said
 }
 
 // A policy for calls alone must not be reported as one without workers.
@@ -151,14 +154,14 @@ func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 		c.ask("stays", now)
 		c.Advance(now, pace.Never)
 	}
-	if n := c.part.buckets["a"].callers.len(); n != 1 {
+	if n := c.part.buckets["a"].callers.Len(); n != 1 {
 		t.Errorf("%d calls wait", n)
 	}
 	c.heard = nil
 	c.Change(c.Policy, true, now)
 	c.ask("stays", now)
 	c.at(now, "stays no paused")
-	if n := c.part.buckets["a"].callers.len(); n != 0 || c.memory.calls != 1 {
+	if n := c.part.buckets["a"].callers.Len(); n != 0 || c.memory.calls != 1 {
 		t.Errorf("%d calls wait, of %d", n, c.memory.calls)
 	}
 }
@@ -296,7 +299,9 @@ func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 	c.at(now+6002*milli, "z offer")
 
 	heir := newCalling(t, p)
-	heir.progress("y", now)
+	if said := heir.progress("y", now); said != job.TurnSettled {
+		t.Error(said)
+	}
 	heir.ask("z", now)
 	heir.at(now, "z waiting")
 }
@@ -474,6 +479,73 @@ func TestARepeatedReportCountsOnce(t *testing.T) {
 	}
 }
 
+func TestAReportRepeatedToTheNextOwnerCountsOnce(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Capacity = 1000
+	p.Limits = []policy.Limit{{Name: "hour", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 1000, Window: policy.Duration(time.Hour)}}}
+	for name, x := range map[string]struct {
+		crashed, ended bool
+		starts         int
+	}{
+		"handed over": {false, true, 1}, "crashed": {true, true, 1},
+		"ended since the record": {false, false, 0},
+	} {
+		c, now := newCalling(t, p), callsBegin
+		c.begins(now)
+		c.ask("x", now)
+		c.at(now, "x go")
+		used := job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": 400}}
+		before := c.part.Handover(now)
+		c.tell("x", job.OpSettle, used, now)
+		h := c.part.Handover(now)
+		if !x.ended {
+			h.Ended = before.Ended
+		}
+		h, _ = stored(t, h, record.MostBytes)
+		heir := newCalling(t, p)
+		heir.part.inherit(Inheritance{Owner: "old", Crashed: x.crashed,
+			Unstarted: x.crashed, Handover: h}, now)
+		heir.begins(now)
+		for range 2 {
+			heir.tell("x", job.OpSettle, used, now)
+			if n := heir.progress("x", now); n != job.TurnGone {
+				t.Errorf("%s: a report that came late is answered by %q", name, n)
+			}
+			now += 5000 * milli
+		}
+		heir.begins(now)
+		heir.askOf("y", job.Claim{Costs: map[string]int64{"tokens": 300}}, now)
+		if heir.Advance(now, pace.Never); len(heir.out.Starts) != x.starts {
+			t.Errorf("%s: %d starts, want %d", name, len(heir.out.Starts), x.starts)
+		}
+	}
+}
+
+// begins notes a checkpoint, which starts under limits need.
+func (c *calling) begins(now pace.Instant) {
+	c.part.gathered()
+	c.part.Noted(true)
+	c.NotedFirst(c.Valve, now)
+}
+
+// Messages overtake each other.
+func TestALateCopyOfAClaimTakesNoStart(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Concurrency = 1
+	c, now := newCalling(t, p), callsBegin
+	c.ask("x", now)
+	c.at(now, "x go")
+	c.settle("x", job.SettledDone, now)
+	c.ask("x", now+10*milli)
+	if said := c.progress("x", now+10*milli); said != job.TurnGone {
+		t.Error(said)
+	}
+	c.at(now+10*milli, "x gone")
+	c.ask("y", now+10*milli)
+	c.at(now+10*milli, "y go")
+}
+
 func TestCallsTakeNoWorkers(t *testing.T) {
 	p := leaky("api", "1000/s")
 	p.Workers, p.Concurrency = 4, 100
@@ -510,6 +582,9 @@ func TestRefusalsOfCalls(t *testing.T) {
 	c.at(now, "h no paused")
 	c.part.Surrender(now)
 	c.at(now, "e moved")
+	if at := c.Wake(true); at != pace.Never {
+		t.Errorf("looks for callers that it lost at %v", time.Duration(at))
+	}
 }
 
 func TestCallsAreSeenBesideJobs(t *testing.T) {

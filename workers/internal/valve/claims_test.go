@@ -50,7 +50,7 @@ func (o *offering) step(now pace.Instant) string {
 
 func (o *offering) claim(until pace.Instant, except ...job.Key) {
 	o.Offered(OfferClaimed, 0)
-	o.claims.offering = max(0, o.claims.offering)
+	o.claims.Offers = max(0, o.claims.Offers)
 	o.Claimed(Claim{Worker: "w", Except: except, Until: until})
 }
 
