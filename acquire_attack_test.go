@@ -50,7 +50,7 @@ func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 		{`{`, "not JSON"},
 		{`{"v":2,"op":"claim"}`, "format 2"},
 		{`{"v":1,"op":"claim","key":"k"}`, never},
-		{`{"v":1,"op":"purge","key":"k"}`, "want claim, progress or settle"},
+		{`{"v":1,"op":"purge","key":"k"}`, "want claim, progress, answered or settle"},
 		{question("k", ``, `,"cost":NaN`), "not JSON"},
 		{question("k", ``, `,"cost":1e99`), "not JSON"},
 		{question("k", ``, `,"cost":9007199254740993`), never},

@@ -45,8 +45,7 @@ const (
 // table has the state after an event. Unknown: the event has no effect.
 var table = [states][events]State{
 	Unknown: {Ask: Waiting, Claim: Claiming, Progress: Running, Answered: Running, Settle: Ended},
-	Waiting: {Ask: Waiting, Claim: Claiming, Offer: Offered, Silence: Ended, Settle: Ended,
-		Leave: Ended},
+	Waiting: {Ask: Waiting, Offer: Offered, Silence: Ended, Settle: Ended, Leave: Ended},
 	Offered: {Ask: Waiting, Claim: Claiming, Silence: Ended, Settle: Ended, Leave: Ended},
 	Claiming: {Ask: Waiting, Claim: Claiming, Silence: Waiting, Start: Granted, Settle: Ended,
 		Leave: Ended},

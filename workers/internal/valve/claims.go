@@ -63,20 +63,12 @@ const (
 
 // Fits reports whether a job that is due, or soon will be, is in no excepted bucket.
 func (v *Valve) Fits(except []job.Key) bool {
-	if len(except) == 0 {
-		return true
-	}
-	k := &claimer{Except: setOf(except)}
-	if v.firstDue(0, func(b *bucket) bool { return !k.Except[b.key] }) != nil {
-		return true
-	}
-	soon := v.acted.Add(HoldFor)
-	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {
-		if b.nextAt <= soon && b.queued() > 0 && !k.Except[b.key] {
-			return true
-		}
-	}
-	return false
+	excepted, soon := setOf(except), v.acted.Add(HoldFor)
+	takes := func(b *bucket) bool { return !excepted[b.key] }
+	return len(except) == 0 || v.firstDue(0, takes) != nil ||
+		slices.ContainsFunc(v.sched[:min(len(v.sched), mostLooks)], func(b scheduledBucket) bool {
+			return b.nextAt <= soon && b.queued() > 0 && takes(b.bucket)
+		})
 }
 
 // setOf makes a set of buckets: a worker may list thousands.
@@ -179,7 +171,7 @@ func (v *Valve) nearStarts(now pace.Instant) (n int, next pace.Instant) {
 	return n, next
 }
 
-// match pairs the first bucket in turn that a worker's claim fits with that claim, or returns nil.
+// match returns the first bucket in turn that a worker's claim fits, and that claim; nil: none.
 func (v *Valve) match() (b *bucket, by *claimer) {
 	fits := func(b *bucket) bool {
 		for by = range v.claims.workers.All() {
@@ -189,14 +181,13 @@ func (v *Valve) match() (b *bucket, by *claimer) {
 		}
 		return false
 	}
-	if v.claims.workers.Len() == 0 {
-		return nil, nil
+	if v.claims.workers.Len() > 0 {
+		b = v.nextDue(fits)
 	}
-	if b = v.nextDue(fits); b != nil {
+	if b != nil {
 		fits(b)
-		return b, by
 	}
-	return nil, nil
+	return b, by
 }
 
 // refuse tells a worker that it gets no job for its claim.
@@ -279,14 +270,15 @@ func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
 // tenth start is left to a stored job with a worker, every second one if that is overdue.
 func (v *Valve) choose(b *bucket, now pace.Instant) {
 	c := b.callers
-	b.unchoose()
-	if c.Len() == 0 {
+	if c == noCallers {
 		return
 	}
+	b.unchoose()
 	if c.perJob = callsPerJob; v.overdue(b, now) {
 		c.perJob = 1
 	}
-	if b.queued() > 0 && c.inRow >= c.perJob && (v.Free() > 0 || !v.claims.declined) {
+	if c.Len() == 0 ||
+		b.queued() > 0 && c.inRow >= c.perJob && (v.Free() > 0 || !v.claims.declined) {
 		return
 	}
 	j := c.First().Of
