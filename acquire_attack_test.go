@@ -29,7 +29,7 @@ func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 	}
 	defer nc.Close()
 	asked := func(partition int, question string) (string, error) {
-		a, err := nc.Request(fmt.Sprintf("penstock.call.api.%d", partition), []byte(question),
+		a, err := nc.Request(fmt.Sprintf("penstock.claim.api.%d", partition), []byte(question),
 			waittest.Patience())
 		if err != nil {
 			return "", err
@@ -42,15 +42,15 @@ func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 		return first == nil && second == nil
 	})
 	question := func(key, call, more string) string {
-		return fmt.Sprintf(`{"v":1,"op":"call","key":%q,"call":{"id":"x","n":1,"partitions":2,`+
-			`"wait_ms":1000%s}%s}`, key, call, more)
+		return fmt.Sprintf(`{"v":1,"op":"claim","want":"permit","key":%q,"id":"x","n":1,`+
+			`"partitions":2,"wait_ms":1000%s%s}`, key, call, more)
 	}
 	const never, begins = `"reason":"never"`, `"state":"go"`
 	for i, x := range []struct{ question, answer string }{
 		{`{`, "not JSON"},
-		{`{"v":2,"op":"call"}`, "format 2"},
-		{`{"v":1,"op":"call","key":"k"}`, "no call"},
-		{`{"v":1,"op":"purge","key":"k"}`, "only ask for calls"},
+		{`{"v":2,"op":"claim"}`, "format 2"},
+		{`{"v":1,"op":"claim","key":"k"}`, never},
+		{`{"v":1,"op":"purge","key":"k"}`, "want claim, progress, answered or settle"},
 		{question("k", ``, `,"cost":NaN`), "not JSON"},
 		{question("k", ``, `,"cost":1e99`), "not JSON"},
 		{question("k", ``, `,"cost":9007199254740993`), never},
@@ -83,7 +83,7 @@ func TestQuestionsOfCallersAreAnsweredWhateverTheySay(t *testing.T) {
 			!strings.Contains(answers[0]+answers[1], x.answer) {
 			t.Errorf("%.200s: %q", x.question, answers)
 		}
-		ended := `{"v":1,"op":"settle","key":"k","call":{"id":"x","n":2,"status":"returned"}}`
+		ended := `{"v":1,"op":"settle","key":"k","id":"x","n":2,"status":"returned"}`
 		for partition := range answers {
 			if _, err := asked(partition, unique.Replace(ended)); err != nil {
 				t.Fatal(err)

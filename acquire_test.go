@@ -97,7 +97,7 @@ func TestACallThatWaitedInVainIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Contains(m.Data, []byte(`"op":"call"`)) {
+		if bytes.Contains(m.Data, []byte(`"op":"claim"`)) {
 			break
 		}
 	}

@@ -146,13 +146,14 @@ func TestThePauseOfAStreamBeginsAtOnce(t *testing.T) {
 
 // net/http would repeat these on another connection.
 // lending lends permits without a limit, and receives what their calls report.
-type lending chan job.Call
+type lending chan job.Settlement
 
 func (l lending) Acquire(context.Context, permits.Request) (*permits.Permit, error) {
-	return permits.Lent("id", time.Now().Add(time.Minute), time.Hour, func(c job.Call) error {
-		l <- c
+	tell := func(_ string, s job.Settlement) error {
+		l <- s
 		return nil
-	}), nil
+	}
+	return permits.Lent("id", time.Now().Add(time.Minute), time.Hour, tell), nil
 }
 
 func TestATargetIsNotBlamedForTheCallersBody(t *testing.T) {
@@ -167,7 +168,7 @@ func TestATargetIsNotBlamedForTheCallersBody(t *testing.T) {
 	if _, err := client.Post(target.URL, "text/plain", body); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
-	if c := <-calls; c.Status != job.CallFailed {
+	if c := <-calls; c.Status != job.SettledFailed {
 		t.Errorf("reported %+v", c)
 	}
 }

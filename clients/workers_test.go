@@ -165,6 +165,29 @@ func TestWorkersReportProgressAndReplies(t *testing.T) {
 	})
 }
 
+// A worker and callers in 40 lines follow docs/workers-protocol.md, and nothing else.
+func TestTheProtocolsPageIsEnough(t *testing.T) {
+	t.Parallel()
+	p := jobs()
+	p.Partitions, p.Concurrency = 1, 1
+	i := start(t, p)
+	for n := range 20 {
+		i.publish("acme", fmt.Sprint("job ", n))
+	}
+	w := &worker{i: i, Process: proctest.Start(t,
+		languages[0].program(t, "page", i.p.NATSURL(), "jobs", "20"))}
+	waittest.Until(t, "20 jobs have run and 20 calls", func() bool {
+		calls := 0
+		for _, line := range w.ran() {
+			if line == "called" {
+				calls++
+			}
+		}
+		return calls == 20 && len(w.seen) >= 40
+	})
+	i.empty()
+}
+
 func TestCodecsInteroperate(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		of := jobs()

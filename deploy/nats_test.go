@@ -224,20 +224,20 @@ func TestWorkersAndOperatorsWorkWithTheirRoles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := worker.PublishMsg(&nats.Msg{Subject: offer.Reply, Reply: claims.Subject,
-			Header: nats.Header{"Penstock-Status": {"claim"}}}); err != nil {
+		if err := worker.PublishRequest(offer.Reply, claims.Subject, []byte(
+			`{"v":1,"op":"claim","want":"job","id":"x","n":1,"slots":1}`)); err != nil {
 			t.Fatal(err)
 		}
-		job, err := claims.NextMsg(waittest.Patience())
+		started, err := claims.NextMsg(waittest.Patience())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if job.Header.Get("Penstock-Status") != "go" {
+		if !strings.Contains(started.Header.Get("Penstock-Turn"), `"state":"go"`) {
 			continue
 		}
-		answer, err := worker.RequestMsg(&nats.Msg{Subject: job.Reply,
-			Header: nats.Header{"Penstock-Status": {"done"}}}, waittest.Patience())
-		if err != nil || answer.Header.Get("Penstock-Status") != "ok" {
+		answer, err := worker.Request(started.Reply,
+			[]byte(`{"v":1,"op":"settle","id":"x","n":2,"status":"done"}`), waittest.Patience())
+		if err != nil || !strings.Contains(string(answer.Data), `"state":"ok"`) {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		done = true
@@ -253,9 +253,9 @@ func TestWorkersAndOperatorsWorkWithTheirRoles(t *testing.T) {
 	if _, err := client.Acquire(t.Context(), penstock.Call{Policy: "mail", Key: "a"}); err != nil {
 		t.Errorf("a caller gets no permit: %v", err)
 	}
-	purged, err := caller.Request("penstock.call.mail.0", []byte(`{"v":1,"op":"purge","key":"a"}`),
-		waittest.Patience())
-	if err != nil || !strings.Contains(string(purged.Data), "only ask for calls") {
+	purged, err := caller.Request("penstock.claim.mail.0",
+		[]byte(`{"v":1,"op":"purge","key":"a"}`), waittest.Patience())
+	if err != nil || !strings.Contains(string(purged.Data), `"state":"error"`) {
 		t.Errorf("a caller purges a bucket: %+v, %v", purged, err)
 	}
 	later, err := p.Submit(t.Context(), penstock.Job{Policy: "mail", Key: "later",

@@ -118,9 +118,9 @@ func (n Names) Valve(policy string, partition int) string {
 	return n.lower + ".valve." + policy + "." + strconv.Itoa(partition)
 }
 
-// Calls is the subject of callers' questions to a partition's owner; see [job.Call].
-func (n Names) Calls(policy string, partition int) string {
-	return n.lower + ".call." + policy + "." + strconv.Itoa(partition)
+// Claims is the subject of claims to a partition's owner; see [job.Claim].
+func (n Names) Claims(policy string, partition int) string {
+	return n.lower + ".claim." + policy + "." + strconv.Itoa(partition)
 }
 
 // Work is the subject of a policy's offers to remote workers, in the queue group [WorkGroup].
@@ -129,10 +129,10 @@ func (n Names) Work(policy string) string { return n.lower + ".work." + policy }
 // WorkOfTarget is the subject of offers to other drainers, of a policy with a target.
 func (n Names) WorkOfTarget(policy string) string { return n.Work(policy) + ".target" }
 
-// Answers is the subject of remote workers' answers to the process id; the token may be "*". An
+// ClaimsOf is the subject of remote workers' claims to the process id; the token may be "*". An
 // inbox would need wider permissions.
-func (n Names) Answers(policy, id, token string) string {
-	return n.lower + ".answer." + policy + "." + id + "." + token
+func (n Names) ClaimsOf(policy, id, token string) string {
+	return n.lower + ".claim." + policy + "." + id + "." + token
 }
 
 // IsReply refuses a client's reply subject that is the server's or Penstock's.

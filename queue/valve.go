@@ -43,14 +43,14 @@ func (b *Broker) AskValve(ctx context.Context, policy string, partition int,
 
 // Owned reports whether a drainer owns a partition; an error means unknown.
 func (b *Broker) Owned(ctx context.Context, policy string, partition int) (bool, error) {
-	_, err := b.AskValve(ctx, policy, partition, job.Question{Op: job.OpWorker})
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
+	body := encoded(job.Claim{V: job.FormatVersion, Op: job.OpClaim, Want: job.WantJob})
+	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
+	defer cancel()
+	_, err := b.nc.RequestWithContext(ctx, b.names.Claims(policy, partition), body)
+	if errors.Is(err, nats.ErrNoResponders) {
 		return false, nil
-	case errors.Is(err, ErrUnavailable):
-		return false, err
 	}
-	return true, nil
+	return err == nil, jsapi.Translate(err)
 }
 
 // ServeValve calls answer, which must not block, for each question to a partition's owner, one at a
@@ -58,21 +58,10 @@ func (b *Broker) Owned(ctx context.Context, policy string, partition int) (bool,
 // stop.
 func (b *Broker) ServeValve(policy string, partition int,
 	answer func(q job.Question, reply func(job.Answer))) (stop func(), err error) {
-	calls := b.names.Calls(policy, partition)
-	handle := func(m *nats.Msg) {
-		if m.Subject == calls && m.Reply != "" && !b.names.IsReply(m.Reply) {
-			return // an answer there would use our permissions
-		}
+	return b.serve(b.names.Valve(policy, partition), func(m *nats.Msg) {
 		reply := func(a job.Answer) {
 			a.V = job.FormatVersion
-			body, err := json.Marshal(a)
-			if err == nil {
-				err = m.Respond(body)
-			}
-			if err != nil && !errors.Is(err, nats.ErrMsgNoReply) {
-				b.log.Debug("valve's answer not sent", "policy", policy, "partition", partition,
-					"error", err)
-			}
+			b.respond(m, a)
 		}
 		var q job.Question
 		switch err := json.Unmarshal(m.Data, &q); {
@@ -81,38 +70,64 @@ func (b *Broker) ServeValve(policy string, partition int,
 		case q.V != job.FormatVersion:
 			reply(job.Answer{Error: fmt.Sprintf("question in format %d, this valve knows %d", q.V,
 				job.FormatVersion)})
-		case m.Subject == calls && q.Op != job.OpCall && q.Op != job.OpSettle:
-			reply(job.Answer{Error: "callers may only ask for calls"})
-		case m.Subject == calls && q.Call != nil && !b.calledHere(policy, partition, q):
-			reply(job.Answer{Error: fmt.Sprintf("%.64q is no key of partition %d", q.Key,
-				partition), Turn: &job.Turn{State: job.TurnRefused, Reason: job.RefusedNever}})
 		default:
 			answer(q, reply)
 		}
-	}
-	var stops []func()
-	stop = func() {
-		for _, one := range stops {
-			one()
-		}
-	}
-	for _, subject := range []string{b.names.Valve(policy, partition), calls} {
-		_, one, err := b.shared.subscribe(subject, "", handle)
-		if err != nil {
-			stop()
-			return nil, fmt.Errorf("serve valve %s.%d: %w", policy, partition, jsapi.Translate(err))
-		}
-		stops = append(stops, one)
-	}
-	return stop, nil
+	})
 }
 
-// calledHere reports whether a call went to its key's partition: elsewhere its bucket would have a
-// second rate.
-func (b *Broker) calledHere(policy string, partition int, q job.Question) bool {
-	_, err := job.ParseKey(string(q.Key))
-	return err == nil && (q.Op == job.OpSettle ||
-		job.Partition(b.names.Jobs(policy, q.Key), q.Call.Partitions) == partition)
+// ServeClaims calls hear, which must not block, for each claim to a partition's owner. It may reply
+// several times, also after stop.
+func (b *Broker) ServeClaims(policy string, partition int,
+	hear func(c job.Claim, reply func(job.Turn))) (stop func(), err error) {
+	return b.serve(b.names.Claims(policy, partition), func(m *nats.Msg) {
+		if m.Reply != "" && !b.names.IsReply(m.Reply) {
+			return // an answer there would use our permissions
+		}
+		reply := func(t job.Turn) {
+			t.V = job.FormatVersion
+			b.respond(m, t)
+		}
+		c, err := job.ReadClaim(m.Data)
+		switch {
+		case err != nil:
+			reply(job.Turn{State: job.TurnError, Error: err.Error()})
+		case c.Want != job.WantJob && !b.claimedHere(policy, partition, c):
+			reply(job.Turn{State: job.TurnRefused, Reason: job.RefusedNever,
+				Error: fmt.Sprintf("%.64q is no key of partition %d", c.Key, partition)})
+		default:
+			hear(c, reply)
+		}
+	})
+}
+
+// claimedHere reports whether a claim went to its key's partition: elsewhere its bucket would have
+// a second rate.
+func (b *Broker) claimedHere(policy string, partition int, c job.Claim) bool {
+	_, err := job.ParseKey(string(c.Key))
+	return err == nil && (c.Op != job.OpClaim ||
+		job.Partition(b.names.Jobs(policy, c.Key), c.Partitions) == partition)
+}
+
+func (b *Broker) respond(m *nats.Msg, answer any) {
+	if err := m.Respond(encoded(answer)); err != nil && !errors.Is(err, nats.ErrMsgNoReply) {
+		b.log.Debug("valve's answer not sent", "subject", m.Subject, "error", err)
+	}
+}
+
+func encoded(v any) []byte {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("queue: encode %T: %v", v, err))
+	}
+	return body
+}
+
+func (b *Broker) serve(subject string, handle nats.MsgHandler) (stop func(), err error) {
+	if _, stop, err = b.shared.subscribe(subject, "", handle); err != nil {
+		return nil, fmt.Errorf("serve %s: %w", subject, jsapi.Translate(err))
+	}
+	return stop, nil
 }
 
 // ServeWork calls offered, which must not block, for offers on a subject, until stop. Each offer

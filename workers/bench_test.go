@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +23,9 @@ func BenchmarkDrain(b *testing.B) { benchDrain(b, 128, Options{}) }
 
 // BenchmarkDrainDeep drops nearly all of its jobs, of 1 KiB, from memory and reads them again.
 func BenchmarkDrainDeep(b *testing.B) { benchDrain(b, 1<<10, Options{Memory: 16 << 20}) }
+
+// BenchmarkDrainElsewhere has all workers in a drainer that owns nothing.
+func BenchmarkDrainElsewhere(b *testing.B) { benchDrain(b, 128, Options{WorkerOnly: true}) }
 
 func benchDrain(b *testing.B, size int, o Options) {
 	b.Helper()
@@ -71,20 +75,32 @@ func benchDrain(b *testing.B, size int, o Options) {
 	}
 	<-js.PublishAsyncComplete()
 
-	d, err := New(connect(), o)
-	if err != nil {
-		b.Fatal(err)
+	running, stop := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	run := func(o Options, handle Handler) {
+		d, err := New(connect(), o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if handle != nil {
+			d.Handle("bench", handle)
+		}
+		ended.Go(func() {
+			if err := d.Run(running); err != nil {
+				b.Error(err)
+			}
+		})
 	}
 	var handled, first atomic.Int64
-	d.Handle("bench", func(context.Context, Job) error {
+	run(o, func(context.Context, Job) error {
 		if handled.Add(1) == 1 {
 			first.Store(time.Now().UnixNano())
 		}
 		return nil
 	})
-	running, stop := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- d.Run(running) }()
+	if o.WorkerOnly {
+		run(Options{OwnAll: true}, nil)
+	}
 	b.ResetTimer()
 	for ticker := time.NewTicker(2 * time.Millisecond); ; <-ticker.C {
 		if n, err := broker.Depth(ctx, "bench"); err == nil && n == 0 {
@@ -97,7 +113,5 @@ func benchDrain(b *testing.B, size int, o Options) {
 	b.ReportMetric(float64(b.N)/took.Seconds(), "jobs/s")
 	b.ReportMetric(float64(handled.Load())/float64(b.N), "runs/job")
 	stop()
-	if err := <-done; err != nil {
-		b.Fatal(err)
-	}
+	ended.Wait()
 }

@@ -168,7 +168,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	if err := d.lender.listen(); err != nil {
 		return err
 	}
-	defer d.lender.unsubscribe(d.lender.sub)
+	defer d.lender.claims.Close()
 	defer d.lender.close() // not yet if the connection was closed
 	d.watchConnection()
 	d.watch()

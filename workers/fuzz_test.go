@@ -3,57 +3,60 @@ package workers
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/claims"
+	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // A remote worker's message is a bounded outcome or an error, and a job arrives as it was sent.
 func FuzzWorkerMessages(f *testing.F) {
-	for _, status := range []string{statusDone, statusFail, statusPermanent, statusRetryAfter,
-		statusLate, statusReturned, statusGo, "maybe"} {
-		f.Add(status, "1500", "an error\r\nof two lines", []byte("body"))
+	for _, text := range []string{
+		`{"v":1,"op":"settle","status":"done","reply":{"status":200}}`,
+		`{"v":1,"op":"settle","status":"fail","error":"an error\r\nof two lines"}`,
+		`{"v":1,"op":"settle","status":"retry-after","retry_after_ms":-9223372036854775808}`,
+		`{"v":1,"op":"settle","status":"returned","again":"2d","used":{"Tokens":-1}}`,
+		`{"v":1,"op":"progress","progress":"\ud800"}`,
+		`{"v":1,"state":"go","lease_ms":1500,"job":{"id":"api:7","attempt":2,` +
+			`"accepted":"2030-01-01T00:00:00Z"}}`, "maybe",
+	} {
+		f.Add(text, "own", []byte("body"))
 	}
-	f.Add(statusRetryAfter, "-9223372036854775808", "\xff", []byte{})
-	f.Add(statusFail, "true", "down", []byte{})
-	f.Fuzz(func(t *testing.T, status, number, text string, body []byte) {
-		m := message("to", status)
-		for _, name := range []string{headerRetryAfter, headerAttempt, headerTimeout,
-			headerUnavailable} {
-			m.Header[name] = []string{number}
-		}
-		m.Header[headerError], m.Header[headerJob], m.Header["Own"] = []string{text},
-			[]string{text}, []string{text}
-		m.Header[headerV], m.Header[headerAccepted] = []string{protocolVersion},
-			[]string{"2030-01-01T00:00:00Z"}
-		m.Data = body
-
-		if o, err := readOutcome(7, m); err == nil {
-			if o.RetryAfter < 0 || o.RetryAfter > mostRetryAfter || len(o.Error) > 1100 {
-				t.Fatalf("%q: outcome %+v", status, o)
+	f.Fuzz(func(t *testing.T, text, own string, body []byte) {
+		m := &nats.Msg{Header: nats.Header{job.HeaderTurn: {text}, "Own": {own}}, Data: body}
+		now := time.Now()
+		if c, o, err := readReport(m, now); err == nil && c.Op == job.OpSettle {
+			if o.RetryAfter < 0 || len(o.Error) > 1100 || o.Again < 0 {
+				t.Fatalf("%s: outcome %+v", text, o)
 			}
-			o.Error = oneLine(o.Error)
-			again, err := readOutcome(7, outcomeMessage("to", o))
-			if o.Error == "" {
-				again.Error = ""
-			}
+			s := o.Settlement()
+			again, err := record.Settled(s, now)
+			again.Error, o.Error = s.Error, s.Error // in one line
 			if err != nil || !reflect.DeepEqual(again, o) {
 				t.Fatalf("outcome %+v is read as %+v, %v", o, again, err)
 			}
 		}
-		job, timeout, err := readJob(m)
+		turn, err := heard(m)
 		if err != nil {
 			return
 		}
-		again, sameTimeout, err := readJob(jobMessage("to", "reply", job, timeout))
-		if err != nil || timeout <= 0 || sameTimeout != timeout {
-			t.Fatalf("time-out %v is read as %v, %v", timeout, sameTimeout, err)
+		j, lease, err := readJob(turn)
+		if err != nil {
+			return
 		}
-		if job.Header == nil {
-			job.Header = nats.Header{}
+		var same *claims.Turn
+		if same, err = heard(jobMessage("to", "reply", j, lease)); err != nil {
+			t.Fatal(err)
 		}
-		job.Header[headerIdempotent] = []string{job.IdempotencyKey}
-		if !reflect.DeepEqual(again, job) {
-			t.Fatalf("job %+v\nis read as %+v", job, again)
+		again, sameLease, err := readJob(same)
+		if err != nil || lease <= 0 || sameLease != lease {
+			t.Fatalf("lease %v is read as %v, %v", lease, sameLease, err)
+		}
+		if !reflect.DeepEqual(again, j) {
+			t.Fatalf("job %+v\nis read as %+v", j, again)
 		}
 	})
 }

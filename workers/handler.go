@@ -21,7 +21,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Job is one attempt of a job.
@@ -79,7 +78,7 @@ const progressEvery = 100 * time.Millisecond
 
 func (s *settled) advance(text string) {
 	s.with(func(s *settled) {
-		if text = valve.Clip(text, job.MaxProgress); text == "" || text == s.progress {
+		if text = record.Clip(text, job.MaxProgress); text == "" || text == s.progress {
 			return
 		}
 		if s.progress = text; !s.passing {
@@ -183,7 +182,7 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 	if p, ok := errors.AsType[*panicked](err); ok {
 		lines.Log("panic "+job.Policy, slog.LevelError, "a handler panicked", "policy", job.Policy,
 			"job", job.ID, "key", job.Key.Raw(), "attempt", job.Attempt, "panic",
-			valve.Clip(fmt.Sprint(p.value), mostError), "stack", p.stack)
+			record.Clip(fmt.Sprint(p.value), record.MostError), "stack", p.stack)
 	}
 	if files.Short(err) { // says nothing about the job or its target
 		lines.Log("files", slog.LevelWarn, "no free file descriptor: jobs wait, which counts no "+
@@ -193,7 +192,7 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 		case <-ctx.Done():
 		}
 		return record.Outcome{Seq: seq, Kind: record.OutcomeUncounted,
-			Error: valve.Clip(err.Error(), mostError)}
+			Error: record.Clip(err.Error(), record.MostError)}
 	}
 	if IsMisconfigured(err) {
 		lines.Log("misconfigured "+job.Policy, slog.LevelWarn, "a mistake of this process keeps "+
@@ -202,13 +201,21 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 	}
 	o := outcomeOf(seq, err)
 	if over := context.DeadlineExceeded; errors.Is(ctx.Err(), over) {
-		o.Error = valve.Clip(strings.ReplaceAll(o.Error, over.Error(),
+		o.Error = record.Clip(strings.ReplaceAll(o.Error, over.Error(),
 			fmt.Sprintf("no answer within %v, the timeout", policy.Duration(timeout))),
-			mostError)
+			record.MostError)
 	}
 	job.settled.with(func(s *settled) {
 		o.Used, o.RetryAfter = maps.Clone(s.costs), max(o.RetryAfter, s.pause)
 	})
+	return o
+}
+
+// unlessInterrupted: a run that was interrupted counts no attempt, and says nothing of its target.
+func unlessInterrupted(ctx context.Context, o record.Outcome) record.Outcome {
+	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
+		o.Kind, o.Unavailable = record.OutcomeUncounted, false
+	}
 	return o
 }
 
@@ -256,15 +263,12 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 		e, _ := errors.AsType[laterError](err)
 		o.Unavailable, o.Again = IsUnavailable(err), e.after
 	}
-	o.Error = valve.Clip(err.Error(), mostError)
+	o.Error = record.Clip(err.Error(), record.MostError)
 	return o
 }
 
 // filesPause is the wait for a file descriptor before a job is tried again.
 const filesPause = 500 * time.Millisecond
-
-// mostError bounds errors in headers and records, in bytes.
-const mostError = 1024
 
 type settled struct {
 	mu    sync.Mutex

@@ -2,12 +2,12 @@ package workers
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
+	"errors"
 	"iter"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,11 +15,11 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // lender runs jobs of other drainers' valves: it reserves a worker for an offer, claims, and runs
@@ -31,57 +31,50 @@ type lender struct {
 	catalog *catalog
 	jobs    context.Context
 	own     *remote // this drainer's own offers return here too
+	claims  *claims.Client
 
-	inbox        string
-	sub          *nats.Subscription
-	crews        map[string]*workforce   // by policy
-	apart        map[string]bool         // policies for count even if they rest
-	reservations map[string]*reservation // by token
-	tokens       uint64
-	closing      bool
-	pending      int // outcomes not confirmed by a valve
-	ownersAt     pace.Instant
-	unconfirmed  chan struct{} // limits the goroutines that wait for confirmation
+	crews    map[string]*workforce // by policy
+	apart    map[string]bool       // policies for count even if they rest
+	loans    int                   // open claims, runs and settlements
+	closing  bool
+	ownersAt pace.Instant
+	untold   chan struct{} // limits the settlements whose workers continue
 }
 
 type workforce struct {
 	handle Handler
 	all    int
 	busy   int             // for other drainers' valves
-	keys   map[job.Key]int // the same by bucket
+	keys   map[job.Key]int // the same by bucket, open claims at ""
 
 	subject string
 	stop    func()
 }
 
-type reservation struct {
-	token  string
+// loan is a worker for another drainer's valve.
+type loan struct {
+	*claims.Claimant
 	policy string
-	key    job.Key
+	crew   *workforce
+	handle Handler
+	worker core.Reservation
+	key    job.Key // of the job; the loop's
 	at     pace.Instant
 	jumps  uint64
-	crew   *workforce
-	worker core.Reservation
-	timer  *time.Timer // ends it if no job arrives
-	stop   context.CancelFunc
 }
 
 const (
-	// mostUnconfirmed bounds unconfirmed outcomes whose workers continue.
-	mostUnconfirmed = 256
+	// mostUntold bounds the settlements without an answer whose workers continue.
+	mostUntold = 256
+	// mostExcept bounds the buckets that a claim excludes.
+	mostExcept = 256
 	// ownerEvery is the interval of checks whether policies with lent workers have a drainer.
 	ownerEvery = 3 * time.Second
 )
 
 func (l *lender) listen() (err error) {
-	l.inbox = l.nc.NewInbox() + "."
-	l.sub, err = l.nc.Subscribe(l.inbox+"*", func(m *nats.Msg) {
-		l.post(func(pace.Instant) { l.told(m) })
-	})
-	if err != nil {
-		return fmt.Errorf("subscribe for lent jobs: %w", err)
-	}
-	return nil
+	l.claims, err = claims.New(l.nc)
+	return err
 }
 
 func (l *lender) serve(changed iter.Seq[string]) {
@@ -117,7 +110,7 @@ func (l *lender) close() {
 	l.serve(maps.Keys(l.crews))
 }
 
-func (l *lender) idle() bool { return len(l.reservations) == 0 && l.pending == 0 }
+func (l *lender) idle() bool { return l.loans == 0 }
 
 // count counts workers by policy, except idle ones of a policy with a target that this drainer may
 // own, which readers assume.
@@ -143,197 +136,193 @@ func (l *lender) count() map[string]record.Crew {
 
 func (l *lender) offered(name string) nats.MsgHandler {
 	return func(m *nats.Msg) {
-		switch {
-		case strings.Contains(m.Reply, "."+l.own.id+"."):
+		if strings.Contains(m.Reply, "."+l.own.id+".") {
 			l.post(func(now pace.Instant) { l.own.cameBack(m.Reply, now) })
-		case job.HeaderValue(m.Header, headerV) != protocolVersion:
-			l.seldom.Log("offer "+name, slog.LevelWarn,
-				"ignored an offer of another version", "policy", name, "version",
-				job.HeaderValue(m.Header, headerV))
-			l.say(m.Reply, statusBusy)
-		default:
-			key := job.Key(job.HeaderValue(m.Header, headerKey))
-			l.post(func(pace.Instant) { l.claim(name, key, m.Reply) })
+			return
 		}
+		_, err := job.ReadTurn(m.Data)
+		if err != nil {
+			l.seldom.Log("offer "+name, slog.LevelWarn, "refused an offer", "policy", name,
+				"error", err)
+		}
+		l.post(func(pace.Instant) { l.claim(name, m.Reply, err == nil) })
 	}
 }
 
-func (l *lender) claim(name string, key job.Key, reply string) {
-	r, refusal := l.reserve(name, key)
-	if r == nil {
-		l.say(reply, refusal)
-		return
+// claim answers an offer, by a claim without slots if there is no worker for it.
+func (l *lender) claim(name, to string, understood bool) {
+	c := job.Claim{Op: job.OpClaim, Want: job.WantJob}
+	k := &loan{Claimant: l.claims.Open(rand.Text()), policy: name, crew: l.crews[name]}
+	if understood && k.crew != nil {
+		_, free, shared := l.core.Workers(name)
+		if !shared {
+			free = min(free, k.crew.all-k.crew.busy)
+		}
+		c.Slots, c.Except = k.crew.room(free)
 	}
-	l.tokens++
-	r.token = strconv.FormatUint(l.tokens, 36)
-	l.reservations[r.token] = r
-	m := message(reply, statusClaim)
-	m.Reply = l.inbox + r.token
-	r.at, r.jumps = l.now(), l.clock.Jumps()
-	if err := l.nc.PublishMsg(m); err != nil {
-		l.release(r)
-		return
+	reserved := false
+	if c.Slots > 0 {
+		k.worker, reserved = l.core.Reserve(name)
 	}
-	r.timer = time.AfterFunc(valve.ClaimWindow, func() {
-		l.post(func(pace.Instant) {
-			if r.stop == nil {
-				l.release(r)
-			}
-		})
-	})
-}
-
-// reserve takes a worker for another drainer's bucket, or returns why not; see mayTakeWorker of the
-// valve.
-func (l *lender) reserve(name string, key job.Key) (r *reservation, refusal string) {
-	crew := l.crews[name]
-	if crew == nil {
-		return nil, statusBusy
+	if !reserved {
+		c.Slots, c.Except = 0, nil
 	}
-	r = &reservation{policy: name, key: key, crew: crew}
-	_, free, shared := l.core.Workers(name)
-	if !shared {
-		free = min(free, crew.all-crew.busy)
-	}
+	k.at, k.jumps = l.now(), l.clock.Jumps()
+	err := k.Send(to, c)
 	switch {
-	case free <= 0:
-		return nil, statusBusy
-	case crew.keys[key] > 3*(free-1):
-		return nil, statusCrowded
+	case !reserved:
+		k.Close()
+	case err != nil:
+		k.Close()
+		l.core.Release(k.worker)
+	default:
+		k.handle = k.crew.handle
+		k.crew.busy++
+		k.crew.count("", 1)
+		l.loans++
+		l.spawn(func() { l.run(k) })
 	}
-	var ok bool
-	if r.worker, ok = l.core.Reserve(name); !ok {
-		return nil, statusBusy
-	}
-	crew.busy++
-	crew.keys[key]++
-	return r, ""
 }
 
-func (l *lender) release(r *reservation) {
-	if l.reservations[r.token] != r {
+// room returns the free workers for other drainers' jobs, and the buckets that have too many of
+// them for another one: see mayTakeWorker of the valve. Any bucket may get the open claims.
+func (c *workforce) room(free int) (slots int, except []job.Key) {
+	open := c.keys[""]
+	most := 3*(free-1) - open
+	if free <= 0 || most < 0 {
+		return 0, nil
+	}
+	if c.busy-open <= most {
+		return free, nil
+	}
+	for key, n := range c.keys {
+		if n > most && key != "" {
+			except = append(except, key)
+		}
+	}
+	if len(except) > mostExcept {
+		slices.SortFunc(except, func(a, b job.Key) int { return c.keys[b] - c.keys[a] })
+	}
+	return free, except[:min(len(except), mostExcept)]
+}
+
+func (c *workforce) count(key job.Key, n int) {
+	if c.keys[key] += n; c.keys[key] == 0 {
+		delete(c.keys, key)
+	}
+}
+
+func (l *lender) release(k *loan) {
+	k.crew.busy--
+	k.crew.count(k.key, -1)
+	l.core.Release(k.worker)
+}
+
+// run waits for the valve's answer to a claim, and runs the job.
+func (l *lender) run(k *loan) {
+	var t *claims.Turn
+	select {
+	case t = <-k.Turns:
+	case <-time.After(claims.Window):
+	case <-l.stopped:
+	}
+	if t == nil || t.To == "" {
+		k.Close()
+		l.post(func(pace.Instant) {
+			l.release(k)
+			l.loans--
+		})
 		return
 	}
-	delete(l.reservations, r.token)
-	r.crew.busy--
-	r.crew.rename(r.key, "")
-	l.core.Release(r.worker)
-}
-
-// rename counts a job for another bucket, or stops counting it.
-func (c *workforce) rename(from, to job.Key) {
-	if c.keys[from]--; c.keys[from] <= 0 {
-		delete(c.keys, from)
-	}
-	if to != "" {
-		c.keys[to]++
-	}
-}
-
-func (l *lender) told(m *nats.Msg) {
-	r := l.reservations[strings.TrimPrefix(m.Subject, l.inbox)]
-	switch status := job.HeaderValue(m.Header, headerStatus); {
-	case status == statusGo && (r == nil || r.stop != nil):
-		l.pending++
-		l.spawn(func() { l.confirm(message(m.Reply, statusLate), valve.ClaimWindow) })
-	case status == statusGo:
-		r.timer.Stop()
-		var ctx context.Context
-		ctx, r.stop = context.WithCancel(l.jobs)
-		key := job.Key(job.HeaderValue(m.Header, headerKey))
-		if key != r.key {
-			r.crew.rename(r.key, key)
-			r.key = key
-		}
-		handle := r.crew.handle
-		l.spawn(func() { l.run(ctx, r, m, handle) })
-	case r == nil:
-	case status == statusStop && r.stop != nil:
-		r.stop()
-	case r.stop == nil:
-		r.timer.Stop()
-		l.release(r)
-	}
-}
-
-func (l *lender) run(ctx context.Context, r *reservation, m *nats.Msg, handle Handler) {
-	defer r.stop()
-	job, timeout, err := readJob(m)
-	var answer *nats.Msg
+	defer k.Close()
+	j, lease, err := readJob(t)
+	s := job.Settlement{Status: job.SettledReturned}
 	now := l.now()
 	switch {
 	case err != nil:
-		l.seldom.Log("job "+r.policy, slog.LevelWarn, "returned a malformed job",
-			"policy", r.policy, "job", job.ID, "error", err)
-		answer = message(m.Reply, statusReturned)
-		timeout = time.Second
-	case now.Since(r.at) > valve.ClaimWindow, l.clock.Jumps() != r.jumps:
-		answer = message(m.Reply, statusLate)
+		l.seldom.Log("job "+k.policy, slog.LevelWarn, "returned a malformed job", "policy",
+			k.policy, "job", j.ID, "error", err)
+	case now.Since(k.at) > claims.Window, l.clock.Jumps() != k.jumps:
+		// another owner may have started others instead
 	default:
-		job.Started = l.clock.Date(now)
-		o := l.attempt(ctx, job, m.Reply, timeout, handle)
-		answer = l.addReply(outcomeMessage(m.Reply, o), job.settled.said())
+		l.post(func(pace.Instant) {
+			k.crew.count("", -1)
+			k.crew.count(j.Key, 1)
+			k.key = j.Key
+		})
+		j.Started = l.clock.Date(now)
+		s = l.attempt(k, j, t.To, lease)
 	}
-	select {
-	case l.unconfirmed <- struct{}{}:
-	case <-l.stopped:
-		return
-	}
-	l.post(func(pace.Instant) {
-		l.pending++
-		l.release(r)
-	})
-	l.confirm(answer, timeout)
-	<-l.unconfirmed
+	l.settle(k, t.To, s, lease)
 }
 
-func (l *lender) attempt(ctx context.Context, job Job, valve string, timeout time.Duration,
-	handle Handler) record.Outcome {
+// attempt runs a job, and reports its progress at a third of the lease.
+func (l *lender) attempt(k *loan, j Job, to string, lease time.Duration) job.Settlement {
 	began := l.now()
-	job.settled.pass = func(progress string) { l.say(valve, statusProgress, []byte(progress)...) }
-	l.log.Debug("start for another drainer", "policy", job.Policy, "job", job.ID, "key",
-		job.Key.Raw(), "attempt", job.Attempt)
+	ctx, stop := context.WithCancel(l.jobs)
+	defer stop()
+	j.settled.pass = func(text string) {
+		_ = k.Send(to, job.Claim{Op: job.OpProgress,
+			Settlement: job.Settlement{Progress: text}}) // the next one may get through
+	}
+	l.log.Debug("start for another drainer", "policy", j.Policy, "job", j.ID, "key", j.Key.Raw(),
+		"attempt", j.Attempt)
 	o, returned := exited(0), make(chan struct{})
 	l.spawn(func() {
 		defer close(returned)
-		o = call(ctx, l.seldom, timeout, handle, 0, job)
+		o = call(ctx, l.seldom, lease, k.handle, 0, j)
 	})
-	ticker := time.NewTicker(max(timeout/3, time.Millisecond))
+	ticker := time.NewTicker(max(lease/3, time.Millisecond))
 	defer ticker.Stop()
 	for running := true; running; {
 		select {
 		case <-ticker.C:
-			job.settled.report()
+			j.settled.report()
+		case t := <-k.Turns:
+			if t.State == job.TurnStop || t.State == job.TurnGone {
+				stop()
+			}
 		case <-returned:
 			running = false
 		}
 	}
-	if o.Kind == record.OutcomeFailed && ctx.Err() != nil {
-		o.Kind = record.OutcomeUncounted
-	}
-	attempts{l.log}.Take(job.ended(o, l.now().Since(began)))
-	return o
+	o = unlessInterrupted(ctx, o)
+	attempts{l.log}.Take(j.ended(o, l.now().Since(began)))
+	s := o.Settlement()
+	j.settled.with(func(settled *settled) {
+		if settled.pass = nil; settled.reply != nil {
+			reply := settled.reply.Within(l.nc.MaxPayload())
+			s.Reply = &reply
+		}
+	})
+	return s
 }
 
-// confirm sends an outcome until the valve confirms it, for at most the timeout.
-func (l *lender) confirm(m *nats.Msg, timeout time.Duration) {
-	const patience = time.Second
-	ctx, cancel := context.WithTimeout(l.life, max(timeout, 2*patience))
-	defer cancel()
-	var err error
-	tries := 0
-	l.retry(ctx, "", func() error {
-		_, err = l.nc.RequestMsg(m, patience)
-		if tries++; tries > 2 && l.jobs.Err() != nil {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		l.seldom.Log("confirm", slog.LevelInfo, "outcome of a remote job not delivered",
-			"outcome", job.HeaderValue(m.Header, headerStatus), "error", err)
+// settle sends a settlement until the valve answers, for at most the lease, or for a moment after
+// jobs were interrupted.
+func (l *lender) settle(k *loan, to string, s job.Settlement, lease time.Duration) {
+	select {
+	case l.untold <- struct{}{}:
+	case <-l.stopped:
+		return
 	}
-	l.post(func(pace.Instant) { l.pending-- })
+	l.post(func(pace.Instant) { l.release(k) })
+	const least = 2 * claims.Patience
+	ctx, cancel := context.WithTimeout(l.life, max(lease, least))
+	defer cancel()
+	defer context.AfterFunc(l.jobs, func() { time.AfterFunc(least, cancel) })()
+	t, err := k.Tell(ctx, func() string { return to },
+		job.Claim{Op: job.OpSettle, Settlement: s},
+		func(job.Turn) time.Duration { return claims.Pause })
+	if t.State == job.TurnError {
+		err = errors.New(t.Error)
+	}
+	if err != nil {
+		l.seldom.Log("settle", slog.LevelInfo, "outcome of a remote job not delivered", "outcome",
+			s.Status, "error", err)
+	}
+	<-l.untold
+	l.post(func(pace.Instant) { l.loans-- })
 }
 
 // look checks whether policies with lent workers have an owner.

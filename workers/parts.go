@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -61,8 +62,7 @@ func newParts(nc *nats.Conn, broker *queue.Broker, jobs context.Context, o Optio
 		others: map[string]pace.Instant{}, runs: map[string]chan *nats.Msg{}}
 	p.lender = &lender{calls: c, broker: broker, catalog: p.catalog, own: p.remote,
 		jobs: jobs, crews: map[string]*workforce{}, apart: map[string]bool{},
-		reservations: map[string]*reservation{},
-		unconfirmed:  make(chan struct{}, mostUnconfirmed)}
+		untold: make(chan struct{}, mostUntold)}
 	return p
 }
 
@@ -79,7 +79,7 @@ func (p performer) Close(of handle.Partition) { p.backlogs.Close(of) }
 func (p performer) Ack(r handle.Ref)          { p.backlogs.Ack(r) }
 func (p performer) Fetch(refs []handle.Ref)   { p.backlogs.Fetch(refs) }
 func (p performer) Offer(policy string)       { p.remote.Offer(policy) }
-func (p performer) Refuse(worker string)      { p.say(worker, statusNo) }
+func (p performer) Refuse(worker string)      { p.say(worker, job.Turn{State: job.TurnRefused}) }
 func (p performer) Report(r record.Report)    { p.questions.Report(r) }
 
 func (p performer) Start(r valve.Run) {

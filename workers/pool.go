@@ -37,11 +37,7 @@ func (p *pool) start(r valve.Run) {
 	timeout, born := p.catalog.timeout(r.Part.Policy, r.Header), p.born(r)
 	go func() {
 		p.work(&r, newJob(&r, born), born.owed, nil, func(j Job) record.Outcome {
-			o := call(p.jobs, p.seldom, timeout, handle, r.Seq, j)
-			if o.Kind == record.OutcomeFailed && p.jobs.Err() != nil {
-				o.Kind = record.OutcomeUncounted // this drainer stops: no attempt
-			}
-			return o
+			return unlessInterrupted(p.jobs, call(p.jobs, p.seldom, timeout, handle, r.Seq, j))
 		})
 	}()
 }

@@ -3,78 +3,32 @@ package workers
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// The protocol between valves (remote.go) and workers elsewhere (lender.go): see
-// docs/workers-protocol.md.
+// The messages between valves (remote.go) and workers elsewhere (lender.go), except outcomes, which
+// are of package record; see docs/workers-protocol.md.
 
-const (
-	headerV          = job.HeaderVersion
-	headerOffer      = "Penstock-Offer"
-	headerStatus     = job.HeaderStatus
-	headerJob        = job.HeaderJob
-	headerPolicy     = job.HeaderPolicy
-	headerKey        = job.HeaderKey
-	headerAttempt    = job.HeaderAttempt
-	headerTimeout    = job.HeaderTimeout // milliseconds; of a stored job: a duration
-	headerAccepted   = "Penstock-Accepted"
-	headerIdempotent = job.HeaderIdempotencyKey
-	headerError      = "Penstock-Error"
-	headerRetryAfter = "Penstock-Retry-After"
-	// headerUnavailable marks a job whose target is down.
-	headerUnavailable = "Penstock-Unavailable"
-	// headerDoubtful marks a pause that may be the job's own fault.
-	headerDoubtful = "Penstock-Doubtful"
-	headerKept     = "Penstock-Kept"
-	// headerReply has an outcome's [job.Reply], without its body.
-	headerReply = "Penstock-Reply"
-)
+func encoded(t job.Turn) []byte {
+	t.V = job.FormatVersion
+	text, _ := json.Marshal(t)
+	return text
+}
 
-// Values of Penstock-Status.
-const (
-	// from a worker, to an offer
-	statusClaim   = "claim"
-	statusBusy    = "busy"
-	statusCrowded = "crowded"
-	// from the valve, to a claim or a running worker
-	statusGo   = "go"
-	statusNo   = "no"
-	statusStop = "stop"
-	// from a running worker: any number of progress, then one of the others
-	statusProgress   = "progress"
-	statusDone       = "done"
-	statusFail       = "fail"
-	statusPermanent  = "permanent"
-	statusRetryAfter = "retry-after"
-	statusLate       = "late"
-	statusReturned   = "returned"
-	// from the valve, to all but progress
-	statusOK    = "ok"
-	statusGone  = "gone"
-	statusError = "error"
-)
-
-// protocolVersion is in offers and jobs. Workers answer busy to an unknown one.
-const protocolVersion = "1"
-
-func (c *calls) say(to, status string, text ...byte) {
+// say sends a turn without a job.
+func (c *calls) say(to string, t job.Turn) {
 	if to == "" {
 		return
 	}
-	m := message(to, status)
-	m.Data = text
-	if err := c.nc.PublishMsg(m); err != nil {
-		c.log.Debug("not told a worker", "status", status, "error", err)
+	if err := c.nc.Publish(to, encoded(t)); err != nil {
+		c.log.Debug("a claimant gets no turn", "turn", t.State, "error", err)
 	}
 }
 
@@ -84,178 +38,63 @@ func (c *calls) unsubscribe(sub *nats.Subscription) {
 	}
 }
 
-func message(to, status string) *nats.Msg {
+// jobMessage starts a job, whose worker reports to the reply subject within the lease.
+func jobMessage(to, reply string, j Job, lease time.Duration) *nats.Msg {
 	m := nats.NewMsg(to)
-	m.Header[headerStatus] = []string{status}
-	return m
-}
-
-func offerMessage(to, policy string, next job.Key, reply string) *nats.Msg {
-	m := nats.NewMsg(to)
-	m.Reply = reply
-	m.Header[headerV] = []string{protocolVersion}
-	m.Header[headerOffer] = []string{policy}
-	m.Header[headerKey] = []string{string(next)}
-	return m
-}
-
-var protocolHeaders = []string{
-	headerV, headerStatus, headerJob, headerPolicy, headerKey, headerAttempt, headerTimeout,
-	headerAccepted, headerIdempotent, headerKept,
-}
-
-func isProtocolHeader(name string) bool {
-	return slices.ContainsFunc(protocolHeaders,
-		func(ours string) bool { return strings.EqualFold(name, ours) })
-}
-
-func jobMessage(to, reply string, job Job, timeout time.Duration) *nats.Msg {
-	m := message(to, statusGo)
-	m.Reply, m.Data = reply, job.Body
-	for name, values := range job.Header {
-		if !isProtocolHeader(name) {
+	m.Reply, m.Data = reply, j.Body
+	for name, values := range j.Header {
+		if !strings.EqualFold(name, job.HeaderTurn) {
 			m.Header[name] = values
 		}
 	}
-	m.Header[headerV] = []string{protocolVersion}
-	m.Header[headerJob] = []string{job.ID}
-	m.Header[headerPolicy] = []string{job.Policy}
-	m.Header[headerKey] = []string{string(job.Key)}
-	m.Header[headerAttempt] = []string{strconv.Itoa(job.Attempt)}
-	m.Header[headerTimeout] = []string{strconv.FormatInt(timeout.Milliseconds(), 10)}
-	m.Header[headerAccepted] = []string{job.Accepted.UTC().Format(time.RFC3339Nano)}
-	m.Header[headerIdempotent] = []string{job.IdempotencyKey}
-	if job.Kept() {
-		m.Header[headerKept] = []string{"true"}
-	}
+	m.Header[job.HeaderTurn] = []string{string(encoded(job.Turn{State: job.TurnGo,
+		LeaseMS: lease.Milliseconds(), Job: &job.Started{ID: j.ID, Policy: j.Policy, Key: j.Key,
+			Attempt: j.Attempt, Accepted: j.Accepted.UTC(), IdempotencyKey: j.IdempotencyKey,
+			Kept: j.Kept()}}))}
 	return m
 }
 
-func readJob(m *nats.Msg) (Job, time.Duration, error) {
-	j := Job{ID: job.HeaderValue(m.Header, headerJob), Body: m.Data,
-		IdempotencyKey: job.HeaderValue(m.Header, headerIdempotent),
-		Policy:         job.HeaderValue(m.Header, headerPolicy),
-		Key:            job.Key(job.HeaderValue(m.Header, headerKey)),
-		settled:        &settled{kept: job.HeaderValue(m.Header, headerKept) == "true"}}
-	if v := job.HeaderValue(m.Header, headerV); v != protocolVersion {
-		return j, 0, fmt.Errorf("%s %q: want %s", headerV, v, protocolVersion)
+// readJob reverses jobMessage.
+func readJob(t *claims.Turn) (j Job, lease time.Duration, err error) {
+	if t.Job == nil || t.State != job.TurnGo {
+		return j, 0, fmt.Errorf("turn %q without a job: %s", t.State, t.Error)
 	}
-	var err error
-	if j.Attempt, err = strconv.Atoi(job.HeaderValue(m.Header, headerAttempt)); err != nil {
-		return j, 0, fmt.Errorf("%s: %w", headerAttempt, err)
-	}
-	if j.Accepted, err = time.Parse(time.RFC3339Nano,
-		job.HeaderValue(m.Header, headerAccepted)); err != nil {
-		return j, 0, fmt.Errorf("%s: %w", headerAccepted, err)
-	}
-	timeout, err := strconv.ParseInt(job.HeaderValue(m.Header, headerTimeout), 10, 64)
-	if err != nil || timeout <= 0 {
-		return j, 0, fmt.Errorf("%s %q: want milliseconds", headerTimeout,
-			job.HeaderValue(m.Header, headerTimeout))
-	}
-	for name, values := range m.Header {
-		if !isProtocolHeader(name) || strings.EqualFold(name, headerIdempotent) {
+	j = Job{ID: t.Job.ID, IdempotencyKey: t.Job.IdempotencyKey, Policy: t.Job.Policy,
+		Key: t.Job.Key, Body: t.Body, Attempt: t.Job.Attempt, Accepted: t.Job.Accepted,
+		settled: &settled{kept: t.Job.Kept}}
+	for name, values := range t.Header {
+		if !strings.EqualFold(name, job.HeaderTurn) {
 			if j.Header == nil {
 				j.Header = nats.Header{}
 			}
 			j.Header[name] = values
 		}
 	}
-	return j, time.Duration(timeout) * time.Millisecond, nil
+	if lease = time.Duration(t.LeaseMS) * time.Millisecond; lease <= 0 {
+		err = fmt.Errorf("lease_ms %d: want milliseconds", t.LeaseMS)
+	}
+	return j, lease, err
 }
 
-func outcomeMessage(to string, o record.Outcome) *nats.Msg {
-	status := map[record.OutcomeKind]string{
-		record.OutcomeDone: statusDone, record.OutcomeFailed: statusFail,
-		record.OutcomePermanent: statusPermanent,
-		record.OutcomeThrottled: statusRetryAfter, record.OutcomeUncounted: statusReturned,
-	}[o.Kind]
-	m := message(to, status)
-	if o.Error != "" {
-		m.Header[headerError] = []string{oneLine(o.Error)}
-	}
-	if o.Unavailable {
-		m.Header[headerUnavailable] = []string{"true"}
-	}
-	if o.Doubtful {
-		m.Header[headerDoubtful] = []string{"true"}
-	}
-	for cost, n := range o.Used {
-		m.Header[job.HeaderUsedPrefix+cost] = []string{strconv.FormatInt(n, 10)}
-	}
-	if o.Again > 0 {
-		m.Header[job.HeaderAgain] = []string{o.Again.String()}
-	}
-	if o.RetryAfter > 0 {
-		m.Header[headerRetryAfter] = []string{
-			strconv.FormatInt((o.RetryAfter + time.Millisecond - 1).Milliseconds(), 10)}
-	}
-	return m
-}
-
-func (c *calls) addReply(m *nats.Msg, r *job.Reply) *nats.Msg {
-	if r != nil {
-		reply := r.Within(c.nc.MaxPayload())
-		text, _ := json.Marshal(reply)
-		m.Data, m.Header[headerReply] = reply.Body, []string{string(text)}
-	}
-	return m
-}
-
-// readReply reverses addReply. Workers in other languages may omit the header.
-func readReply(m *nats.Msg) *job.Reply {
-	text := job.HeaderValue(m.Header, headerReply)
-	r := &job.Reply{}
-	if text == "" && len(m.Data) == 0 || text != "" && json.Unmarshal([]byte(text), r) != nil {
-		return nil
-	}
-	r.Body = m.Data
-	return r
-}
-
-// readOutcome reverses outcomeMessage. Texts and times may be missing.
-func readOutcome(seq uint64, m *nats.Msg) (record.Outcome, error) {
-	o := record.Outcome{Seq: seq, Used: job.ReadUsed(m.Header),
-		Error: valve.Clip(job.HeaderValue(m.Header, headerError), mostError)}
-	switch status := job.HeaderValue(m.Header, headerStatus); status {
-	case statusDone:
-		o.Kind, o.Error = record.OutcomeDone, ""
-	case statusFail:
-		o.Kind, o.Unavailable = record.OutcomeFailed,
-			job.HeaderValue(m.Header, headerUnavailable) == "true"
-		o.Again, _ = IsAgain(ReadAgain(m.Header, time.Now()))
-	case statusPermanent:
-		o.Kind = record.OutcomePermanent
-	case statusRetryAfter:
-		o.Kind = record.OutcomeThrottled
-		o.Doubtful = job.HeaderValue(m.Header, headerDoubtful) == "true"
-	case statusLate, statusReturned:
-		o.Kind, o.Unavailable = record.OutcomeUncounted,
-			job.HeaderValue(m.Header, headerUnavailable) == "true"
-		if err := ReadAgain(m.Header, time.Now()); err != nil {
-			after, snoozed := IsAgain(err)
-			if o.Again = after; !snoozed {
-				return o, err
-			}
+// readReport decodes a worker's report of a job that runs, with the outcome of a settlement.
+func readReport(m *nats.Msg, now time.Time) (c job.Claim, o record.Outcome, err error) {
+	text, reply := job.Carried(m.Header, m.Data)
+	c, err = job.ReadClaim(text)
+	switch {
+	case err != nil:
+	case c.Op == job.OpClaim:
+		err = fmt.Errorf("op %s about a job that runs", c.Op)
+	case c.Op == job.OpSettle:
+		if o, err = record.Settled(c.Settlement, now); o.Error == "" &&
+			(o.Kind == record.OutcomeFailed || o.Kind == record.OutcomePermanent) {
+			o.Error = "the worker gave no reason"
 		}
-	default:
-		return o, fmt.Errorf("%s %q is not known", headerStatus, status)
-	}
-	if text := job.HeaderValue(m.Header, headerRetryAfter); text != "" {
-		ms, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return o, fmt.Errorf("%s %q: want milliseconds", headerRetryAfter, text)
+		if len(reply) > 0 && c.Reply == nil {
+			c.Reply = &job.Reply{}
 		}
-		o.RetryAfter = time.Duration(min(max(ms, 0),
-			mostRetryAfter.Milliseconds())) * time.Millisecond
+		if c.Reply != nil {
+			c.Reply.Body = reply
+		}
 	}
-	if o.Error == "" && (o.Kind == record.OutcomeFailed || o.Kind == record.OutcomePermanent) {
-		o.Error = "the worker gave no reason"
-	}
-	return o, nil
+	return c, o, err
 }
-
-// mostRetryAfter keeps a worker's pause within a time.Duration.
-const mostRetryAfter = 366 * 24 * time.Hour
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -7,76 +7,102 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-func TestProtocolRoundTrip(t *testing.T) {
+// heard is what a worker's client makes of a message.
+func heard(m *nats.Msg) (*claims.Turn, error) {
+	text, body := job.Carried(m.Header, m.Data)
+	t, err := job.ReadTurn(text)
+	return &claims.Turn{Turn: t, To: m.Reply, Header: m.Header, Body: body}, err
+}
+
+func TestAJobArrivesAsItWasSent(t *testing.T) {
 	j := Job{
 		ID: "api:7", IdempotencyKey: "x", Policy: "api", Key: "a.b", Body: []byte("body"),
 		Attempt:  3,
 		Accepted: time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC),
 		Header: nats.Header{
-			"Own": {"1", "2"}, "penstock-status": {"no"}, "Penstock-Attempt": {"99"},
+			"Own": {"1", "2"}, "penstock-turn": {"no"}, "Penstock-Attempt": {"99"},
 			"Penstock-Deadline": {"1h"},
 			"idempotency-key":   {"x"},
 		},
 		settled: &settled{kept: true},
 	}
 	m := jobMessage("to", "reply", j, 1500*time.Millisecond)
-	if m.Subject != "to" || m.Reply != "reply" ||
-		job.HeaderValue(m.Header, "Penstock-Status") != "go" {
+	if m.Subject != "to" || m.Reply != "reply" {
 		t.Fatalf("message %v", m)
 	}
-	got, timeout, err := readJob(m)
-	if err != nil || timeout != 1500*time.Millisecond {
-		t.Fatal(timeout, err)
+	turn, err := heard(m)
+	if err != nil || turn.State != job.TurnGo {
+		t.Fatalf("turn %+v: %v", turn, err)
+	}
+	got, lease, err := readJob(turn)
+	if err != nil || lease != 1500*time.Millisecond {
+		t.Fatal(lease, err)
 	}
 	want := j
-	want.Header = nats.Header{"Own": {"1", "2"}, "Penstock-Deadline": {"1h"},
-		"Idempotency-Key": {"x"}}
+	want.Header = nats.Header{"Own": {"1", "2"}, "Penstock-Attempt": {"99"},
+		"Penstock-Deadline": {"1h"}, "idempotency-key": {"x"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("job %v, want %v", got, want)
 	}
-	for _, o := range []record.Outcome{
-		{Seq: 7, Kind: record.OutcomeDone}, {Seq: 7, Kind: record.OutcomeFailed, Error: "no"},
-		{Seq: 7, Kind: record.OutcomePermanent, Error: "never"},
-		{Seq: 7, Kind: record.OutcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"},
-		{Seq: 7, Kind: record.OutcomeThrottled},
-		{Seq: 7, Kind: record.OutcomeThrottled, Doubtful: true, Error: "slow"},
-		{Seq: 7, Kind: record.OutcomeFailed, Again: 10 * time.Second, Error: "locked"},
-		{Seq: 7, Kind: record.OutcomeUncounted},
-		{Seq: 7, Kind: record.OutcomeUncounted, Unavailable: true, Error: "no such file"},
-		{Seq: 7, Kind: record.OutcomeUncounted, Again: 10*time.Minute + time.Millisecond},
-		{Seq: 7, Kind: record.OutcomeDone, RetryAfter: 2 * time.Second},
-		{Seq: 7, Kind: record.OutcomeFailed, RetryAfter: time.Minute, Error: "no"},
-		{Seq: 7, Kind: record.OutcomeDone, Used: map[string]int64{"tokens": 830, "calls": 0}},
+	for _, bad := range []job.Turn{{State: job.TurnGo, LeaseMS: 1},
+		{State: job.TurnRefused, LeaseMS: 1, Job: &job.Started{}},
+		{State: job.TurnGo, Job: &job.Started{}},
+		{State: job.TurnGo, LeaseMS: -1, Job: &job.Started{}}} {
+		if j, lease, err := readJob(&claims.Turn{Turn: bad}); err == nil {
+			t.Errorf("%+v is understood as %+v within %v", bad, j, lease)
+		}
+	}
+	m.Header.Set(job.HeaderTurn, `{"v":2,"state":"go","lease_ms":1,"job":{"id":"api:7"}}`)
+	if turn, err := heard(m); err == nil {
+		t.Errorf("a job of another version is understood: %+v", turn)
+	}
+}
+
+func TestReportsOfARun(t *testing.T) {
+	for _, c := range []struct {
+		text, carried string
+		outcome       record.Outcome
+		reply         *job.Reply // nil: none
+	}{
+		{text: `{"v":1,"op":"settle","status":"done"}`,
+			outcome: record.Outcome{Kind: record.OutcomeDone}},
+		{text: `{"v":1,"op":"settle","status":"fail"}`,
+			outcome: record.Outcome{Kind: record.OutcomeFailed,
+				Error: "the worker gave no reason"}},
+		{text: `{"v":1,"op":"settle","status":"permanent"}`,
+			outcome: record.Outcome{Kind: record.OutcomePermanent,
+				Error: "the worker gave no reason"}},
+		{text: `{"v":1,"op":"progress","progress":"40 %"}`},
+		{text: `{"v":1,"op":"settle","status":"done"}`, carried: "x",
+			outcome: record.Outcome{Kind: record.OutcomeDone},
+			reply:   &job.Reply{Body: []byte("x")}},
+		{text: `{"v":1,"op":"settle","status":"done","reply":{"status":201}}`, carried: "x",
+			outcome: record.Outcome{Kind: record.OutcomeDone},
+			reply:   &job.Reply{Status: 201, Body: []byte("x")}},
 	} {
-		got, err := readOutcome(7, outcomeMessage("to", o))
-		if err != nil || !reflect.DeepEqual(got, o) {
-			t.Errorf("outcome %+v, want %+v: %v", got, o, err)
+		m := &nats.Msg{Data: []byte(c.text)}
+		if c.carried != "" {
+			m = &nats.Msg{Data: []byte(c.carried),
+				Header: nats.Header{"penstock-turn": {c.text}}}
+		}
+		claim, o, err := readReport(m, time.Now())
+		if err != nil || !reflect.DeepEqual(o, c.outcome) ||
+			!reflect.DeepEqual(claim.Reply, c.reply) {
+			t.Errorf("%s is read as %+v, %+v: %v", c.text, claim, o, err)
 		}
 	}
-	for _, bad := range []nats.Header{
-		{}, {"Penstock-Status": {"maybe"}},
-		{"Penstock-Status": {"retry-after"}, "Penstock-Retry-After": {"soon"}},
-		{"Penstock-Status": {"returned"}, "Penstock-Again": {"soon"}},
-	} {
-		if o, err := readOutcome(7, &nats.Msg{Header: bad}); err == nil {
-			t.Errorf("%v is understood as %+v", bad, o)
+	for _, bad := range []string{"", "{", `{"v":2,"op":"progress"}`, `{"v":1,"op":"claim"}`,
+		`{"v":1,"op":"maybe"}`, `{"v":1,"op":"settle"}`, `{"v":1,"op":"settle","status":"maybe"}`,
+		`{"v":1,"op":"settle","status":"retry-after","retry_after_ms":"soon"}`,
+		`{"v":1,"op":"settle","status":"returned","again":"soon"}`,
+		`{"v":1,"op":"settle","status":"done","reply":{"status":"x"}}`} {
+		if c, o, err := readReport(&nats.Msg{Data: []byte(bad)}, time.Now()); err == nil {
+			t.Errorf("%s is understood as %+v, %+v", bad, c, o)
 		}
-	}
-	broken := nats.Header{headerReply: {"{"}}
-	for _, m := range []*nats.Msg{{}, {Header: broken, Data: []byte("x")}} {
-		if r := readReply(m); r != nil {
-			t.Errorf("%v has the reply %+v", m, r)
-		}
-	}
-	if r := readReply(&nats.Msg{Data: []byte("x")}); r == nil || string(r.Body) != "x" {
-		t.Errorf("a payload alone is the reply %+v", r)
-	}
-	m.Header.Set("Penstock-V", "2")
-	if _, _, err := readJob(m); err == nil {
-		t.Error("a job of another version is understood")
 	}
 }

@@ -25,15 +25,25 @@ func (q *questions) serve(p handle.Partition) (stop func()) {
 		func(asked job.Question, reply func(job.Answer)) {
 			q.send(core.Asked{Part: p, Question: asked, Reply: reply})
 		})
+	stops := []func(){stopNATS}
+	if err == nil {
+		stopNATS, err = q.broker.ServeClaims(p.Policy, p.Number,
+			func(c job.Claim, reply func(job.Turn)) {
+				q.send(core.Heard{Part: p, Claim: c, Reply: reply})
+			})
+		stops = append(stops, stopNATS)
+	}
 	if err != nil {
 		q.log.Warn("questions to the valve will not be answered", "policy", p.Policy, "error", err)
-		stopNATS = func() {}
+		stops = stops[:len(stops)-1]
 	}
 	at := handle.Partition{Policy: p.Policy, Number: p.Number}
 	q.served.Store(at, p)
 	return func() {
 		q.served.CompareAndDelete(at, p)
-		stopNATS()
+		for _, one := range stops {
+			one()
+		}
 	}
 }
 

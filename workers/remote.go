@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -36,14 +37,13 @@ type remote struct {
 
 	mu       sync.Mutex
 	followed uint64
-	runs     map[string]chan *nats.Msg
+	runs     map[string]chan *nats.Msg // by reply subject
 }
 
-// offer goes to one worker after another until one claims.
+// offer goes to one worker after another until the claim of one fits.
 type offer struct {
 	reply   string
 	policy  string
-	turn    valve.NextTurn
 	at      pace.Instant
 	tries   int
 	foreign bool // asked in another process
@@ -62,9 +62,9 @@ const (
 
 func (r *remote) listen() (err error) {
 	r.id = rand.Text()
-	all := r.catalog.names.Answers("*", r.id, "*")
+	all := r.catalog.names.ClaimsOf("*", r.id, "*")
 	if r.sub, err = r.nc.Subscribe(all, r.hear); err != nil {
-		return fmt.Errorf("subscribe for workers' answers: %w", err)
+		return fmt.Errorf("subscribe for workers' claims: %w", err)
 	}
 	return nil
 }
@@ -75,18 +75,23 @@ func (r *remote) hear(m *nats.Msg) {
 	}
 	_, token, _ := strings.Cut(m.Subject, "."+r.id+".")
 	if strings.HasPrefix(token, "o") {
-		r.post(func(now pace.Instant) { r.answered(m, now) })
+		c, err := job.ReadClaim(m.Data)
+		if err != nil || c.Want != job.WantJob || m.Reply == "" {
+			c.Slots = 0
+		}
+		nobody := noResponders(m)
+		r.post(func(now pace.Instant) { r.answered(m.Subject, m.Reply, c, nobody, now) })
 		return
 	}
 	r.mu.Lock()
-	answers := r.runs[m.Subject]
+	reports := r.runs[m.Subject]
 	r.mu.Unlock()
-	if answers == nil {
-		r.say(m.Reply, statusGone)
+	if reports == nil {
+		r.say(m.Reply, job.Turn{State: job.TurnGone})
 		return
 	}
 	select {
-	case answers <- m:
+	case reports <- m:
 	default:
 	}
 }
@@ -97,53 +102,50 @@ func (r *remote) Offer(policy string) {
 
 func (r *remote) propose(o *offer, now pace.Instant) {
 	r.tokens++
-	o.reply = r.catalog.names.Answers(o.policy, r.id, "o"+strconv.FormatUint(r.tokens, 36))
+	o.reply = r.catalog.names.ClaimsOf(o.policy, r.id, "o"+strconv.FormatUint(r.tokens, 36))
 	o.at = now
 	o.tries--
 	r.offers[o.reply] = o
 	reply := o.reply
-	o.timer = time.AfterFunc(valve.ClaimWindow, func() {
+	o.timer = time.AfterFunc(claims.Window, func() {
 		r.post(func(now pace.Instant) {
 			if o := r.offers[reply]; o != nil {
-				r.declined(o, valve.OfferBusy, now)
+				r.end(o, valve.OfferBusy, now)
 			}
 		})
 	})
-	o.turn = r.core.Next(o.policy)
-	m := offerMessage(r.catalog.workSubject(o.policy), o.policy, o.turn.Key, o.reply)
-	if err := r.nc.PublishMsg(m); err != nil {
-		r.declined(o, valve.OfferBusy, now)
+	if err := r.nc.PublishRequest(r.catalog.workSubject(o.policy), o.reply,
+		encoded(job.Turn{State: job.TurnOffer})); err != nil {
+		r.end(o, valve.OfferBusy, now)
 	}
 }
 
-func (r *remote) answered(m *nats.Msg, now pace.Instant) {
-	status := job.HeaderValue(m.Header, headerStatus)
-	o := r.offers[m.Subject]
+// answered takes a worker's answer to an offer, a claim without slots if it is busy.
+func (r *remote) answered(to, reply string, c job.Claim, nobody bool, now pace.Instant) {
+	o := r.offers[to]
+	if o == nil || nobody {
+		if c.Slots > 0 {
+			r.say(reply, job.Turn{State: job.TurnRefused})
+		}
+		if o != nil {
+			r.end(o, valve.OfferNobody, now)
+		}
+		return
+	}
+	r.others[o.policy], o.foreign = now, true
+	claim := valve.Claim{Worker: reply, Except: c.Except, Until: o.at.Add(valve.HoldFor)}
 	switch {
-	case o == nil:
-		if status == statusClaim {
-			r.say(m.Reply, statusNo)
-		}
-	case noResponders(m):
-		r.declined(o, valve.OfferNobody, now)
-	case status != statusClaim || m.Reply == "":
-		o.foreign = true
-		r.others[o.policy] = now
-		if status == statusCrowded {
-			r.core.Handle(core.Refused{Policy: o.policy, Key: o.turn.Key}, now)
-		}
+	case c.Slots <= 0:
+		r.again(o, now)
+	case now >= claim.Until:
+		r.say(reply, job.Turn{State: job.TurnRefused})
+		r.end(o, valve.OfferClaimed, now)
+	case !r.core.Fits(o.policy, claim.Except):
+		r.say(reply, job.Turn{State: job.TurnRefused})
 		r.again(o, now)
 	default:
-		r.others[o.policy] = now
-		r.ended(o)
-		r.workerless.offered(o.policy, r.catalog.running[o.policy] != nil, valve.OfferClaimed, now)
-		if until := o.at.Add(valve.HoldFor); now < until {
-			claim := valve.Claim{Worker: m.Reply, Turn: o.turn, Until: until}
-			r.core.Handle(core.Claimed{Policy: o.policy, Claim: claim}, now)
-		} else {
-			r.say(m.Reply, statusNo)
-		}
-		r.core.Handle(core.Offered{Policy: o.policy, Result: valve.OfferClaimed}, now)
+		r.core.Handle(core.Claimed{Policy: o.policy, Claim: claim}, now)
+		r.end(o, valve.OfferClaimed, now)
 	}
 }
 
@@ -157,22 +159,22 @@ func (r *remote) again(o *offer, now pace.Instant) {
 	last, known := r.others[o.policy]
 	switch {
 	case o.tries > 0:
-		r.ended(o)
+		r.forget(o)
 		r.propose(o, now)
 	case !o.foreign && (!known || now.Since(last) > remembered):
-		r.declined(o, valve.OfferNobody, now)
+		r.end(o, valve.OfferNobody, now)
 	default:
-		r.declined(o, valve.OfferBusy, now)
+		r.end(o, valve.OfferBusy, now)
 	}
 }
 
-func (r *remote) declined(o *offer, result valve.OfferResult, now pace.Instant) {
-	r.ended(o)
+func (r *remote) end(o *offer, result valve.OfferResult, now pace.Instant) {
+	r.forget(o)
 	r.workerless.offered(o.policy, r.catalog.running[o.policy] != nil, result, now)
 	r.core.Handle(core.Offered{Policy: o.policy, Result: result}, now)
 }
 
-func (r *remote) ended(o *offer) {
+func (r *remote) forget(o *offer) {
 	o.timer.Stop()
 	delete(r.offers, o.reply)
 }
@@ -185,69 +187,71 @@ func (r *remote) start(run valve.Run) {
 }
 
 func (r *remote) work(run valve.Run, timeout time.Duration, born born) {
-	reply, answers := r.follow(run.Part.Policy)
-	defer r.unfollow(reply)
-	job := newJob(&run, born)
-	m := jobMessage(run.Worker, reply, job, timeout)
+	to, reports := r.follow(run.Part.Policy)
+	defer r.unfollow(to)
+	j := newJob(&run, born)
+	m := jobMessage(run.Worker, to, j, timeout)
 	var err error
 	begin := func() { err = r.nc.PublishMsg(m) }
-	if !r.pool.work(&run, job, born.owed, begin, func(j Job) record.Outcome {
+	if !r.pool.work(&run, j, born.owed, begin, func(j Job) record.Outcome {
 		if err != nil {
 			return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
 		}
-		return r.await(run, j, answers, timeout)
+		return r.await(run, j, reports, timeout)
 	}) {
-		r.say(run.Worker, statusNo)
+		r.say(run.Worker, job.Turn{State: job.TurnRefused})
 	}
 }
 
-func (r *remote) await(run valve.Run, j Job, answers <-chan *nats.Msg,
+// await follows a worker's reports of a job.
+func (r *remote) await(run valve.Run, j Job, reports <-chan *nats.Msg,
 	timeout time.Duration) record.Outcome {
 	patience := timeout + travel
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	stop := job.Turn{State: job.TurnStop}
 	interrupted := r.pool.jobs.Done()
 	overdue := record.Outcome{Seq: run.Seq, Kind: record.OutcomeFailed,
 		Error: fmt.Sprintf("the worker sent neither progress nor an outcome for %v", timeout)}
 	var forwarded pace.Instant
 	for {
 		select {
-		case m := <-answers:
-			switch {
-			case noResponders(m):
+		case m := <-reports:
+			if noResponders(m) {
 				return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
-			case job.HeaderValue(m.Header, headerStatus) == statusProgress:
-				if interrupted == nil {
-					continue
-				}
+			}
+			c, o, err := readReport(m, r.clock.Date(r.now()))
+			switch {
+			case err != nil:
+				r.seldom.Log("worker "+run.Part.Policy, slog.LevelWarn,
+					"malformed message from a worker", "policy", run.Part.Policy, "job", j.ID,
+					"error", err)
+				r.say(m.Reply, job.Turn{State: job.TurnError, Error: err.Error()})
+			case c.Op == job.OpSettle:
+				r.say(m.Reply, job.Turn{State: job.TurnSettled})
+				o.Seq = run.Seq
+				j.setReply(c.Reply)
+				return o
+			case interrupted == nil:
+				r.say(m.Reply, stop)
+			default:
 				timer.Reset(patience)
-				j.settled.advance(string(m.Data))
+				r.say(m.Reply, job.Turn{State: job.TurnSettled})
+				j.settled.advance(c.Progress)
 				if now := r.now(); now.Since(forwarded) > timeout/4 {
 					forwarded = now
 					r.post(func(pace.Instant) { r.pool.progressed(run, "") })
 				}
-			default:
-				o, err := readOutcome(run.Seq, m)
-				if err != nil {
-					r.seldom.Log("worker "+run.Part.Policy, slog.LevelWarn,
-						"malformed message from a worker", "policy", run.Part.Policy, "job",
-						job.ID(run.Part.Policy, run.Seq), "error", err)
-					r.say(m.Reply, statusError)
-					continue
-				}
-				r.say(m.Reply, statusOK)
-				j.setReply(readReply(m))
-				return o
 			}
 		case <-timer.C:
 			if interrupted != nil {
-				r.say(run.Worker, statusStop)
+				r.say(run.Worker, stop)
 			}
 			return overdue
 		case <-interrupted:
 			interrupted = nil
 			overdue = record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
-			r.say(run.Worker, statusStop)
+			r.say(run.Worker, stop)
 			timer.Reset(r.linger)
 		case <-r.stopped:
 			return overdue
@@ -256,18 +260,18 @@ func (r *remote) await(run valve.Run, j Job, answers <-chan *nats.Msg,
 }
 
 // follow makes a subject for a worker's reports.
-func (r *remote) follow(policy string) (reply string, answers chan *nats.Msg) {
-	answers = make(chan *nats.Msg, mostUnread)
+func (r *remote) follow(policy string) (to string, reports chan *nats.Msg) {
+	reports = make(chan *nats.Msg, mostUnread)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.followed++
-	reply = r.catalog.names.Answers(policy, r.id, "r"+strconv.FormatUint(r.followed, 36))
-	r.runs[reply] = answers
-	return reply, answers
+	to = r.catalog.names.ClaimsOf(policy, r.id, "r"+strconv.FormatUint(r.followed, 36))
+	r.runs[to] = reports
+	return to, reports
 }
 
-func (r *remote) unfollow(reply string) {
+func (r *remote) unfollow(to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.runs, reply)
+	delete(r.runs, to)
 }

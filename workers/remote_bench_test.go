@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func (b *bench) lend(o Options, handlers map[string]Handler) (stop func()) {
@@ -60,24 +63,49 @@ func (b *bench) script(name string, offered func(s *scripted, offer *nats.Msg)) 
 	return s
 }
 
-func (s *scripted) claim(offer *nats.Msg) *nats.Msg {
-	claim := nats.NewMsg(offer.Reply)
-	claim.Header.Set("Penstock-Status", "claim")
-	answer, err := s.nc.RequestMsg(claim, deadline)
+// claim claims a job with free slots, and returns the valve's turn; nil: none came.
+func (s *scripted) claim(offer *nats.Msg, slots int, except ...job.Key) *nats.Msg {
+	answer, err := s.nc.RequestMsg(&nats.Msg{Subject: offer.Reply,
+		Data: said(job.Claim{Op: job.OpClaim, Want: job.WantJob, Slots: slots, Except: except})},
+		deadline)
 	if err != nil {
 		return nil
 	}
 	return answer
 }
 
-func (s *scripted) outcome(job *nats.Msg, status string) string {
-	m := nats.NewMsg(job.Reply)
-	m.Header.Set("Penstock-Status", status)
+// busy answers an offer without a claim.
+func (s *scripted) busy(offer *nats.Msg) {
+	_ = s.nc.PublishRequest(offer.Reply, s.nc.NewInbox(),
+		said(job.Claim{Op: job.OpClaim, Want: job.WantJob}))
+}
+
+func said(c job.Claim) []byte {
+	c.V, c.ID, c.N = job.FormatVersion, "w", 1
+	text, _ := json.Marshal(c)
+	return text
+}
+
+// turnOf returns the turn of a message, an empty one for nil.
+func turnOf(m *nats.Msg) (t job.Turn) {
+	if m != nil {
+		text, _ := job.Carried(m.Header, m.Data)
+		t, _ = job.ReadTurn(text)
+	}
+	return t
+}
+
+func isGo(m *nats.Msg) bool { return turnOf(m).State == job.TurnGo }
+
+// report repeats a report until it is answered, and returns the answer's state.
+func (s *scripted) report(started *nats.Msg, op, status string) string {
+	m := &nats.Msg{Subject: started.Reply,
+		Data: said(job.Claim{Op: op, Settlement: job.Settlement{Status: status}})}
 	for end := time.Now().Add(deadline); ; {
 		answer, err := s.nc.RequestMsg(m, deadline/4)
 		switch {
 		case err == nil:
-			return answer.Header.Get("Penstock-Status")
+			return turnOf(answer).State
 		case !errors.Is(err, nats.ErrTimeout) || time.Now().After(end):
 			return err.Error()
 		}

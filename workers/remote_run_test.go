@@ -13,7 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
+	"github.com/penstock-mq/penstock/queue/claims"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func TestRemoteLateCountsNoAttempt(t *testing.T) {
@@ -27,15 +28,15 @@ func TestRemoteLateCountsNoAttempt(t *testing.T) {
 		switch {
 		case !refused:
 			refused = true
-			wait(t.Context(), 2*valve.ClaimWindow)
-			if answer := s.claim(offer); answer != nil {
-				answers <- answer.Header.Get("Penstock-Status")
+			wait(t.Context(), 2*claims.Window)
+			if answer := s.claim(offer, 1); answer != nil {
+				answers <- turnOf(answer).State
 			}
 		case !told:
-			if job := s.claim(offer); job != nil && job.Header.Get("Penstock-Status") == "go" {
+			if started := s.claim(offer, 1); isGo(started) {
 				told = true
 				answers <- "go"
-				answers <- s.outcome(job, "late")
+				answers <- s.report(started, job.OpSettle, job.SettledReturned)
 			}
 		}
 	})
@@ -62,7 +63,7 @@ func TestRemoteWorkerDiesWhileItRuns(t *testing.T) {
 	b.publish("api", "a", 0, 1)
 	got := make(chan struct{})
 	b.script("api", func(s *scripted, offer *nats.Msg) {
-		if job := s.claim(offer); job != nil && job.Header.Get("Penstock-Status") == "go" {
+		if isGo(s.claim(offer, 1)) {
 			s.nc.Close()
 			close(got)
 		}
@@ -89,10 +90,8 @@ func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 	b.publish("api", "a", 0, 1)
 	left := make(chan struct{})
 	b.script("api", func(s *scripted, offer *nats.Msg) {
-		claim := nats.NewMsg(offer.Reply)
-		claim.Reply = nats.NewInbox()
-		claim.Header.Set("Penstock-Status", "claim")
-		_ = s.nc.PublishMsg(claim)
+		_ = s.nc.PublishRequest(offer.Reply, nats.NewInbox(),
+			said(job.Claim{Op: job.OpClaim, Want: job.WantJob, Slots: 1}))
 		_ = s.nc.Flush()
 		s.nc.Close()
 		close(left)
@@ -112,23 +111,24 @@ func TestRemoteProgressExtendsAnAttempt(t *testing.T) {
 	answer := make(chan string, 10)
 	var jobs atomic.Int64
 	b.script("api", func(s *scripted, offer *nats.Msg) {
-		job := s.claim(offer)
-		if job == nil || job.Header.Get("Penstock-Status") != "go" {
+		started := s.claim(offer, 1)
+		if !isGo(started) {
 			return
 		}
 		jobs.Add(1)
 		end := time.Now().Add(time.Duration(p.Timeout) + 2*travel)
 		for time.Now().Before(end) {
-			m := nats.NewMsg(job.Reply)
-			m.Header.Set("Penstock-Status", "progress")
-			_ = s.nc.PublishMsg(m)
+			_ = s.nc.Publish(started.Reply, said(job.Claim{Op: job.OpProgress}))
 			wait(t.Context(), 50*time.Millisecond)
 		}
-		answer <- s.outcome(job, "done")
-		answer <- s.outcome(job, "done")
+		answer <- s.report(started, job.OpProgress, "")
+		answer <- s.report(started, job.OpSettle, "maybe")
+		answer <- s.report(started, job.OpSettle, job.SettledDone)
+		answer <- s.report(started, job.OpSettle, job.SettledDone)
+		answer <- s.report(started, job.OpProgress, "")
 	})
 	b.valve(Options{})
-	for _, want := range []string{"ok", "gone"} {
+	for _, want := range []string{"ok", "error", "ok", "gone", "gone"} {
 		if got := <-answer; got != want {
 			t.Errorf("the valve says %q, want %q", got, want)
 		}

@@ -56,9 +56,7 @@ func TestRemoteBusyWorkersArePassedOver(t *testing.T) {
 	var declined atomic.Int64
 	b.script("api", func(s *scripted, offer *nats.Msg) {
 		declined.Add(1)
-		m := nats.NewMsg(offer.Reply)
-		m.Header.Set("Penstock-Status", "busy")
-		_ = s.nc.PublishMsg(m)
+		s.busy(offer)
 	})
 	var ran seen
 	b.lend(Options{}, map[string]Handler{"api": ran.handle})
@@ -70,6 +68,32 @@ func TestRemoteBusyWorkersArePassedOver(t *testing.T) {
 	}
 	if declined.Load() == 0 {
 		t.Error("nobody was passed over: the test shows nothing")
+	}
+}
+
+// A claim that excepts all due buckets is refused, and another worker is asked.
+func TestRemoteAWorkerGetsNoJobThatItExcepts(t *testing.T) {
+	b := newBench(t, leaky("api", "500/s"))
+	var refused atomic.Int64
+	b.script("api", func(s *scripted, offer *nats.Msg) {
+		switch answer := s.claim(offer, 1, "a"); {
+		case isGo(answer):
+			t.Error("a worker got a job of an excepted bucket")
+			s.report(answer, job.OpSettle, job.SettledReturned)
+		case turnOf(answer).State == job.TurnRefused:
+			refused.Add(1)
+		}
+	})
+	var ran seen
+	b.lend(Options{}, map[string]Handler{"api": ran.handle})
+	b.valve(Options{})
+	b.publish("api", "a", 0, 100)
+	b.empty("api")
+	if got := ran.bodies("a"); !sameSet(got, numbers(100)) {
+		t.Errorf("ran %v", got)
+	}
+	if refused.Load() == 0 {
+		t.Error("no claim was refused: the test shows nothing")
 	}
 }
 

@@ -200,10 +200,10 @@ func Acquire(ctx context.Context, ask Asker, of permits.Request, header http.Hea
 		return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 	}
 	at.Endpoint, at.Query, at.Wait = "settle", "permit="+url.QueryEscape(given.Permit), 0
-	tell := func(how job.Call) error {
+	tell := func(op string, how job.Settlement) error {
 		r := at
-		body, err := json.Marshal(map[string]any{"status": how.Status, "error": how.Error,
-			"retry_after_ms": how.RetryAfterMS, "used": how.Used})
+		body, err := json.Marshal(map[string]any{"status": cmp.Or(how.Status, op),
+			"error": how.Error, "retry_after_ms": how.RetryAfterMS, "used": how.Used})
 		if err == nil {
 			r.Body = body
 			_, err = ask(context.WithoutCancel(ctx), r)

@@ -80,7 +80,7 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	of := job.Call{Status: job.CallReturned}
+	op, of := job.OpSettle, job.Settlement{Status: job.SettledReturned}
 	if r.Method == http.MethodPut {
 		var settled struct {
 			Status       any               `json:"status"`
@@ -110,7 +110,7 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 		var ended permits.Result
 		switch status := settled.Status.(type) {
 		case string:
-			if ended = permits.ResultOf(0, header); status == job.CallThrottled {
+			if ended = permits.ResultOf(0, header); status == job.SettledThrottled {
 				ended = permits.ResultOf(http.StatusTooManyRequests, header)
 			}
 			ended.Status = permits.Status(status)
@@ -119,21 +119,23 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 				ended = permits.ResultOf(code, header)
 			}
 		}
-		of = job.Call{Status: string(ended.Status), Error: settled.Error, Used: settled.Used,
+		of = job.Settlement{Status: string(ended.Status), Error: settled.Error, Used: settled.Used,
 			RetryAfterMS: max(settled.RetryAfterMS, ended.RetryAfter.Milliseconds())}
 	}
 	switch of.Status {
-	case job.CallProgress, job.CallPause, job.CallDone, job.CallFailed, job.CallUnavailable,
-		job.CallUnreached, job.CallThrottled, job.CallReturned:
+	case job.OpProgress:
+		op, of.Status = job.OpProgress, ""
+	case job.SettledDone, job.SettledFailed, job.SettledUnavailable, job.SettledUnreached,
+		job.SettledThrottled, job.SettledReturned:
 	default:
-		return answer.Answer{}, bad("status",
-			"want progress, pause, done, fail, unavailable, unreached, retry-after, returned or "+
-				"an HTTP status")
+		return answer.Answer{}, bad("status", "want progress, done, fail, unavailable, "+
+			"unreached, retry-after, returned or an HTTP status")
 	}
-	if of.ID = query.Get("permit"); !permit.MatchString(of.ID) {
+	id := query.Get("permit")
+	if !permit.MatchString(id) {
 		return answer.Answer{}, bad("permit", "want the permit in the answer to POST")
 	}
-	if err := client.Tell(at.policy, at.key, of); err != nil {
+	if err := client.Tell(at.policy, at.key, id, op, of); err != nil {
 		return answer.Answer{}, err
 	}
 	return answer.Answer{Status: http.StatusNoContent}, nil

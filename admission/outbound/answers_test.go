@@ -76,7 +76,7 @@ func TestAThrottleInOtherWordsPausesTheBucket(t *testing.T) {
 			if err != nil || string(text) != want || response.StatusCode != status {
 				t.Errorf("%s, %s: %d %s, %v", name, mode, response.StatusCode, text, err)
 			}
-			if r := w.end(1); r.Status != job.CallThrottled || r.RetryAfterMS != c.pause {
+			if r := w.end(1); r.Status != job.SettledThrottled || r.RetryAfterMS != c.pause {
 				t.Errorf("%s, %s: settled %+v", name, mode, r)
 			}
 		}
@@ -126,7 +126,7 @@ func TestOfAnAnswerAtMost64KiBAreHeld(t *testing.T) {
 		if got := text(t, w.ask("GET", "/", "")); got != large {
 			t.Errorf("%s: %d bytes of %d", mode, len(got), len(large))
 		}
-		if r := w.end(1); r.Status != job.CallDone {
+		if r := w.end(1); r.Status != job.SettledDone {
 			t.Errorf("%s: settled %+v", mode, r)
 		}
 	}
@@ -147,7 +147,7 @@ func TestA429ThatIsNoThrottlePassesOn(t *testing.T) {
 		if got := text(t, response); got != c.body || response.StatusCode != 429 {
 			t.Errorf("%s: %d %s", name, response.StatusCode, got)
 		}
-		if r := w.end(1); r.Status != job.CallDone || r.RetryAfterMS != 0 {
+		if r := w.end(1); r.Status != job.SettledDone || r.RetryAfterMS != 0 {
 			t.Errorf("%s: settled %+v", name, r)
 		}
 	}
@@ -164,7 +164,7 @@ func TestAFailureWithATimeIsNotRepeated(t *testing.T) {
 	if response := w.ask("POST", "/", "x"); response.StatusCode != 502 || n.Load() != 1 {
 		t.Errorf("%d after %d requests", response.StatusCode, n.Load())
 	}
-	if r := w.end(1); r.Status != job.CallThrottled || r.RetryAfterMS != 20 {
+	if r := w.end(1); r.Status != job.SettledThrottled || r.RetryAfterMS != 20 {
 		t.Errorf("settled %+v", r)
 	}
 }
@@ -177,7 +177,7 @@ func TestRulesOfARouteDecide(t *testing.T) {
 		w.WriteHeader(409)
 	}, outbound.Options{}, outbound.Route{Answers: []policy.AnswerRule{busy}})
 	w.ask("GET", "/", "")
-	if r := w.end(1); r.Status != job.CallThrottled || r.RetryAfterMS != 40_000 {
+	if r := w.end(1); r.Status != job.SettledThrottled || r.RetryAfterMS != 40_000 {
 		t.Errorf("settled %+v", r)
 	}
 }

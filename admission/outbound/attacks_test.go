@@ -33,38 +33,38 @@ type attack struct {
 var attacks = map[string]attack{
 	"never answers": {upstream: func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
-	}, timeout: 50 * time.Millisecond, status: 504, ended: job.CallUnavailable},
+	}, timeout: 50 * time.Millisecond, status: 504, ended: job.SettledUnavailable},
 	"never answers a caller that goes": {upstream: func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
-	}, goes: true, ended: job.CallFailed},
+	}, goes: true, ended: job.SettledFailed},
 	"takes as long as it likes after its header": {upstream: func(w http.ResponseWriter,
 		r *http.Request) {
 		http.NewResponseController(w).Flush()
 		<-time.After(1200 * time.Millisecond)
 		fmt.Fprint(w, "late")
-	}, timeout: time.Second, status: 200, body: []byte("late"), ended: job.CallDone},
+	}, timeout: time.Second, status: 200, body: []byte("late"), ended: job.SettledDone},
 	"hangs up": {upstream: func(http.ResponseWriter, *http.Request) {
 		panic(http.ErrAbortHandler)
-	}, status: 502, ended: job.CallUnavailable},
+	}, status: 502, ended: job.SettledUnavailable},
 	"hangs up in a body of a known length": {upstream: func(w http.ResponseWriter,
 		_ *http.Request) {
 		w.Header().Set("Content-Length", "100")
 		hangUpAfter(w, "part")
-	}, status: 200, body: []byte("part"), cut: true, ended: job.CallDone},
+	}, status: 200, body: []byte("part"), cut: true, ended: job.SettledDone},
 	"hangs up in a stream": {upstream: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		hangUpAfter(w, "data: {\"usage\":{\"total_tokens\":1}}\n\n")
 	}, status: 200, body: []byte("data: {\"usage\":{\"total_tokens\":1}}\n\n"), cut: true,
-		ended: job.CallDone},
+		ended: job.SettledDone},
 	"has a header of 2 MB": {upstream: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Large", strings.Repeat("x", 2<<20))
-	}, status: 502, ended: job.CallUnavailable},
+	}, status: 502, ended: job.SettledUnavailable},
 	"has a header of 100 KB and a body of 12 MB": {upstream: func(w http.ResponseWriter,
 		_ *http.Request) {
 		w.Header().Set("X-Large", strings.Repeat("x", 100_000))
 		w.Write(bytes.Repeat([]byte(`{"a":1,"usage":{"total_tokens":1},`), 350_000))
 	}, status: 200, body: bytes.Repeat([]byte(`{"a":1,"usage":{"total_tokens":1},`), 350_000),
-		ended: job.CallDone},
+		ended: job.SettledDone},
 	"breaks its gzip": broken("gzip", "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xff\xff"),
 	"cuts its gzip":   broken("gzip", "\x1f\x8b\x08"),
 	"breaks its br":   broken("br", "\xff\xff\xff\xff\x00{\"usage\""),
@@ -82,7 +82,7 @@ func broken(coding, body string) attack {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("Content-Encoding", coding)
 		fmt.Fprint(w, body)
-	}, status: 200, body: []byte(body), ended: job.CallDone}
+	}, status: 200, body: []byte(body), ended: job.SettledDone}
 }
 
 // TestCallsOutliveTheirUpstreams runs over HTTP/1.1 and HTTP/2. A caller gets the part that
@@ -187,8 +187,8 @@ func TestAnswersThatCannotBePassedOn(t *testing.T) {
 		for _, c := range []struct {
 			answer, ended string
 			status        int
-		}{{answer, job.CallUnavailable, 502},
-			{"200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", job.CallDone, 200}} {
+		}{{answer, job.SettledUnavailable, 502},
+			{"200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", job.SettledDone, 200}} {
 			answers <- c.answer
 			fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 			response, err := http.ReadResponse(in, nil)
@@ -306,7 +306,7 @@ func TestAnUpstreamThatDoesNotReadIsGivenUp(t *testing.T) {
 	defer cancel()
 	for i, size := range []int{7 << 20, large} {
 		response := w.askWith(ctx, "POST", "/deaf", strings.Repeat("x", size))
-		if end := w.end(i + 1); response.StatusCode != 504 || end.Status != job.CallUnavailable {
+		if end := w.end(i + 1); response.StatusCode != 504 || end.Status != job.SettledUnavailable {
 			t.Errorf("%d bytes: %d, settled %+v", size, response.StatusCode, end)
 		}
 	}
@@ -405,7 +405,7 @@ func TestACallerThatStallsIsRefused(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if end := w.end(1); end.Status != job.CallFailed || w.ended() != 1 {
+	if end := w.end(1); end.Status != job.SettledFailed || w.ended() != 1 {
 		t.Errorf("the call that had started ended as %+v", end)
 	}
 }
@@ -423,7 +423,9 @@ func TestABodyThatBreaksIsNotTheUpstreamsFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, response); response.StatusCode != 400 || w.end(1).Status != job.CallFailed {
+	if got := text(t, response); response.StatusCode != 400 ||
+		w.end(1).Status != job.SettledFailed {
+
 		t.Errorf("garbage: %d %s, settled %+v", response.StatusCode, got, w.end(1))
 	}
 
@@ -438,7 +440,9 @@ func TestABodyThatBreaksIsNotTheUpstreamsFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, response); response.StatusCode != 408 || w.end(2).Status != job.CallFailed {
+	if got := text(t, response); response.StatusCode != 408 ||
+		w.end(2).Status != job.SettledFailed {
+
 		t.Errorf("a stall on HTTP/2: %d %s, settled %+v", response.StatusCode, got, w.end(2))
 	}
 }
@@ -489,7 +493,7 @@ func TestACallerThatGoesGetsNoAnswer(t *testing.T) {
 	if got, err := io.ReadAll(in); err != nil || len(got) > 0 {
 		t.Errorf("%q, %v", got, err)
 	}
-	if end := w.end(2); end.Status != job.CallWithdrawn {
+	if end := w.end(2); end.Status != job.SettledReturned {
 		t.Errorf("ended %+v", end)
 	}
 }

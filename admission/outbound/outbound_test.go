@@ -228,7 +228,7 @@ func TestACallerThatGoesWithdrawsItsWait(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if got := w.end(i + 2); got.Status != job.CallWithdrawn {
+		if got := w.end(i + 2); got.Status != job.SettledReturned {
 			t.Errorf("ended %+v", got)
 		}
 	}
@@ -353,7 +353,7 @@ func TestThrottlesPauseAndArePassedOrAbsorbed(t *testing.T) {
 			want == 429 && (got != "slow down" || response.Header.Get(outbound.ErrorHeader) != "") {
 			t.Errorf("%q: %d %q", mode, response.StatusCode, got)
 		}
-		if r := w.end(1); r.Status != job.CallThrottled || r.RetryAfterMS != 30 {
+		if r := w.end(1); r.Status != job.SettledThrottled || r.RetryAfterMS != 30 {
 			t.Errorf("%q: settled %+v", mode, r)
 		}
 	}
@@ -386,13 +386,13 @@ func TestErrorsPassAndUsedUpLimitsPause(t *testing.T) {
 	if response.StatusCode != 500 {
 		t.Error(response.StatusCode)
 	}
-	if r := w.end(1); r.Status != job.CallPause || r.RetryAfterMS < 10_000 ||
+	if r := w.end(1); r.Op != job.OpProgress || r.RetryAfterMS < 10_000 ||
 		r.RetryAfterMS > 20_000 {
 		t.Errorf("while the answer goes on: %+v", r)
 	}
 	close(end)
 	text(t, response)
-	if r := w.end(2); r.Status != job.CallUnavailable || r.RetryAfterMS != 0 {
+	if r := w.end(2); r.Status != job.SettledUnavailable || r.RetryAfterMS != 0 {
 		t.Errorf("settled %+v", r)
 	}
 }
@@ -472,7 +472,7 @@ func TestAStartIsOneRequest(t *testing.T) {
 			requests.Load() != before+1 {
 			t.Errorf("%+v: %d after %d requests", c, response.StatusCode, requests.Load()-before)
 		}
-		if r := w.end(2*i + 2); r.Status != job.CallUnavailable {
+		if r := w.end(2*i + 2); r.Status != job.SettledUnavailable {
 			t.Errorf("%+v: settled %+v", c, r)
 		}
 	}
@@ -495,9 +495,10 @@ func TestAnUpstreamThatEndsItsConnectionIsAskedAgain(t *testing.T) {
 		status int
 		ends   []string
 	}{
-		{200, []string{job.CallDone}},
-		{502, []string{job.CallReturned, job.CallReturned}}, // it meets the third request, too
-		{200, []string{job.CallDone}},
+		{200, []string{job.SettledDone}},
+		// it meets the third request, too
+		{502, []string{job.SettledReturned, job.SettledReturned}},
+		{200, []string{job.SettledDone}},
 	} {
 		response := w.ask("POST", "/", "x")
 		text(t, response)
@@ -516,7 +517,7 @@ func TestAStartThatNeverReachedTheUpstreamIsGivenBack(t *testing.T) {
 	w := begin(t, nil, outbound.Options{}, outbound.Route{Upstream: "http://127.0.0.1:1",
 		Policy: "unreached"})
 	response := w.ask("POST", "/", "x")
-	if r := w.end(1); response.StatusCode != 502 || r.Status != job.CallUnreached {
+	if r := w.end(1); response.StatusCode != 502 || r.Status != job.SettledUnreached {
 		t.Errorf("%d, settled %+v", response.StatusCode, r)
 	}
 }
@@ -865,7 +866,7 @@ func TestWebSocketsAreOneStart(t *testing.T) {
 	if rest, err := io.ReadAll(in); err != nil || string(rest) != "echo hello\n" {
 		t.Errorf("%q, %v", rest, err)
 	}
-	if r := w.end(1); r.Status != job.CallDone {
+	if r := w.end(1); r.Status != job.SettledDone {
 		t.Errorf("settled %+v", r)
 	}
 }

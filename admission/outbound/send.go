@@ -113,6 +113,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	pause time.Duration, err error) {
 
 	var wrote, answered atomic.Bool
+	exchange := &oneshot.Exchange{}
 	ctx, cancel := context.WithCancelCause(out.Context())
 	timer := time.AfterFunc(math.MaxInt64, func() {
 		if !answered.Load() {
@@ -125,7 +126,10 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 			return nil
 		},
 
-		GotConn:      func(httptrace.GotConnInfo) { timer.Reset(c.route.Timeout) },
+		GotConn: func(i httptrace.GotConnInfo) {
+			exchange.GotConn(i)
+			timer.Reset(c.route.Timeout)
+		},
 		WroteHeaders: func() { wrote.Store(true) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { timer.Reset(c.route.Timeout) }}))
 	if c.whole {
@@ -162,7 +166,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		case wrote.Load():
 			result.Status = permits.Unavailable
 		}
-		permit.Settle(result)
+		exchange.After(func() { permit.Settle(result) })
 		return nil, notThrottled, err
 	}
 	result := permits.Ended(heard.Verdict, response.StatusCode)
@@ -181,7 +185,7 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 		result.RetryAfter = 0
 	}
 	result.Used = c.route.used(response.Header)
-	body := &settling{ReadCloser: response.Body, permit: permit, call: c,
+	body := &settling{ReadCloser: response.Body, exchange: exchange, permit: permit, call: c,
 		trace: c.trace, status: response.StatusCode, heard: heard, result: result}
 	if !heard.Partly() {
 		c.called(OutcomeAnswered)
@@ -225,14 +229,15 @@ func passable(request *http.Request, response *http.Response) bool {
 
 type settling struct {
 	io.ReadCloser
-	permit *permits.Permit
-	call   *call
-	heard  *permits.Heard
-	meter  *meter
-	result permits.Result
-	trace  func(status int, err error)
-	status int
-	ended  sync.Once
+	exchange *oneshot.Exchange
+	permit   *permits.Permit
+	call     *call
+	heard    *permits.Heard
+	meter    *meter
+	result   permits.Result
+	trace    func(status int, err error)
+	status   int
+	ended    sync.Once
 }
 
 func (s *settling) Read(p []byte) (int, error) {
@@ -252,7 +257,7 @@ func (s *settling) Write(p []byte) (int, error) {
 }
 
 func (s *settling) Close() error {
-	s.end(false)
+	defer s.end(false)
 	return s.ReadCloser.Close()
 }
 
@@ -273,7 +278,11 @@ func (s *settling) end(whole bool) {
 			}
 			s.call.called(outcome)
 		}
-		s.permit.Settle(s.result)
+		if whole {
+			s.permit.Settle(s.result)
+		} else {
+			s.exchange.After(func() { s.permit.Settle(s.result) })
+		}
 		s.trace(s.status, s.result.Err)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -45,6 +45,7 @@ policies:
   - {<<: *api, name: slow, outflow: 12/h, peak: 1000/s, burst: 1}
   - {<<: *api, name: resets}
   - {<<: *api, name: one, concurrency: 1}
+  - {<<: *api, name: alone, concurrency: 1}
   - {<<: *api, name: unreached}
   - {<<: *api, name: errors}
   - {<<: *api, name: down, retry: {backoff: 1s, max_backoff: 1s}}
@@ -94,7 +95,7 @@ type world struct {
 	mu    sync.Mutex
 	calls []permits.Request
 	late  map[string]bool
-	ends  []job.Call
+	ends  []job.Claim
 }
 
 func begin(t *testing.T, handle http.HandlerFunc, o outbound.Options,
@@ -159,7 +160,7 @@ func (w *world) acquire(ctx context.Context, r permits.Request) (*permits.Permit
 	w.mu.Unlock()
 	for {
 		permit, err := shared.Acquire(ctx, r)
-		if err != nil || time.Until(permit.StartBy) > permits.StartWithin/2 {
+		if err != nil || time.Until(permit.StartBy) > claims.Window/2 {
 			return permit, err
 		}
 		w.mu.Lock()
@@ -178,15 +179,15 @@ func (w *world) listen() {
 	}
 	w.t.Cleanup(nc.Close)
 	if _, err = nc.Subscribe("penstock.>", func(m *nats.Msg) {
-		var q job.Question
-		if json.Unmarshal(m.Data, &q) != nil || q.Call == nil || q.Op != job.OpSettle ||
-			q.Call.Status == job.CallProgress || q.Key.Raw() != w.key {
+		c, err := job.ReadClaim(m.Data)
+		if err != nil || c.Key.Raw() != w.key ||
+			c.Op != job.OpSettle && (c.Op != job.OpProgress || c.RetryAfterMS == 0) {
 			return
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if !w.late[q.Call.ID] {
-			w.ends = append(w.ends, *q.Call)
+		if !w.late[c.ID] {
+			w.ends = append(w.ends, c)
 		}
 	}); err != nil {
 		w.t.Fatal(err)
@@ -264,7 +265,7 @@ func (w *world) count() int {
 	return len(w.calls)
 }
 
-func (w *world) end(n int) job.Call {
+func (w *world) end(n int) job.Claim {
 	w.t.Helper()
 	waittest.Until(w.t, fmt.Sprintf("call %d is settled", n), func() bool {
 		return w.ended() >= n

@@ -1,7 +1,6 @@
 package permits
 
 import (
-	"crypto/rand"
 	"errors"
 	"maps"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -16,11 +16,11 @@ import (
 type Status string
 
 const (
-	Done        Status = job.CallDone        // the target answered
-	Failed      Status = job.CallFailed      // it failed, perhaps because of the call
-	Unavailable Status = job.CallUnavailable // it is down: several in a row open a breaker
-	Unreached   Status = job.CallUnreached   // it is down, and the call used no units
-	Throttled   Status = job.CallThrottled   // it asked for a pause of the bucket
+	Done        Status = job.SettledDone        // the target answered
+	Failed      Status = job.SettledFailed      // it failed, perhaps because of the call
+	Unavailable Status = job.SettledUnavailable // it is down: several in a row open a breaker
+	Unreached   Status = job.SettledUnreached   // it is down, and the call used no units
+	Throttled   Status = job.SettledThrottled   // it asked for a pause of the bucket
 )
 
 // Result says how a call ended, for [Permit.Settle].
@@ -41,16 +41,24 @@ type Permit struct {
 	// reported.
 	Lease time.Duration
 
-	tell  func(job.Call) error
-	once  sync.Once
-	ended chan job.Call // the settlement, for hold or keep
+	tell   func(op string, s job.Settlement) error
+	once   sync.Once
+	pauses chan job.Settlement // of a leased call, for keep
+	ended  chan job.Settlement
+}
+
+func newPermit(id string, startBy time.Time, lease time.Duration) *Permit {
+	return &Permit{ID: id, StartBy: startBy, Lease: lease, pauses: make(chan job.Settlement, 1),
+		ended: make(chan job.Settlement, 1)}
 }
 
 // Lent is a permit of another process ([Client.Lend]), which gets the reports of tell.
-func Lent(id string, startBy time.Time, lease time.Duration, tell func(job.Call) error) *Permit {
-	p := &Permit{ID: id, StartBy: startBy, Lease: lease, tell: tell, ended: make(chan job.Call, 1)}
-	if lease > 0 {
-		go p.keep()
+func Lent(id string, startBy time.Time, lease time.Duration,
+	tell func(op string, s job.Settlement) error) *Permit {
+
+	p := newPermit(id, startBy, lease)
+	if p.tell = tell; lease > 0 {
+		go p.keep(nil, nil)
 	}
 	return p
 }
@@ -65,17 +73,25 @@ func (p *Permit) Settle(r Result) {
 	}
 	used := maps.Clone(r.Used)
 	maps.DeleteFunc(used, func(_ string, n int64) bool { return n < 0 })
-	p.settle(job.Call{Status: string(r.Status), RetryAfterMS: ceil(max(r.RetryAfter, 0)),
-		Used: used, Error: text(r.Err)}, r.Status == Done && r.RetryAfter <= 0)
+	p.settle(job.Settlement{Status: string(r.Status), RetryAfterMS: ceil(max(r.RetryAfter, 0)),
+		Used: used, Error: text(r.Err)})
 }
 
 // Pause pauses the bucket during the call.
 func (p *Permit) Pause(d time.Duration) {
-	go p.repeat(job.Call{ID: rand.Text(), Status: job.CallPause, RetryAfterMS: ceil(d)})
+	s := job.Settlement{RetryAfterMS: ceil(d)}
+	if p.Lease == 0 {
+		go p.repeat(job.OpProgress, s)
+		return
+	}
+	select {
+	case p.pauses <- s:
+	default: // another one waits for its owner
+	}
 }
 
 // Return gives the permit back: the call did not begin.
-func (p *Permit) Return() { p.settle(job.Call{Status: job.CallReturned}, false) }
+func (p *Permit) Return() { p.settle(job.Settlement{Status: job.SettledReturned}) }
 
 func ceil(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
@@ -91,68 +107,52 @@ func text(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), mostError)], "")
 }
 
-// Without a lease, an idle settlement is not sent.
-func (p *Permit) settle(c job.Call, idle bool) {
+// Without a lease, only an end that gives a start back or pauses the bucket is of interest.
+func (p *Permit) settle(s job.Settlement) {
 	p.once.Do(func() {
 		switch {
 		case p.Lease > 0:
-			p.ended <- c
-		case !idle:
-			go p.repeat(c)
+			p.ended <- s
+		case s.Status != job.SettledDone || s.RetryAfterMS > 0:
+			go p.repeat(job.OpSettle, s)
 		}
 	})
 }
 
-func (p *Permit) keep() {
-	renew := time.NewTicker(max(p.Lease/3, time.Millisecond))
+// keep renews the lease at a third of it, and soon after its owner has changed: the call counts
+// there before others ask.
+func (p *Permit) keep(turns <-chan *claims.Turn, closed <-chan struct{}) {
+	every := max(p.Lease/3, time.Millisecond)
+	renew := time.NewTimer(every)
 	defer renew.Stop()
 	for {
 		select {
-		case c := <-p.ended:
-			p.repeat(c)
+		case s := <-p.ended:
+			p.repeat(job.OpSettle, s)
 			return
+		case s := <-p.pauses:
+			p.repeat(job.OpProgress, s)
+		case t := <-turns:
+			if t.State == job.TurnMoved {
+				renew.Reset(min(claims.Pause/10, every))
+			}
 		case <-renew.C:
-			_ = p.tell(job.Call{Status: job.CallProgress})
+			_ = p.tell(job.OpProgress, job.Settlement{}) // the next one may get through
+			renew.Reset(every)
+		case <-closed:
+			return
 		}
 	}
 }
 
-func (p *Permit) repeat(c job.Call) {
+const settleTries = 5
+
+func (p *Permit) repeat(op string, s job.Settlement) {
 	for range settleTries {
-		if err := p.tell(c); !errors.Is(err, admission.ErrUnavailable) &&
+		if err := p.tell(op, s); !errors.Is(err, admission.ErrUnavailable) &&
 			!errors.Is(err, admission.ErrNoDrainer) {
 			return
 		}
-		time.Sleep(pause)
-	}
-}
-
-// hold renews the lease at a third of it, and soon after the owner has changed.
-func (p *Permit) hold(k *call) {
-	k.question.Op = job.OpSettle
-	k.question.Call = &job.Call{ID: k.question.Call.ID, Status: job.CallProgress}
-	every := max(p.Lease/3, time.Millisecond)
-	timer := time.NewTimer(every)
-	defer timer.Stop()
-	for {
-		select {
-		case c := <-p.ended:
-			p.repeat(c)
-			return
-		case <-k.close:
-			return
-		case a := <-k.answers:
-			switch {
-			case a.turn.State == job.TurnMoved: // count at the next owner before others ask it
-				k.partitioned(a.turn.Partitions)
-				timer.Reset(min(pause/10, every))
-			case a.nobody, a.err != "":
-				timer.Reset(min(pause, every))
-			}
-		case <-timer.C:
-			k.asked++
-			k.send()
-			timer.Reset(every)
-		}
+		time.Sleep(claims.Pause)
 	}
 }

@@ -8,17 +8,15 @@
 //	err = call(ctx) // at once
 //	permit.Settle(permits.Result{Status: permits.Done})
 //
-// [Transport] does this for an [http.Client]. docs/workers-protocol.md, "Calls", has the protocol.
+// [Transport] does this for an [http.Client]. docs/workers-protocol.md has the protocol.
 package permits
 
 import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -43,14 +42,9 @@ type Request struct {
 const (
 	// of [Request.Wait]
 	DefaultWait, MaxWait = 30 * time.Second, 10 * time.Minute
-	// StartWithin bounds the time from a caller's last question to its start: a later owner of the
-	// bucket may have started others instead.
-	StartWithin = 50 * time.Millisecond
 
-	heartbeat   = 2 * time.Second        // between questions while waiting
-	patience    = time.Second            // for an answer
-	pause       = 100 * time.Millisecond // if no process owns the partition
-	settleTries = 5
+	heartbeat = 2 * time.Second // between claims while waiting
+	tellFor   = 5 * time.Second // until a report without an answer is given up
 )
 
 // Client asks the owners of buckets over NATS. It is safe for concurrent use.
@@ -61,92 +55,24 @@ type Client struct {
 	// Unanswered is called when no owner hears a question; may be nil.
 	Unanswered func()
 
-	nc    *nats.Conn
-	names queue.Names
-	inbox string
-	sub   *nats.Subscription
-	close chan struct{}
-	once  sync.Once // closes it
+	nc     *nats.Conn
+	names  queue.Names
+	claims *claims.Client
 
 	mu         sync.Mutex
-	waiting    map[string]chan<- answer
 	partitions map[string]int // of policies, if there are several
-}
-
-type answer struct {
-	question int
-	turn     job.Turn
-	err      string
-	nobody   bool
 }
 
 // New returns a client of the installation with these names.
 func New(nc *nats.Conn, names queue.Names) (*Client, error) {
-	c := &Client{nc: nc, names: names, inbox: nc.NewInbox() + ".", close: make(chan struct{}),
-		waiting: map[string]chan<- answer{}, partitions: map[string]int{}}
+	c := &Client{nc: nc, names: names, partitions: map[string]int{}}
 	var err error
-	if c.sub, err = nc.Subscribe(c.inbox+"*", c.hear); err != nil {
-		return nil, fmt.Errorf("subscribe for permits: %w", err)
-	}
-	return c, nil
+	c.claims, err = claims.New(nc)
+	return c, err
 }
 
 // Close also ends the wait for permits and their renewal. It may be repeated.
-func (c *Client) Close() {
-	c.once.Do(func() { close(c.close) })
-	_ = c.sub.Unsubscribe() // the connection may be closed already
-}
-
-// The subject's last token is the id and the number of the question.
-func (c *Client) hear(m *nats.Msg) {
-	id, number, _ := strings.Cut(strings.TrimPrefix(m.Subject, c.inbox), "-")
-	a := answer{nobody: len(m.Data) == 0 && m.Header.Get("Status") == "503"}
-	a.question, _ = strconv.Atoi(number)
-	if a.nobody && c.Unanswered != nil {
-		c.Unanswered()
-	}
-	if !a.nobody {
-		var from job.Answer
-		switch err := json.Unmarshal(m.Data, &from); {
-		case err != nil:
-			a.err = err.Error()
-		case from.Turn != nil:
-			a.err, a.turn = from.Error, *from.Turn
-		default:
-			a.err = from.Error
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	select {
-	case c.waiting[id] <- a:
-	default:
-	}
-}
-
-func (c *Client) follow(id string) <-chan answer {
-	answers := make(chan answer, 8)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waiting[id] = answers
-	return answers
-}
-
-func (c *Client) unfollow(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.waiting, id)
-}
-
-type call struct {
-	*Client
-	policy   string
-	question job.Question
-	first    time.Time
-	answers  <-chan answer
-	asked    int
-	at       time.Time
-}
+func (c *Client) Close() { c.claims.Close() }
 
 // Acquire waits until a call may begin. The caller begins at once, and then calls Settle or Return.
 // Errors: [*admission.RefusedError] if too many calls wait, the start comes after the wait, or the
@@ -155,148 +81,171 @@ type call struct {
 // [admission.ErrNoDrainer] if no drainer answers within the wait; [admission.ErrUnavailable] if the
 // client or its connection is closed; the context's.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
-	p, k, err := c.lend(ctx, r)
+	k, by, lease, err := c.acquire(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	key := k.question.Key
-	p.tell = func(of job.Call) error {
-		of.ID = cmp.Or(of.ID, p.ID)
-		return c.Tell(r.Policy, key, of)
+	p := newPermit(k.ID, by, lease)
+	if lease == 0 {
+		k.Close()
+		p.tell = func(op string, s job.Settlement) error {
+			return c.Tell(r.Policy, k.claim.Key, k.ID, op, s)
+		}
+		return p, nil
 	}
-	if p.Lease > 0 {
-		k.answers = c.follow(p.ID)
-		go p.hold(k)
-	}
+	p.tell = k.tell
+	go func() {
+		defer k.Close()
+		p.keep(k.Turns, c.claims.Closed())
+	}()
 	return p, nil
 }
 
 // Lend is Acquire for a remote caller, which renews and ends the lease by [Client.Tell].
 func (c *Client) Lend(ctx context.Context, r Request) (*Permit, error) {
-	p, _, err := c.lend(ctx, r)
-	return p, err
+	k, by, lease, err := c.acquire(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	k.Close()
+	return &Permit{ID: k.ID, StartBy: by, Lease: lease}, nil
 }
 
-func (c *Client) lend(ctx context.Context, r Request) (*Permit, *call, error) {
+// Tell reports progress or the end of a lent permit, by its ID. Errors: [admission.ErrNotFound] if
+// the lease has ended, [admission.ErrNoDrainer] without confirmation.
+func (c *Client) Tell(policy string, key job.Key, id, op string, s job.Settlement) error {
+	k := c.call(policy, key, id)
+	defer k.Close()
+	k.Latest()
+	return k.tell(op, s)
+}
+
+// call is one that waits, or runs.
+type call struct {
+	*claims.Claimant
+	client *Client
+	policy string
+	claim  job.Claim
+	first  time.Time
+}
+
+func (c *Client) call(policy string, key job.Key, id string) *call {
+	return &call{Claimant: c.claims.Open(id), client: c, policy: policy, first: time.Now(),
+		claim: job.Claim{Want: job.WantPermit, Key: key}}
+}
+
+func (k *call) tell(op string, s job.Settlement) error {
+	ctx, cancel := context.WithTimeout(context.Background(), tellFor)
+	defer cancel()
+	c := k.claim
+	c.Op, c.Settlement = op, s
+	switch t, err := k.Tell(ctx, k.subject, c, k.moved); {
+	case err == nil && t.State == job.TurnSettled:
+		return nil
+	case err == nil && t.State == job.TurnGone, errors.Is(err, nats.ErrConnectionClosed):
+		return fmt.Errorf("%w: the lease of permit %.64q has expired", admission.ErrNotFound, k.ID)
+	default:
+		return fmt.Errorf("%w: settle a permit of %s: %s", admission.ErrNoDrainer, k.policy,
+			cmp.Or(t.Error, "no answer"))
+	}
+}
+
+// acquire returns a call that has begun, whose claimant is still open.
+func (c *Client) acquire(ctx context.Context, r Request) (k *call, by time.Time,
+	lease time.Duration, err error) {
+
 	key, err := job.EncodeKey(r.Key)
 	if err != nil {
-		return nil, nil, admission.InvalidKey(err)
+		return nil, by, 0, admission.InvalidKey(err)
 	}
 	if !policy.IsName(r.Policy) {
-		return nil, nil, admission.UnknownPolicy(r.Policy)
+		return nil, by, 0, admission.UnknownPolicy(r.Policy)
 	}
-	k := c.call(r.Policy, key, rand.Text())
-	k.question.Cost, k.question.Costs, k.question.Priority = r.Cost, r.Costs, r.Priority
-	defer k.unfollow(k.question.Call.ID)
+	k = c.call(r.Policy, key, rand.Text())
+	k.claim.Cost, k.claim.Costs, k.claim.Priority = r.Cost, r.Costs, r.Priority
 	wait := max(0, min(cmp.Or(r.Wait, DefaultWait), MaxWait))
 	if by, ok := ctx.Deadline(); ok {
 		wait = min(wait, max(0, time.Until(by)))
 	}
-	p, err := k.acquire(ctx, wait)
-	return p, k, err
-}
-
-func (c *Client) call(policy string, key job.Key, id string) *call {
-	return &call{Client: c, policy: policy, first: time.Now(), answers: c.follow(id),
-		question: job.Question{V: job.FormatVersion, Key: key, Call: &job.Call{ID: id}}}
-}
-
-// mostAsked exceeds the number of any question: owners must take Tell's message as the latest.
-const mostAsked = 1 << 30
-
-// Tell reports progress or the end of a lent permit, by its ID and a status. Errors:
-// [admission.ErrNotFound] if the lease has ended, [admission.ErrNoDrainer] without confirmation.
-func (c *Client) Tell(policy string, key job.Key, of job.Call) error {
-	k := c.call(policy, key, of.ID)
-	k.asked = mostAsked
-	defer k.unfollow(of.ID)
-	k.question.Op, k.question.Call = job.OpSettle, &of
-	for range settleTries {
-		switch k.tell() {
-		case job.TurnSettled:
-			return nil
-		case job.TurnGone:
-			return fmt.Errorf("%w: the lease of permit %.64q has expired", admission.ErrNotFound,
-				of.ID)
-		}
+	if by, lease, err = k.wait(ctx, wait); err != nil {
+		k.Close()
 	}
-	return fmt.Errorf("%w: settle a permit of %s", admission.ErrNoDrainer, policy)
+	return k, by, lease, err
 }
 
-func (k *call) acquire(ctx context.Context, wait time.Duration) (*Permit, error) {
-	end := time.NewTimer(max(wait, patience))
+func (k *call) wait(ctx context.Context, wait time.Duration) (by time.Time, lease time.Duration,
+	err error) {
+
+	end := time.NewTimer(max(wait, claims.Patience))
 	defer end.Stop()
-	again := time.NewTimer(patience)
+	again := time.NewTimer(claims.Patience)
 	defer again.Stop()
 	k.ask(wait)
 	last := ""
 	var late *job.Turn // the refusal if the wait ends now; nil: no owner answered
 	for {
 		select {
-		case a := <-k.answers:
-			if a.question != k.asked {
-				continue // a later question withdrew that one
+		case t := <-k.Turns:
+			if t.Nobody && k.client.Unanswered != nil {
+				k.client.Unanswered()
 			}
 			switch {
-			case a.turn.State == job.TurnGo:
-				by := k.at.Add(StartWithin)
+			case !k.Answers(t):
+				continue
+			case t.State == job.TurnGo:
+				by := k.At.Add(claims.Window)
 				if time.Now().Before(by) {
-					return &Permit{StartBy: by, ended: make(chan job.Call, 1),
-						ID:    k.question.Call.ID,
-						Lease: time.Duration(a.turn.LeaseMS) * time.Millisecond}, nil
+					return by, time.Duration(t.LeaseMS) * time.Millisecond, nil
 				}
 				k.ask(wait)
-			case a.turn.State == job.TurnOffer:
+			case t.State == job.TurnOffer:
 				k.ask(wait)
-				again.Reset(patience)
-			case a.turn.State == job.TurnWaiting:
-				late = &job.Turn{Reason: cmp.Or(a.turn.Reason, job.RefusedLate),
-					RetryMS: patience.Milliseconds()}
-				if at := a.turn.StartMS; at != nil {
+				again.Reset(claims.Patience)
+			case t.State == job.TurnWaiting:
+				late = &job.Turn{Reason: cmp.Or(t.Reason, job.RefusedLate),
+					RetryMS: claims.Patience.Milliseconds()}
+				if at := t.StartMS; at != nil {
 					late.RetryMS = max(*at-wait.Milliseconds(), late.RetryMS)
 				}
 				again.Reset(heartbeat)
-			case a.turn.Reason == job.RefusedNever:
-				return nil, &admission.RequestError{Field: "cost", Reason: a.err}
-			case a.turn.State == job.TurnRefused:
-				return nil, refused(k.policy, a.turn)
-			case a.turn.State == job.TurnMoved && k.partitioned(a.turn.Partitions):
+			case t.Reason == job.RefusedNever:
+				return by, 0, &admission.RequestError{Field: "cost", Reason: t.Error}
+			case t.State == job.TurnRefused:
+				return by, 0, refused(k.policy, t.Turn)
+			case t.State == job.TurnMoved && k.partitioned(t.Partitions):
 				k.ask(wait)
-				again.Reset(patience)
+				again.Reset(claims.Patience)
 			default:
-				last = a.err
-				again.Reset(pause)
+				last = t.Error
+				again.Reset(claims.Pause)
 			}
-		case <-k.close:
+		case <-k.client.claims.Closed():
 			k.withdraw()
-			return nil, fmt.Errorf("%w: acquire a permit of %s: the client was closed",
+			return by, 0, fmt.Errorf("%w: acquire a permit of %s: the client was closed",
 				admission.ErrUnavailable, k.policy)
 		case <-again.C:
-			if k.nc.IsClosed() {
-				return nil, fmt.Errorf("%w: acquire a permit of %s: %w", admission.ErrUnavailable,
-					k.policy, nats.ErrConnectionClosed)
+			if k.client.nc.IsClosed() {
+				return by, 0, fmt.Errorf("%w: acquire a permit of %s: %w",
+					admission.ErrUnavailable, k.policy, nats.ErrConnectionClosed)
 			}
-			if k.Callable != nil {
-				if err := k.Callable(k.policy); err != nil {
+			if callable := k.client.Callable; callable != nil {
+				if err := callable(k.policy); err != nil {
 					k.withdraw()
-					return nil, err
+					return by, 0, err
 				}
 			}
 			k.ask(wait)
-			again.Reset(patience)
+			again.Reset(claims.Patience)
 		case <-end.C:
 			k.withdraw()
 			if late != nil { // a pause began meanwhile, for example
-				return nil, refused(k.policy, *late)
+				return by, 0, refused(k.policy, *late)
 			}
-			if last == "" {
-				last = "no answer"
-			}
-			return nil, fmt.Errorf("%w: acquire a permit of %s: %s", admission.ErrNoDrainer,
-				k.policy, last)
+			return by, 0, fmt.Errorf("%w: acquire a permit of %s: %s", admission.ErrNoDrainer,
+				k.policy, cmp.Or(last, "no answer"))
 		case <-ctx.Done():
 			k.withdraw()
-			return nil, ctx.Err()
+			return by, 0, ctx.Err()
 		}
 	}
 }
@@ -317,73 +266,47 @@ func refused(policy string, t job.Turn) error {
 	return e
 }
 
-// ask gives up the start of an earlier question.
+// ask gives up the start of an earlier claim.
 func (k *call) ask(wait time.Duration) {
-	k.at = time.Now()
-	k.asked++
-	c := k.question.Call
-	c.AgeMS = k.at.Sub(k.first).Milliseconds()
-	c.WaitMS = max(wait.Milliseconds()-c.AgeMS, 0)
-	k.question.Op = job.OpCall
-	k.send()
+	k.claim.Op, k.claim.AgeMS = job.OpClaim, time.Since(k.first).Milliseconds()
+	k.claim.WaitMS = max(wait.Milliseconds()-k.claim.AgeMS, 0)
+	k.claim.Partitions = k.client.partitionsOf(k.policy)
+	_ = k.Send(k.subject(), k.claim) // the timer repeats it
 }
 
 func (k *call) withdraw() {
-	k.question.Op, k.question.Call.Status = job.OpSettle, job.CallWithdrawn
-	k.asked++
-	k.send()
+	k.claim.Op, k.claim.Status = job.OpSettle, job.SettledReturned
+	_ = k.Send(k.subject(), k.claim) // its silence says the same
+}
+
+func (k *call) subject() string {
+	names := k.client.names
+	return names.Claims(k.policy, job.Partition(names.Jobs(k.policy, k.claim.Key),
+		k.client.partitionsOf(k.policy)))
+}
+
+// moved returns when to ask a partition's next owner.
+func (k *call) moved(t job.Turn) time.Duration {
+	if k.partitioned(t.Partitions) {
+		return 0
+	}
+	return claims.Pause
 }
 
 // partitioned reports whether the number of a policy's partitions has changed.
 func (k *call) partitioned(n int) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if n <= 0 || max(k.Client.partitions[k.policy], 1) == n {
+	c := k.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n <= 0 || max(c.partitions[k.policy], 1) == n {
 		return false
 	}
-	k.Client.partitions[k.policy] = n
+	c.partitions[k.policy] = n
 	return true
 }
 
-func (k *call) send() {
-	q := k.question
-	k.mu.Lock()
-	n := max(k.Client.partitions[k.policy], 1)
-	k.mu.Unlock()
-	of := *q.Call
-	of.Partitions, of.N = n, k.asked
-	q.Call = &of
-	body, err := json.Marshal(q)
-	if err != nil {
-		panic(fmt.Sprintf("permits: encode a question: %v", err))
-	}
-	subject := k.names.Calls(k.policy, job.Partition(k.names.Jobs(k.policy, q.Key), n))
-	// An error means that the connection is closed or its buffer is full: the timer repeats it.
-	_ = k.nc.PublishRequest(subject, k.inbox+of.ID+"-"+strconv.Itoa(k.asked), body)
-}
-
-// tell returns the state in the answer; empty: ask again.
-func (k *call) tell() string {
-	k.asked++
-	k.send()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for {
-		select {
-		case a := <-k.answers:
-			switch {
-			case a.question != k.asked:
-			case a.turn.State == job.TurnMoved && k.partitioned(a.turn.Partitions):
-				return ""
-			case a.nobody, a.err != "", a.turn.State == job.TurnMoved:
-				timer.Reset(pause)
-			default:
-				return a.turn.State
-			}
-		case <-timer.C:
-			return ""
-		case <-k.close:
-			return job.TurnGone
-		}
-	}
+func (c *Client) partitionsOf(policy string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(c.partitions[policy], 1)
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/answers"
@@ -34,7 +36,10 @@ type Transport struct {
 	// Answers say what answers mean, before its rules.
 	Like    string
 	Answers []policy.AnswerRule
-	Base    http.RoundTripper // nil: [http.DefaultTransport]
+	// Base sends the requests. nil: a clone of [http.DefaultTransport], which knows when the target
+	// of an aborted HTTP/1.1 request has closed the connection. Other connections do not tell, so
+	// their calls count against the concurrency for half a second more.
+	Base http.RoundTripper
 }
 
 // RoundTrip sends the request when its turn comes. Closing the answer's body ends the call.
@@ -57,9 +62,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	base := t.Base
 	if base == nil {
-		base = http.DefaultTransport
+		base = usual()
 	}
-	once := r.Clone(r.Context()) // net/http would resend it
+	var exchange oneshot.Exchange
+	once := r.Clone(httptrace.WithClientTrace(r.Context(), // net/http would resend it
+		&httptrace.ClientTrace{GotConn: exchange.GotConn}))
 	switch once.GetBody = nil; {
 	case r.Body == nil || r.Body == http.NoBody:
 		oneshot.SetBody(once, nil)
@@ -76,7 +83,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		case oneshot.Leaving(err), files.Short(err):
 			permit.Return() // before Settle, which then has no effect
 		}
-		permit.Settle(result)
+		exchange.After(func() { permit.Settle(result) })
 		return nil, err
 	}
 	heard := Hear(a, rules, Listening{})
@@ -85,20 +92,25 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		permit.Pause(result.RetryAfter)
 		result.RetryAfter = 0
 	}
-	end := sync.OnceFunc(func() {
+	connection, upgraded := a.Body.(io.Writer)
+	read := &body{ReadCloser: a.Body}
+	read.end = sync.OnceFunc(func() {
 		if late := Ended(heard.End(), a.StatusCode); late.Status != result.Status {
 			result = late
 		}
 		if t.Used != nil {
 			result.Used = t.Used(a)
 		}
-		permit.Settle(result)
+		if read.whole.Load() || result.Status == Throttled {
+			permit.Settle(result)
+		} else {
+			exchange.After(func() { permit.Settle(result) })
+		}
 	})
-	if a.Body == http.NoBody || result.Status == Throttled {
-		end()
+	if read.whole.Store(a.Body == http.NoBody); read.whole.Load() || result.Status == Throttled {
+		read.end()
 	}
-	connection, upgraded := a.Body.(io.Writer)
-	if a.Body = (body{a.Body, end}); upgraded {
+	if a.Body = read; upgraded {
 		a.Body = struct {
 			io.ReadCloser
 			io.Writer
@@ -106,6 +118,19 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return a, nil
 }
+
+// usual is the default of [Transport.Base].
+var usual = sync.OnceValue(func() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	own := t.Clone()
+	if own.DialContext != nil {
+		own.DialContext = oneshot.Dial(own.DialContext)
+	}
+	return own
+})
 
 // acquire asks again for permits that have expired.
 func (t *Transport) acquire(ctx context.Context, c Request) (*Permit, error) {
@@ -161,10 +186,19 @@ func (u upload) Read(p []byte) (int, error) {
 
 type body struct {
 	io.ReadCloser
-	end func()
+	whole atomic.Bool // was read
+	end   func()
 }
 
-func (b body) Close() error {
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.whole.Store(true)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
 }

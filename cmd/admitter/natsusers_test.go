@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
@@ -95,6 +96,7 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 	users.add("gate", roles.Checker, ", policies: [polite]")
 	users.add("look", roles.Reader, ", policies: [mail]")
 	users.add("runner", roles.Worker, ", policies: [mail]")
+	users.add("caller", roles.Caller, ", policies: [mail]")
 	users.add("ops", roles.Operator, ", policies: [mail]")
 	drainerSeed := users.add("drain", roles.Drainer, "")
 	admitterSeed := users.add("second", roles.Admitter, "")
@@ -153,21 +155,20 @@ func TestRolesOfTheEmbeddedServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		valve = strings.Split(offer.Reply, ".")[3]
-		claim := &nats.Msg{Subject: offer.Reply, Reply: claims.Subject,
-			Header: nats.Header{"Penstock-Status": {"claim"}}}
-		if err := runner.PublishMsg(claim); err != nil {
+		if err := runner.PublishRequest(offer.Reply, claims.Subject, []byte(
+			`{"v":1,"op":"claim","want":"job","id":"x","n":1,"slots":1}`)); err != nil {
 			t.Fatal(err)
 		}
-		job, err := claims.NextMsg(waittest.Patience())
+		started, err := claims.NextMsg(waittest.Patience())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if job.Header.Get("Penstock-Status") != "go" {
+		if !strings.Contains(started.Header.Get(job.HeaderTurn), `"state":"go"`) {
 			continue
 		}
-		outcome := &nats.Msg{Subject: job.Reply, Header: nats.Header{"Penstock-Status": {"done"}}}
-		if answer, err := runner.RequestMsg(outcome, waittest.Patience()); err != nil ||
-			answer.Header.Get("Penstock-Status") != "ok" {
+		answer, err := runner.Request(started.Reply,
+			[]byte(`{"v":1,"op":"settle","id":"x","n":2,"status":"done"}`), waittest.Patience())
+		if err != nil || !strings.Contains(string(answer.Data), `"state":"ok"`) {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		done++
@@ -219,7 +220,7 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 
 	type attack struct{ user, verb, subject string }
 	var attacks []attack
-	for _, user := range []string{"shop", "gate", "look", "runner", "ops"} {
+	for _, user := range []string{"shop", "gate", "look", "runner", "caller", "ops"} {
 		for _, subject := range []string{
 			"penstock.queue.mail.0.k",
 			victim,
@@ -232,7 +233,8 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 			"penstock.valve.mail.0",   // cancels and purges
 			"penstock.valve.stripe.0", //
 			"penstock.work.mail",
-			"penstock.answer.stripe.x.r1",
+			"penstock.claim.stripe.0",
+			"penstock.claim.stripe." + valve + ".r1",      // ends another's job
 			"penstock.outcome.ABCDEFGHIJKLMNOPQRSTUVWXYZ", // the same, for a waiting submitter
 			"$JS.API.STREAM.PURGE.PENSTOCK_mail",          //
 			"$JS.API.STREAM.DELETE.PENSTOCK_stripe",
@@ -255,10 +257,14 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 		}
 		for _, subject := range []string{">", "penstock.>", "penstock.jobs.>", "penstock.queue.>",
 			"penstock.submit.>", "penstock.event.>", "penstock.event.stripe.>", "_INBOX.>",
-			"_INBOX.*.>", "$JS.>", "$KV.>", "$SYS.>", "$SRV.>", "penstock.answer.>",
-			"penstock.work.stripe", "penstock.valve.>", "penstock.outcome.>"} {
+			"_INBOX.*.>", "$JS.>", "$KV.>", "$SYS.>", "$SRV.>", "penstock.claim.>",
+			"penstock.claim.mail.*", "penstock.work.stripe", "penstock.valve.>",
+			"penstock.outcome.>"} {
 			attacks = append(attacks, attack{user, "subscribe", subject})
 		}
+	}
+	for _, user := range []string{"shop", "gate", "look", "caller", "ops"} {
+		attacks = append(attacks, attack{user, "publish", "penstock.claim.mail." + valve + ".r1"})
 	}
 	for _, a := range attacks {
 		nc := users.as(p.nats, a.user)
@@ -276,11 +282,12 @@ func attackNATS(t *testing.T, users *natsUsers, p *process, valve string) {
 	// Processes must not publish to these reply subjects.
 	replies := []string{"$JS.API.STREAM.PURGE.PENSTOCK_stripe", "$KV.PENSTOCK_POLICIES.mail",
 		"$JS.API.STREAM.DELETE.PENSTOCK_stripe", "penstock.jobs.stripe.k",
-		"penstock.queue.stripe.0.k", "penstock.valve.stripe.0"}
+		"penstock.queue.stripe.0.k", "penstock.valve.stripe.0", "penstock.claim.stripe.0"}
 	through := map[string]string{"shop": "penstock.submit.mail.k",
 		"gate":   "penstock.check.polite.k",
 		"look":   "penstock.job.mail.1",
-		"runner": "penstock.answer.mail." + valve + ".r1"}
+		"caller": "penstock.claim.mail.0",
+		"runner": "penstock.claim.mail." + valve + ".r1"}
 	for user, subject := range through {
 		nc := users.as(p.nats, user)
 		for _, reply := range replies {

@@ -22,8 +22,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sys/unix"
 
+	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"
 )
@@ -32,7 +34,14 @@ import (
 // whose handler records when the last check before it passed.
 const actAsDrainer = "PENSTOCK_E2E_DRAINER"
 
+// actAsCaller makes this test binary a process that begins a call and never ends it.
+const actAsCaller = "PENSTOCK_E2E_CALLER"
+
 func TestMain(m *testing.M) {
+	if url := os.Getenv(actAsCaller); url != "" {
+		fmt.Fprintln(os.Stderr, "caller:", call(url))
+		os.Exit(1)
+	}
 	if url := os.Getenv(actAsDrainer); url != "" {
 		if err := drain(url); err != nil {
 			fmt.Fprintln(os.Stderr, "drainer:", err)
@@ -42,6 +51,24 @@ func TestMain(m *testing.M) {
 	}
 	proctest.Main(m, "github.com/penstock-mq/penstock/cmd/admitter",
 		"github.com/penstock-mq/penstock/cmd/drainer")
+}
+
+func call(url string) error {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	names, _ := queue.NewNames("")
+	callers, err := permits.New(nc, names)
+	if err != nil {
+		return err
+	}
+	if _, err = callers.Acquire(context.Background(),
+		permits.Request{Policy: "one", Key: "killed"}); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	select {}
 }
 
 func drain(url string) error {

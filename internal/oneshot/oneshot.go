@@ -1,4 +1,5 @@
-// Package oneshot makes HTTP requests that net/http sends at most once.
+// Package oneshot makes HTTP requests that net/http sends at most once, and tells when targets have
+// ended their work on those that were aborted.
 package oneshot
 
 import (

@@ -32,13 +32,14 @@ outbox: . admission internal/seldom queue/job
 policy/store: internal/errs policy queue queue/job queue/kv
 queue: internal/cron internal/errs internal/installation internal/natsconn internal/zones policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
+queue/claims: queue/job nats.go
 queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
 queue/internal/jsapi: internal/natsconn queue/job nats.go nuid
 queue/job: algorithms policy
 queue/roles: policy
 queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
 workers: internal/buildinfo internal/container internal/files internal/installation internal/notice internal/seldom policy policy/store
-	queue queue/job queue/kv workers/internal/alarm workers/internal/core
+	queue queue/claims queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
@@ -46,6 +47,7 @@ workers/httptarget: internal/answers internal/clienttls internal/files internal/
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
+workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace
 workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
 	workers/internal/record workers/internal/valve
 workers/internal/deep:
@@ -56,7 +58,8 @@ workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
-workers/internal/valve: policy queue/job workers/internal/adapt workers/internal/deep workers/internal/handle workers/internal/heap
+workers/internal/valve: policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/deep
+	workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap
@@ -78,7 +81,7 @@ admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore po
 admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/nearest internal/oneshot policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission internal/answers internal/files internal/oneshot policy queue queue/job nats.go
+admission/permits: admission internal/answers internal/files internal/oneshot policy queue queue/claims queue/job nats.go
 admission/schedules: admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
@@ -134,6 +137,7 @@ internal/notice:
 internal/oneshot:
 internal/openid: admission/access internal/clienttls go-oidc
 internal/promsink: queue client_golang
+internal/overlaptest:
 internal/pgtest: internal/proctest internal/waittest
 internal/policyfile: internal/nearest internal/strict policy
 internal/policytest: algorithms policy

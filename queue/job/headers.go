@@ -56,34 +56,47 @@ const (
 // HeaderUsedPrefix begins the actual costs in an answer.
 const HeaderUsedPrefix = "Penstock-Used-"
 
-const mostCostName = 32 // bytes; longer ones could exceed a message
+// MaxCostName bounds the name of a cost, in bytes: longer ones could exceed a message.
+const MaxCostName = 32
 
 // HeaderAgain asks in an answer to run the job again: RFC 3339, or a duration from now.
 const HeaderAgain = "Penstock-Again"
 
-// ReadUsed returns the costs in an answer's headers, by names in lower case, at most
-// [policy.MaxLimits]. It ignores values that are not whole numbers.
+// ReadUsed returns the actual costs in an answer's headers, as [Used] does. It ignores values that
+// are not whole numbers.
 func ReadUsed(h map[string][]string) (used map[string]int64) {
 	for name, values := range h {
-		length := len(name) - len(HeaderUsedPrefix)
-		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 ||
-			length == 0 || length > mostCostName || len(used) == policy.MaxLimits {
+		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 {
 			continue
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(values[0]), 10, 64)
-		if err != nil || n < 0 {
-			continue
+		if n, err := strconv.ParseInt(strings.TrimSpace(values[0]), 10, 64); err == nil {
+			used = addUsed(used, name[len(HeaderUsedPrefix):], n)
 		}
-		if used == nil {
-			used = map[string]int64{}
-		}
-		used[strings.ToLower(name[len(HeaderUsedPrefix):])] = min(n, policy.MaxLimit)
 	}
 	return used
 }
 
-// HeaderStatus is an answer's status over NATS, as over HTTP; between valve and remote worker, a
-// word of their protocol.
+// Used returns reported costs by names in lower case, at most [policy.MaxLimits]. It drops negative
+// ones, which would add credit.
+func Used(reported map[string]int64) (used map[string]int64) {
+	for name, n := range reported {
+		used = addUsed(used, name, n)
+	}
+	return used
+}
+
+func addUsed(used map[string]int64, name string, n int64) map[string]int64 {
+	if n < 0 || name == "" || len(name) > MaxCostName || len(used) == policy.MaxLimits {
+		return used
+	}
+	if used == nil {
+		used = map[string]int64{}
+	}
+	used[strings.ToLower(name)] = min(n, policy.MaxLimit)
+	return used
+}
+
+// HeaderStatus is an answer's status over NATS, as over HTTP.
 const HeaderStatus = "Penstock-Status"
 
 const (
@@ -192,8 +205,9 @@ func (a *Arrived) readCost(name string, values []string) error {
 	if _, twice := a.Costs[name]; twice || len(values) != 1 {
 		return errTwice
 	}
-	if name == "" || len(name) > 32 || len(a.Costs) == policy.MaxLimits {
-		return fmt.Errorf("want at most %d costs, with names of 1 to 32 bytes", policy.MaxLimits)
+	if name == "" || len(name) > MaxCostName || len(a.Costs) == policy.MaxLimits {
+		return fmt.Errorf("want at most %d costs, with names of 1 to %d bytes", policy.MaxLimits,
+			MaxCostName)
 	}
 	n, err := parseCost(strings.TrimSpace(values[0]), math.MaxInt32)
 	if err != nil {

@@ -9,7 +9,6 @@ const (
 	OpExpect  = "expect"  // when will these jobs start?
 	OpRoom    = "room"    // when will this bucket have room again?
 	OpOutcome = "outcome" // how a handed-over running job ended
-	OpWorker  = "worker"  // is a remote worker of use? the error has the reason
 
 	OpBuckets = "buckets" // which come first?
 	OpBucket  = "bucket"  // its state
@@ -19,9 +18,6 @@ const (
 	OpEdit    = "edit"    // unless it runs
 	OpPurge   = "purge"   // drop the bucket's jobs, except running ones
 	OpResume  = "resume"  // end the bucket's cool-down, probe its target; without a key: all
-
-	OpCall   = "call"   // may this call begin?
-	OpSettle = "settle" // progress or end of a call
 )
 
 // Orders of buckets, the largest first.
@@ -45,9 +41,9 @@ type Question struct {
 	// sequences: one for OpJob, OpCancel and OpEdit; at most MaxExpected for OpExpect, OpJobs;
 	// OpPurge: the last one to drop, or empty
 	Jobs []uint64 `json:"jobs,omitempty"`
-	// OpRoom, OpBucket, OpPurge, OpResume, OpCall, OpSettle
+	// OpRoom, OpBucket, OpPurge, OpResume
 	Key Key `json:"key,omitempty"`
-	// OpRoom, OpCall: the job's; a Cost of 0 is 1
+	// OpRoom: the job's; a Cost of 0 is 1
 	Priority int              `json:"priority,omitempty"`
 	Cost     int64            `json:"cost,omitempty"`
 	Costs    map[string]int64 `json:"costs,omitempty"`
@@ -59,7 +55,6 @@ type Question struct {
 	By      string          `json:"by,omitempty"`
 	Outcome json.RawMessage `json:"outcome,omitempty"` // OpOutcome: in the drainers' own format
 	Edit    *Edit           `json:"edit,omitempty"`
-	Call    *Call           `json:"call,omitempty"`
 }
 
 // Edit changes a job that does not run. Zero fields leave the job's unchanged.
@@ -94,9 +89,8 @@ type Answer struct {
 	// OpJobs: the known ones, in the order asked
 	States []State `json:"states,omitempty"`
 	// OpEdit: the change is stored; there are too many changes
-	Edited bool  `json:"edited,omitempty"`
-	Full   bool  `json:"full,omitempty"`
-	Turn   *Turn `json:"turn,omitempty"`
+	Edited bool `json:"edited,omitempty"`
+	Full   bool `json:"full,omitempty"`
 	// OpCancel, OpPurge: jobs dropped
 	Removed int `json:"removed,omitempty"`
 	// OpResume: cool-downs ended, and stored as such

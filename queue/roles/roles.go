@@ -53,11 +53,11 @@ func Of(role Role, prefix, user string, policies []string) Permissions {
 	case Checker:
 		return Permissions{Publish: each("check.%s.>"), Subscribe: inbox}
 	case Caller:
-		return Permissions{Publish: each("call.%s.*"), Subscribe: inbox}
+		return Permissions{Publish: each("claim.%s.*"), Subscribe: inbox}
 	case Reader:
 		return Permissions{Publish: each("job.%s.*", "bucket.%s.>"), Subscribe: inbox}
 	case Worker:
-		return Permissions{Publish: each("answer.%s.>"),
+		return Permissions{Publish: each("claim.%s.>"),
 			Subscribe: append(each("work.%s"), inbox...)}
 	case Operator:
 		return Permissions{Publish: each("cancel.%s.*"),

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/internal/reach"
 )
 
@@ -47,11 +48,13 @@ func guarded(rules reach.Rules, proxyOf func(*http.Request) (*url.URL, error)) *
 		}
 		return proxy, err
 	}
-	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+	transport.DialContext = oneshot.Dial(func(ctx context.Context, network, address string) (
+		net.Conn, error) {
+
 		if _, proxy := proxies.Load(address); proxy {
 			return free.DialContext(ctx, network, address)
 		}
 		return checked.DialContext(ctx, network, address)
-	}
+	})
 	return client
 }

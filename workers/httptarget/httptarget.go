@@ -117,7 +117,7 @@ func Client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
-			DialContext:            dialer().DialContext,
+			DialContext:            oneshot.Dial(dialer().DialContext),
 			ForceAttemptHTTP2:      true,
 			MaxResponseHeaderBytes: mostHeader,
 			MaxIdleConns:           1024,
@@ -183,9 +183,18 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		request.Header.Set("Authorization", token)
 		hidden = append(hidden, token)
 	}
-	used := false // its connection, before
+	var exchange oneshot.Exchange
+	whole, used := false, false // the answer was read; the connection was used before
+	defer func() {
+		if !whole {
+			exchange.Wait()
+		}
+	}()
 	response, err := t.client.Do(request.WithContext(httptrace.WithClientTrace(ctx,
-		&httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { used = c.Reused }})))
+		&httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+			used = c.Reused
+			exchange.GotConn(c)
+		}})))
 	if used && oneshot.Leaving(err) {
 		return workers.Again(0)
 	}
@@ -207,7 +216,9 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	if j.Awaited() {
 		most = max(most, job.MaxReply+1)
 	}
-	body, broken := io.ReadAll(io.LimitReader(response.Body, most))
+	part := &io.LimitedReader{R: response.Body, N: most}
+	body, broken := io.ReadAll(part)
+	whole = broken == nil && (part.N > 0 || response.ContentLength == most)
 	settle(j, from, response.Header, body)
 	if broken == nil && (j.Awaited() || j.Kept()) { // a part would pass for the whole
 		j.Reply(response.StatusCode, shown(response.Header, hidden),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import json
+import logging
 import queue
 import secrets
 import signal
 import ssl
 import threading
 import time
+from collections import Counter
+from typing import Any
 
-from .job import ENCODING, Again, Codec, Handler, Job, Permanent, RetryAfter, Unavailable, encode, one_line, seal
+from .job import ENCODING, Again, Codec, Handler, Job, Permanent, RetryAfter, Unavailable, dumps, encode, one_line, seal
 from .nats import Connection, Message
 
 log = logging.getLogger("penstock")
@@ -79,76 +81,68 @@ class Worker:
         while not self.stopped.wait(LOOK):
             if not self.nats.socket or time.monotonic() - self.heard < LOOK:
                 continue  # the connection reports itself, and a valve that makes offers is there
-            answer = self.nats.request(f"{self.prefix}.valve.{self.policy}.0", {}, 2, b'{"v":1,"op":"worker"}')
-            trouble = ""
+            said = claim("claim", "look", want="job", slots=0)
+            answer = self.nats.request(f"{self.prefix}.claim.{self.policy}.0", {}, 2, said)
             if answer is None or answer.headers.get("status") == "503":
                 trouble = "no drainer owns it (start drainer, or admitter --drain), or there is none of that name"
             else:
-                try:
-                    trouble = json.loads(answer.body).get("error", "")
-                except ValueError:
-                    trouble = "its drainer is not understood"
+                trouble = turn(answer).get("error", "")
             if trouble != reported:
                 reported = trouble
                 log.warning("policy %s: %s", self.policy, trouble or "its jobs can come now")
 
     def _offered(self, offer: Message) -> None:
-        """Step 2: claim, busy or crowded, at once."""
+        """Claims a job at once, or says that there is no room for one."""
         self.heard = now = time.monotonic()
         token = secrets.token_hex(8)
-        key = offer.headers.get("penstock-key", "")
         with self.changed:
             self.claims = {t: at for t, at in self.claims.items() if now - at <= WINDOW}
-            free = self.concurrency - len(self.claims) - len(self.jobs)
-            same = sum(job.headers.get("penstock-key") == key for job in self.jobs.values())
-            if free <= 0 or self.stopped.is_set() or offer.headers.get("penstock-v") != "1":
-                answer = "busy"
-            else:
-                answer = "crowded" if same > 3 * (free - 1) else "claim"
-            if answer == "claim":
+            free = max(self.concurrency - len(self.claims) - len(self.jobs), 0)
+            if self.stopped.is_set() or turn(offer).get("v") != 1:
+                free = 0
+            elif free:
                 self.claims[token] = now
-        self.nats.publish(offer.reply, {"Penstock-Status": answer},
-                          reply=f"{self.inbox}.{token}" if answer == "claim" else "")
+            keys = Counter(job.headers["penstock-key"] for job in self.jobs.values())
+        full = [key for key, running in keys.items() if running > 3 * (free - 1)]
+        self.nats.publish(offer.reply, {}, claim("claim", token, want="job", slots=free, **{"except": full}),
+                          reply=f"{self.inbox}.{token}")
 
     def _told(self, message: Message) -> None:
-        """Step 3: the valve's answer to a claim."""
+        """Takes the valve's answer to a claim."""
         token = message.subject.rpartition(".")[2]
-        status = message.headers.get("penstock-status")
+        told = turn(message)
         with self.changed:
-            if status == "stop":
+            if told.get("state") == "stop":
                 if token in self.jobs:
                     self.jobs[token].returned = True
                     self.jobs[token].stopping.set()
                 return
             claimed = self.claims.pop(token, 0.0)
-            if status != "go":
+            if told.get("state") != "go":
                 return
-            job = Job(message.headers, message.body)
-            self.jobs[token] = job
+            job = self.jobs[token] = Job(message.headers | started(told), message.body)
         # A daemon's threads are daemons by default: this one has a job to end.
         threading.Thread(target=self._run, args=(token, claimed, job, message.reply), daemon=False).start()
 
     def _run(self, token: str, claimed: float, job: Job, reply: str) -> None:
-        """Steps 4 to 6."""
         ended = threading.Event()
-        answer = b""
-        if time.monotonic() - claimed > WINDOW:
-            outcome = {"Penstock-Status": "late"}
-        else:
-            job.say = lambda text: self.nats.publish(reply, {"Penstock-Status": "progress"}, text.encode())
+        outcome, payload = {"status": "returned"}, None
+        if time.monotonic() - claimed <= WINDOW:
+            job.say = lambda text: self.nats.publish(reply, {}, claim("progress", token, progress=text))
             threading.Thread(target=self._progress, args=(job, ended), daemon=True).start()
-            outcome, answer = self._outcome(job)
+            outcome, payload = self._outcome(job)
         ended.set()
         with self.changed:
             del self.jobs[token]
             self.reports += 1
-        self._report(job, reply, outcome, answer)
+        self._report(token, job, reply, outcome, payload)
         with self.changed:
             self.reports -= 1
             self.changed.notify_all()
 
-    def _outcome(self, job: Job) -> tuple[dict[str, str], bytes]:
-        outcome, reply = {"Penstock-Status": "done"}, b""
+    def _outcome(self, job: Job) -> tuple[dict[str, Any], bytes | None]:
+        outcome: dict[str, Any] = {"status": "done"}
+        reply = None
         encoded = job.headers.get("content-encoding") == ENCODING
         try:
             if encoded and not self.codec:
@@ -158,52 +152,71 @@ class Worker:
             self.handle(job)
             reply = self._reply(job, encoded, outcome)
         except Permanent as error:
-            outcome = {"Penstock-Status": "permanent", "Penstock-Error": one_line(error)}
+            outcome = {"status": "permanent", "error": one_line(error)}
             try:
                 reply = self._reply(job, encoded, outcome)
             except Exception as failed:
                 log.warning("the reply of job %s", job.id, exc_info=failed)
         except Again as error:
-            outcome = {"Penstock-Status": "returned", "Penstock-Again": str(error)}
+            outcome = {"status": "returned", "again": str(error)}
         except RetryAfter as error:
-            outcome = {"Penstock-Status": "retry-after", "Penstock-Error": one_line(error)}
-            if error.seconds > 0:
-                outcome["Penstock-Retry-After"] = str(int(error.seconds * 1000))
+            outcome = {"status": "retry-after", "error": one_line(error), "retry_after_ms": int(error.seconds * 1000)}
         except BaseException as error:  # SystemExit would end this thread, but not the job
-            status = "returned" if job.returned else "fail"
-            outcome = {"Penstock-Status": status, "Penstock-Error": one_line(error) or type(error).__name__}
-            if isinstance(error, Unavailable):
-                outcome["Penstock-Unavailable"] = "true"
-            elif not job.returned:
+            status = "returned" if job.returned else "unavailable" if isinstance(error, Unavailable) else "fail"
+            outcome = {"status": status, "error": one_line(error) or type(error).__name__}
+            if status == "fail":
                 log.warning("job %s, attempt %d", job.id, job.attempt, exc_info=error)
-        return outcome | {f"Penstock-Used-{name}": str(cost) for name, cost in job.used.items()}, reply
+        return outcome | {"used": job.used}, reply
 
-    def _reply(self, job: Job, encoded: bool, outcome: dict[str, str]) -> bytes:
-        """Returns the payload of an outcome, which it describes in a header, cut to 1 KiB if it does not fit a message."""
+    def _reply(self, job: Job, encoded: bool, outcome: dict[str, Any]) -> bytes | None:
+        """Returns the payload of an outcome, which it describes in it, cut to 1 KiB if it does not fit a message."""
         if job.reply is None:
-            return b""
+            return None
         data, headers = seal(self.codec if encoded else None, *encode(job.reply))
         cut = len(data) > self.nats.most - (64 << 10)
-        described = {"header": {name: [value] for name, value in headers.items()}, "body_too_large": cut}
-        outcome["Penstock-Reply"] = json.dumps(described)
+        outcome["reply"] = {"header": {name: [value] for name, value in headers.items()}, "body_too_large": cut}
         return data[:1024] if cut else data
 
     def _progress(self, job: Job, ended: threading.Event) -> None:
-        """Renews three times within the time-out, in case one is lost. After the time-out the job should end."""
-        started = time.monotonic()
+        """Renews three times within the lease, in case one is lost. After that time the job should end."""
+        began = time.monotonic()
         while not ended.wait(job.timeout / 3):
             job.say(job.said)
-            if time.monotonic() - started >= job.timeout:
+            if time.monotonic() - began >= job.timeout:
                 job.stopping.set()
 
-    def _report(self, job: Job, reply: str, outcome: dict[str, str], payload: bytes) -> None:
+    def _report(self, token: str, job: Job, reply: str, outcome: dict[str, Any], payload: bytes | None) -> None:
         """Repeats the outcome until the valve answers or no longer waits for it."""
+        said = claim("settle", token, **outcome)
+        headers = {} if payload is None else {"Penstock-Turn": said.decode()}
         end = time.monotonic() + job.timeout
         while True:
-            answer = self.nats.request(reply, outcome, 1, payload)
-            if answer and answer.headers.get("penstock-status"):
+            answer = self.nats.request(reply, headers, 1, said if payload is None else payload)
+            if answer and "status" not in answer.headers:
                 return
             if time.monotonic() > end:
-                log.error("no valve heard that job %s is %s", job.id, outcome["Penstock-Status"])
+                log.error("no valve heard that job %s is %s", job.id, outcome["status"])
                 return
             time.sleep(0.1)
+
+
+def claim(op: str, token: str, **more: Any) -> bytes:
+    """Returns a message to a valve."""
+    return dumps({"v": 1, "op": op, "id": token, "n": 1} | more)
+
+
+def turn(message: Message) -> dict[str, Any]:
+    """Returns a message of a valve, which is a header of one with a job."""
+    try:
+        told = json.loads(message.headers.get("penstock-turn") or message.body)
+        return told if isinstance(told, dict) else {}
+    except ValueError:
+        return {}
+
+
+def started(told: dict[str, Any]) -> dict[str, str]:
+    """Returns the headers that a target gets with a job."""
+    job = told["job"]
+    return {"penstock-job": job["id"], "penstock-policy": job["policy"], "penstock-key": job["key"],
+            "penstock-attempt": str(job["attempt"]), "penstock-timeout": str(told["lease_ms"]),
+            "idempotency-key": job["idempotency_key"]}

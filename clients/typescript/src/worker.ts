@@ -2,7 +2,7 @@
 
 import { randomBytes } from "node:crypto";
 import {
-  connect, createInbox, headers as newHeaders, Match,
+  connect, createInbox, headers, Match,
   type Msg, type NatsConnection, type NodeConnectionOptions, type Subscription,
 } from "@nats-io/transport-node";
 import {
@@ -127,9 +127,9 @@ export class Worker {
       if (this.#stopping || performance.now() - this.#heard < LOOK) continue;
       let trouble = "";
       try {
-        const subject = `${this.#options.prefix}.valve.${this.policy}.0`;
-        const answer = await this.#nats!.request(subject, '{"v":1,"op":"worker"}', { timeout: 2000 });
-        trouble = answer.json<{ error?: string }>().error ?? "";
+        const subject = `${this.#options.prefix}.claim.${this.policy}.0`;
+        const answer = await this.#nats!.request(subject, claim("claim", "look", { want: "job", slots: 0 }), { timeout: 2000 });
+        trouble = turn(answer).error ?? "";
       } catch (error) {
         trouble = `no drainer owns it (start drainer, or admitter --drain), or there is none of that name: ${oneLine(error)}`;
       }
@@ -138,80 +138,72 @@ export class Worker {
     }
   }
 
-  /** Step 2: claim, busy or crowded, at once. */
+  /** Claims a job at once, or says that there is no room for one. */
   #offered(offer: Msg): void {
     const now = (this.#heard = performance.now());
     for (const [token, at] of this.#claims) if (now - at > WINDOW) this.#claims.delete(token);
-    const key = header(offer, "Penstock-Key");
-    const free = this.#options.concurrency - this.#claims.size - this.#running.size;
-    const same = [...this.#running.values()].filter((running) => running.key === key).length;
-    if (free <= 0 || this.#stopping || header(offer, "Penstock-V") !== "1") return this.#say(offer.reply!, "busy");
-    if (same > 3 * (free - 1)) return this.#say(offer.reply!, "crowded");
     const token = randomBytes(8).toString("hex");
-    this.#claims.set(token, now);
-    this.#say(offer.reply!, "claim", `${this.#inbox}.${token}`);
+    let slots = Math.max(this.#options.concurrency - this.#claims.size - this.#running.size, 0);
+    if (this.#stopping || turn(offer).v !== 1) slots = 0;
+    if (slots > 0) this.#claims.set(token, now);
+    const keys = [...this.#running.values()].map(({ key }) => key);
+    const except = [...new Set(keys)].filter((key) => keys.filter((other) => other === key).length > 3 * (slots - 1));
+    this.#nats!.publish(offer.reply!, claim("claim", token, { want: "job", slots, except }), { reply: `${this.#inbox}.${token}` });
   }
 
-  #say(to: string, status: string, reply?: string, text = ""): void {
-    this.#nats!.publish(to, text, { headers: hdrs({ "Penstock-Status": status }), reply });
-  }
-
-  /** Step 3: the valve's answer to a claim. */
+  /** Takes the valve's answer to a claim. */
   #told(m: Msg): void {
     const token = m.subject.slice(m.subject.lastIndexOf(".") + 1);
-    const status = header(m, "Penstock-Status");
+    const told = turn(m);
     const running = this.#running.get(token);
-    if (status === "stop") return running && giveBack(running);
+    if (told.state === "stop") return running && giveBack(running);
     const claimed = this.#claims.get(token) ?? -Infinity;
     this.#claims.delete(token);
-    if (status !== "go") return;
-    const ended = this.#run(token, claimed, m).catch((error) => this.#options.log(oneLine(error)));
+    if (told.state !== "go") return;
+    const ended = this.#run(token, claimed, m, told).catch((error) => this.#options.log(oneLine(error)));
     this.#ended.add(ended);
     void ended.then(() => this.#ended.delete(ended));
   }
 
-  /** Steps 4 to 6. */
-  async #run(token: string, claimed: number, m: Msg): Promise<void> {
-    const timeout = Number(header(m, "Penstock-Timeout"));
-    if (performance.now() - claimed > WINDOW) return this.#report(m, { "Penstock-Status": "late" }, timeout);
+  async #run(token: string, claimed: number, m: Msg, told: Turn): Promise<void> {
+    const lease = told.lease_ms!;
+    if (performance.now() - claimed > WINDOW) return this.#report(token, m, { status: "returned" }, lease);
     const stop = new AbortController();
     let said = "";
-    const tell = (text = said) => this.#say(m.reply!, "progress", undefined, (said = text));
-    const job = newJob((name) => header(m, name), m.data, stop.signal, tell);
+    const tell = (text = said) => this.#nats!.publish(m.reply!, claim("progress", token, { progress: (said = text) }));
+    const job = newJob(started(told, m), m.data, stop.signal, tell);
     const encoded = job.header("Content-Encoding") === ENCODING;
-    const running: Running = { job, key: header(m, "Penstock-Key"), stop, returned: false };
+    const running: Running = { job, key: told.job!.key, stop, returned: false };
     this.#running.set(token, running);
-    // Three times within the time-out: one may be lost.
-    const progress = setInterval(tell, timeout / 3);
-    const expiry = setTimeout(() => stop.abort(new Asked(`the time-out of ${timeout} ms has passed`)), timeout);
-    const outcome: Record<string, string> = { "Penstock-Status": "done" };
-    let reply: Uint8Array | string = "";
+    // Three times within the lease: one may be lost.
+    const progress = setInterval(tell, lease / 3);
+    const expiry = setTimeout(() => stop.abort(new Asked(`the time-out of ${lease} ms has passed`)), lease);
+    const outcome: Settlement = { status: "done", used: job.used };
+    let payload: Uint8Array | string | undefined;
     try {
       if (encoded) job.body = await this.#decode(job.body);
       await this.handler(job);
-      reply = await this.#reply(job, encoded, outcome);
+      payload = await this.#reply(job, encoded, outcome);
     } catch (error) {
-      outcome["Penstock-Error"] = oneLine(error);
+      outcome.error = oneLine(error);
       if (error instanceof Again) {
-        outcome["Penstock-Status"] = "returned";
-        outcome["Penstock-Again"] = error.message;
+        outcome.status = "returned";
+        outcome.again = error.message;
       } else if (error instanceof Permanent) {
-        outcome["Penstock-Status"] = "permanent";
-        reply = await this.#reply(job, encoded, outcome).catch(() => "");
+        outcome.status = "permanent";
+        payload = await this.#reply(job, encoded, outcome).catch(() => undefined);
       } else if (error instanceof RetryAfter) {
-        outcome["Penstock-Status"] = "retry-after";
-        if (error.ms > 0) outcome["Penstock-Retry-After"] = String(Math.ceil(error.ms));
+        outcome.status = "retry-after";
+        outcome.retry_after_ms = Math.ceil(error.ms);
       } else {
-        outcome["Penstock-Status"] = running.returned ? "returned" : "fail";
-        if (error instanceof Unavailable) outcome["Penstock-Unavailable"] = "true";
-        else if (!running.returned) this.#options.log(`job ${job.id}, attempt ${job.attempt}: ${oneLine(error)}`);
+        outcome.status = running.returned ? "returned" : error instanceof Unavailable ? "unavailable" : "fail";
+        if (outcome.status === "fail") this.#options.log(`job ${job.id}, attempt ${job.attempt}: ${outcome.error}`);
       }
     }
     clearInterval(progress);
     clearTimeout(expiry);
     this.#running.delete(token);
-    for (const [name, cost] of Object.entries(job.used)) outcome[`Penstock-Used-${name}`] = String(cost);
-    await this.#report(m, outcome, timeout, reply);
+    await this.#report(token, m, outcome, lease, payload);
   }
 
   async #decode(body: Uint8Array): Promise<Uint8Array> {
@@ -219,34 +211,76 @@ export class Worker {
     return this.#options.codec.decode(body);
   }
 
-  /** Returns the payload of an outcome, which it describes in a header, cut to 1 KiB if it does not fit a message. */
-  async #reply(job: Job, encoded: boolean, outcome: Record<string, string>): Promise<Uint8Array | string> {
-    if (job.reply === undefined) return "";
-    const [data, headers] = await seal(encoded ? this.#options.codec : undefined, ...encode(job.reply));
+  /** Returns the payload of an outcome, which it describes in it, cut to 1 KiB if it does not fit a message. */
+  async #reply(job: Job, encoded: boolean, outcome: Settlement): Promise<Uint8Array | string | undefined> {
+    if (job.reply === undefined) return undefined;
+    const [data, described] = await seal(encoded ? this.#options.codec : undefined, ...encode(job.reply));
     const cut = Buffer.byteLength(data) > (this.#nats!.info?.max_payload ?? 1 << 20) - (64 << 10);
-    const header = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value]]));
-    outcome["Penstock-Reply"] = JSON.stringify({ header, body_too_large: cut });
+    const header = Object.fromEntries(Object.entries(described).map(([name, value]) => [name, [value]]));
+    outcome.reply = { header, body_too_large: cut };
     return cut ? Buffer.from(data).subarray(0, 1024) : data;
   }
 
   /** Repeats the outcome until the valve answers or no longer waits for it. */
-  async #report(
-    m: Msg, outcome: Record<string, string>, timeout: number, reply: Uint8Array | string = "",
-  ): Promise<void> {
-    const end = performance.now() + timeout;
+  async #report(token: string, m: Msg, outcome: Settlement, lease: number, payload?: Uint8Array | string): Promise<void> {
+    const said = claim("settle", token, outcome);
+    const carried = headers();
+    if (payload !== undefined) carried.set("Penstock-Turn", said, Match.Exact);
+    const end = performance.now() + lease;
     for (;;) {
       try {
-        const answer = await this.#nats!.request(m.reply!, reply, { headers: hdrs(outcome), timeout: 1000 });
-        if (header(answer, "Penstock-Status")) return;
+        await this.#nats!.request(m.reply!, payload ?? said, { headers: carried, timeout: 1000 });
+        return;
       } catch {
         // no answer in time, or no responder: the valve may be moving
       }
-      if (performance.now() > end) {
-        return this.#options.log(`no valve heard that ${header(m, "Penstock-Job")} is ${outcome["Penstock-Status"]}`);
-      }
+      if (performance.now() > end) return this.#options.log(`no valve heard that a job is ${outcome.status}`);
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
   }
+}
+
+/** A valve's message. */
+interface Turn {
+  v?: number;
+  state?: string;
+  error?: string;
+  lease_ms?: number;
+  job?: { id: string; policy: string; key: string; attempt: number; idempotency_key: string };
+}
+
+/** How a job ended. */
+interface Settlement {
+  status: string;
+  error?: string;
+  again?: string;
+  retry_after_ms?: number;
+  used?: Record<string, number>;
+  reply?: { header: Record<string, string[]>; body_too_large: boolean };
+}
+
+/** Returns a message to a valve. */
+function claim(op: string, id: string, more: object): string {
+  return JSON.stringify({ v: 1, op, id, n: 1, ...more });
+}
+
+/** Returns a message of a valve, which is a header of one with a job. */
+function turn(m: Msg): Turn {
+  try {
+    return JSON.parse(header(m, "Penstock-Turn") || m.string()) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/** Returns a job's headers, with those that a target gets besides. */
+function started(told: Turn, m: Msg): (name: string) => string {
+  const { id, policy, key, attempt, idempotency_key } = told.job!;
+  const own: Record<string, string> = {
+    "penstock-job": id, "penstock-policy": policy, "penstock-key": key, "penstock-attempt": String(attempt),
+    "penstock-timeout": String(told.lease_ms), "idempotency-key": idempotency_key,
+  };
+  return (name) => own[name.toLowerCase()] ?? header(m, name);
 }
 
 function giveBack(running: Running): void {
@@ -256,10 +290,4 @@ function giveBack(running: Running): void {
 
 function header(m: Msg, name: string): string {
   return m.headers?.get(name, Match.IgnoreCase) ?? "";
-}
-
-function hdrs(values: Record<string, string>) {
-  const h = newHeaders();
-  for (const [name, value] of Object.entries(values)) h.set(name, value, Match.Exact);
-  return h;
 }

@@ -14,7 +14,6 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 		e.Reply(job.Answer{Error: "the partition has another owner"})
 		return
 	}
-	v := c.valves[p.Policy]
 	switch e.Question.Op {
 	case job.OpOutcome:
 		var o record.Outcome
@@ -25,26 +24,27 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 			a.Error = "the partition is being opened"
 		}
 		e.Reply(a)
-	case job.OpWorker:
-		var a job.Answer
-		if v.Policy.Target != nil {
-			a.Error = "the policy has a target, which runs all of its jobs"
-		}
-		e.Reply(a)
-	case job.OpCall, job.OpSettle:
-		switch q := e.Question; {
-		case q.Call == nil:
-			e.Reply(job.Answer{Error: "no call is named"})
-		case p.fresh:
-			e.Reply(job.Answer{Error: "the partition is being opened"})
-		case q.Op == job.OpCall:
-			v.Call(p.Part, q, e.Reply, now)
-		default:
-			t := v.Settle(p.Part, q, now)
-			e.Reply(job.Answer{Turn: &t})
-		}
 	default:
 		c.questions.Ask(p.Part, e.Question, e.Reply, now)
+	}
+}
+
+func (e Heard) apply(c *Core, now pace.Instant) {
+	p := c.part(e.Part)
+	if p == nil {
+		e.Reply(job.Turn{State: job.TurnMoved})
+		return
+	}
+	switch v := c.valves[p.Policy]; {
+	case e.Claim.Want == job.WantJob && v.Policy.Target != nil:
+		e.Reply(job.Turn{State: job.TurnError,
+			Error: "the policy has a target, which runs all of its jobs"})
+	case e.Claim.Want == job.WantJob:
+		e.Reply(job.Turn{State: job.TurnWaiting})
+	case p.fresh:
+		e.Reply(job.Turn{State: job.TurnMoved}) // it is being opened
+	default:
+		v.Hear(p.Part, e.Claim, e.Reply, now)
 	}
 }
 

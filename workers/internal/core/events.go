@@ -114,15 +114,16 @@ type (
 		Policy string
 		valve.Claim
 	}
-	// Refused reports that a remote worker has no room for this bucket.
-	Refused struct {
-		Policy string
-		Key    job.Key
-	}
 	// Asked is a question to a partition's owner.
 	Asked struct {
 		Part     handle.Partition
 		Question job.Question
 		Reply    func(job.Answer)
+	}
+	// Heard is a claim to a partition's owner.
+	Heard struct {
+		Part  handle.Partition
+		Claim job.Claim
+		Reply func(job.Turn)
 	}
 )

@@ -65,3 +65,47 @@ func FuzzValveQuestion(f *testing.F) {
 		c.run(now, second, nil)
 	})
 }
+
+func FuzzClaim(f *testing.F) {
+	for _, c := range []string{
+		`{"v":1,"op":"claim","want":"permit","id":"x","n":1,"key":"a","partitions":1,"wait_ms":9}`,
+		`{"v":1,"op":"claim","id":"x","key":"a","partitions":1,"age_ms":-1,"cost":9223372036854775807}`,
+		`{"v":1,"op":"claim","want":"job","slots":-1,"except":["a",""]}`,
+		`{"v":1,"op":"progress","id":"x","key":"a","retry_after_ms":9223372036854775807}`,
+		`{"v":1,"op":"answered","id":"","n":-9,"key":"b"}`,
+		`{"v":1,"op":"settle","id":"x","n":3,"key":"a","status":"unreached","used":{"":-1}}`,
+		`{"v":1,"op":"settle","id":"x","key":"a","status":"returned","again_ms":-1}`,
+	} {
+		f.Add([]byte(c))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		claim, err := job.ReadClaim(data)
+		if err != nil {
+			return
+		}
+		p := leaky("api", "100/s")
+		p.Concurrency = 3
+		c := coreBench(t, p)
+		part, now := takeOver(c, Opened{})
+		answers := 0
+		hear := func(op string) {
+			claim.N++
+			said := claim
+			said.Op = op
+			c.Handle(Heard{part.Partition, said, func(a job.Turn) {
+				answers++
+				if _, err := json.Marshal(a); err != nil {
+					t.Fatalf("%s: the answer %+v: %v", data, a, err)
+				}
+			}}, now)
+		}
+		for _, op := range []string{claim.Op, job.OpClaim, job.OpProgress, claim.Op, job.OpSettle,
+			job.OpAnswered, job.OpClaim, claim.Op} {
+			if hear(op); answers > 16 {
+				t.Fatalf("%s gets %d answers", data, answers)
+			}
+			now = c.run(now, 50*ms, nil)
+		}
+		c.run(now, second, nil)
+	})
+}

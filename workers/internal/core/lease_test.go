@@ -154,8 +154,7 @@ func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 			if elsewhere {
 				v := c.valves["api"]
 				v.Local = false
-				v.Claimed(valve.Claim{Worker: "w", Turn: valve.NextTurn{Key: "a"},
-					Until: pace.Never})
+				v.Claimed(valve.Claim{Worker: "w", Until: pace.Never})
 			}
 			c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
 				Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -54,6 +55,27 @@ func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 		t.Errorf(
 			"inherited %+v, want what started before the claim was written and was not noted yet",
 			in.Handover.Running)
+	}
+}
+
+// An owner that crashes before its first checkpoint leaves what the record told that it replaced.
+func TestATakingRepeatsWhatItsRecordTold(t *testing.T) {
+	p := leaky("api", "10/s")
+	c := coreBench(t, p)
+	now := c.run(origin, 2*second, nil)
+	s := &share{policy: "api", ownership: ownership{exists: true, stored: originWall,
+		record: record.Owner{Released: true, Handover: record.Handover{Ended: []uint64{7}}}}}
+	c.take(s, now)
+	var r record.Owner
+	puts := c.out.puts
+	if err := record.Decode(puts[len(puts)-1].value, &r); err != nil {
+		t.Fatal(err)
+	}
+	s.before = ownership{exists: true, record: r, revision: 9}
+	in := coreBench(t, p).inheritance(s, Opened{Checkpoint: record.Checkpoint{
+		Handover: record.Handover{Ended: []uint64{5}}}}, now)
+	if !in.Crashed || !slices.Equal(in.Handover.Ended, []uint64{5, 7}) {
+		t.Errorf("inherited %v", in.Handover.Ended)
 	}
 }
 

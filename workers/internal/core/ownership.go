@@ -142,13 +142,14 @@ func (c *Core) take(s *share, now pace.Instant) {
 	case s.part != nil && !s.part.fresh:
 		h := s.part.HandoverBut(now)
 		r.Running, r.Stream, r.Through, r.Edits = h.Running, h.Stream, h.Through, h.Edits
+		r.Ended = h.Ended
 		// checkpoints continue under the old epoch until this is answered
 		r.After, r.At = s.part.Epoch, c.Wall(now).UnixMicro()
 	case s.before.exists:
 		b := s.before.record
 		r.Running, r.Done, r.Stream, r.Last, r.Through = b.Running, b.Done, b.Stream, b.Last,
 			b.Through
-		r.Edits = b.Edits
+		r.Edits, r.Ended = b.Edits, b.Ended
 		if !s.before.record.Released {
 			r.After = cmp.Or(s.before.record.After, s.before.revision)
 		}

@@ -11,24 +11,26 @@ import (
 )
 
 // Callers exchange the messages of docs/workers-protocol.md about calls, as in package permits.
-// Messages are lost, late and reordered; callers give up, stop answering, omit settlements and ask
-// again.
+// Messages are lost, late, repeated and reordered; callers give up, stop answering, omit and repeat
+// settlements, ask again, and lie.
 
 type caller struct {
-	w      *world
-	policy string
-	key    job.Key
-	id     string
-	cost   int64
-	tokens int64
-	wait   time.Duration
-	first  time.Duration
-	at     time.Duration
-	asked  int
-	silent bool
-	over   bool
-	begun  bool
-	places map[*partition]time.Duration
+	w       *world
+	policy  string
+	key     job.Key
+	id      string
+	cost    int64
+	tokens  int64
+	wait    time.Duration
+	first   time.Duration
+	at      time.Duration
+	asked   int
+	silent  bool
+	over    bool
+	begun   bool
+	applied bool // its settlement, by some owner
+	deaf    bool // to confirmations
+	places  map[*partition]time.Duration
 }
 
 func callWorld(seed uint64, s sabotage) *world {
@@ -55,7 +57,7 @@ func (w *world) calling() {
 func (w *world) call(name string, key job.Key) {
 	w.names++
 	c := &caller{w: w, policy: name, key: key, id: fmt.Sprint("c", w.names), cost: 1, first: w.now,
-		wait: w.between(0, 20*time.Second), silent: w.chance(0.1),
+		wait: w.between(0, 20*time.Second), silent: w.chance(0.1), deaf: w.chance(0.3),
 		places: map[*partition]time.Duration{}}
 	w.callers = append(w.callers, c)
 	if w.chance(0.2) {
@@ -68,27 +70,29 @@ func (w *world) call(name string, key job.Key) {
 	w.after(w.between(0, c.wait+time.Second), func() {
 		if !c.over && !c.begun && w.chance(0.3) {
 			c.over = true
-			c.settle(job.CallWithdrawn, nil)
+			status := job.SettledReturned
+			if w.chance(0.1) { // a lie
+				status = job.SettledDone
+			}
+			c.report(job.OpSettle, job.Settlement{Status: status})
 		}
 	})
 }
 
-func (c *caller) question(op string) job.Question {
-	q := job.Question{Op: op, Key: c.key, Cost: c.cost,
-		Call: &job.Call{ID: c.id, N: c.asked, Partitions: c.w.policyOf(c.policy).Partitions,
-			AgeMS: (c.w.now - c.first).Milliseconds()}}
+func (c *caller) claim(op string) job.Claim {
+	q := job.Claim{Op: op, Want: job.WantPermit, Key: c.key, Cost: c.cost, ID: c.id, N: c.asked,
+		Partitions: c.w.policyOf(c.policy).Partitions, AgeMS: (c.w.now - c.first).Milliseconds()}
 	if c.tokens > 0 {
 		q.Costs = map[string]int64{"tokens": c.tokens}
 	}
-	q.Call.WaitMS = max(0, c.wait.Milliseconds()-q.Call.AgeMS)
+	q.WaitMS = max(0, c.wait.Milliseconds()-q.AgeMS)
 	return q
 }
 
-func (c *caller) send(q job.Question, hear func(t job.Turn, began *slot)) {
+func (c *caller) send(q job.Claim, hear func(t job.Turn, began *slot)) {
 	w := c.w
 	number := partitionOf(c.key, w.policyOf(c.policy).Partitions)
-	renews := q.Call.Status == job.CallProgress
-	if !renews {
+	if q.Op != job.OpProgress {
 		clear(c.places)
 	}
 	for _, d := range w.drainers {
@@ -97,25 +101,40 @@ func (c *caller) send(q job.Question, hear func(t job.Turn, began *slot)) {
 			continue
 		}
 		part := s.part
-		w.message(nil, d, func() {
-			d.core.Handle(Asked{Part: part.Partition, Question: q, Reply: func(a job.Answer) {
-				if a.Turn != nil {
-					t, began := *a.Turn, w.granting
-					if q.Call.N == c.asked && (t.State == job.TurnGo && t.LeaseMS > 0 ||
-						renews && t.State == job.TurnSettled) {
-						lease := float64(d.told[c.policy].Timeout) * (1 - 2*mostDrift)
-						c.places[part] = w.now + time.Duration(lease)
-					}
-					if t.State == job.TurnSettled && d.lost == 0 && d.consumes(part.Partition) {
-						bucket := bucketOf(c.policy, c.key)
-						w.cool[bucket] = max(w.cool[bucket],
-							w.now+time.Duration(q.Call.RetryAfterMS)*time.Millisecond)
-					}
-					w.message(d, nil, func() { hear(t, began) })
-				}
-			}}, d.clock())
-		})
+		message := func() { w.message(nil, d, func() { c.heardBy(d, part, q, hear) }) }
+		message()
+		if w.chance(0.02) {
+			w.after(w.between(0, 2*time.Second), message)
+		}
 	}
+}
+
+func (c *caller) heardBy(d *drainer, part *partition, q job.Claim,
+	hear func(t job.Turn, began *slot)) {
+
+	w := c.w
+	if d.core.part(part.Partition) == nil {
+		return
+	}
+	w.heard(d, part, c, q, func() {
+		d.core.Handle(Heard{Part: part.Partition, Claim: q, Reply: func(t job.Turn) {
+			began := w.granting
+			if q.N == c.asked && (t.State == job.TurnGo && t.LeaseMS > 0 ||
+				q.Op == job.OpProgress && t.State == job.TurnSettled) {
+				lease := float64(d.told[c.policy].Timeout) * (1 - 2*mostDrift)
+				c.places[part] = w.now + time.Duration(lease)
+			}
+			repeated := q.Op == job.OpSettle && c.applied
+			c.applied = c.applied || q.Op == job.OpSettle && t.State == job.TurnSettled
+			if t.State == job.TurnSettled && !repeated && d.lost == 0 &&
+				d.consumes(part.Partition) {
+				bucket := bucketOf(c.policy, c.key)
+				w.cool[bucket] = max(w.cool[bucket],
+					w.now+time.Duration(q.RetryAfterMS)*time.Millisecond)
+			}
+			w.message(d, nil, func() { hear(t, began) })
+		}}, d.clock())
+	})
 }
 
 func (c *caller) ask() {
@@ -126,7 +145,7 @@ func (c *caller) ask() {
 	c.asked++
 	c.at = c.w.now
 	n := c.asked
-	c.send(c.question(job.OpCall), func(t job.Turn, began *slot) { c.hear(n, t, began) })
+	c.send(c.claim(job.OpClaim), func(t job.Turn, began *slot) { c.hear(n, t, began) })
 	c.again(n, c.w.between(time.Second, 2*time.Second))
 }
 
@@ -146,7 +165,7 @@ func (c *caller) hear(n int, t job.Turn, began *slot) {
 		c.begin(t, began)
 	case t.State == job.TurnGo && c.silent:
 		c.over = true
-		c.settle(job.CallReturned, nil)
+		c.report(job.OpSettle, job.Settlement{Status: job.SettledReturned})
 	case t.State == job.TurnGo, t.State == job.TurnOffer && !c.silent:
 		c.ask()
 	case t.State == job.TurnMoved:
@@ -176,32 +195,54 @@ func (c *caller) begin(t job.Turn, began *slot) {
 		took = w.between(0, 3*lease)
 	}
 	for at := lease / 3; lease > 0 && at < took; at += lease / 3 {
-		w.after(at, func() { c.settle(job.CallProgress, nil) })
+		w.after(at, func() { c.report(job.OpProgress, job.Settlement{}) })
+	}
+	if w.chance(0.05) { // a lie: it continues, and its owner counts it no more
+		w.after(w.between(0, took), func() {
+			c.settle(job.Settlement{Status: job.SettledDone}, 0)
+		})
 	}
 	w.after(took, func() {
 		c.over = true
-		status := job.CallDone
+		status := job.SettledDone
 		switch x := w.rng.Float64(); {
 		case x < 0.05:
-			status = job.CallThrottled
+			status = job.SettledThrottled
 		case x < 0.1:
-			status = job.CallFailed
+			status = job.SettledFailed
 		case x < 0.15:
-			status = job.CallUnavailable
+			status = job.SettledUnavailable
 		}
-		c.settle(status, used)
+		s := job.Settlement{Status: status, Used: used}
+		if w.chance(0.1) {
+			s.RetryAfterMS = w.rng.Int64N(2000)
+		}
+		c.settle(s, 0)
 	})
 }
 
-func (c *caller) settle(status string, used map[string]int64) {
+func (c *caller) report(op string, s job.Settlement) {
+	c.tell(op, s, func(job.Turn, *slot) {})
+}
+
+func (c *caller) tell(op string, s job.Settlement, hear func(job.Turn, *slot)) {
 	c.asked++
-	q := c.question(job.OpSettle)
-	q.Call.Status, q.Call.Used = status, used
-	if c.w.chance(0.1) && status != job.CallProgress && status != job.CallWithdrawn &&
-		status != job.CallReturned {
-		q.Call.RetryAfterMS = c.w.rng.Int64N(2000)
-	}
-	c.send(q, func(job.Turn, *slot) {})
+	q := c.claim(op)
+	q.Settlement = s
+	c.send(q, hear)
+}
+
+// settle repeats a settlement until it is confirmed, for up to five seconds.
+func (c *caller) settle(s job.Settlement, after time.Duration) {
+	confirmed := false
+	c.tell(job.OpSettle, s, func(t job.Turn, _ *slot) {
+		confirmed = confirmed || t.State == job.TurnSettled && !c.deaf
+	})
+	c.w.after(time.Second, func() {
+		if !confirmed && after < 5*time.Second {
+			c.settle(s, after+time.Second)
+		}
+	})
 }
 
 func (d *drainer) grant(r valve.Run) {
@@ -266,18 +307,19 @@ func (w *world) checkConcurrency(p *partition, key job.Key, bucket string, most 
 }
 
 func TestSimulationOfCalls(t *testing.T) {
-	begun := 0
+	begun, repeats := 0, 0
 	testLimits(t, func(seed uint64, s sabotage) *world {
 		w := callWorld(seed, s)
 		w.after(busy, func() {
 			for _, slots := range w.callSlots {
 				begun += len(slots)
 			}
+			repeats += w.repeats
 		})
 		return w
 	})
-	if begun == 0 && *seeds > 5 {
-		t.Error("no call began")
+	if (begun == 0 || repeats == 0) && *seeds > 5 {
+		t.Errorf("%d calls began, %d repeated settlements", begun, repeats)
 	}
 }
 

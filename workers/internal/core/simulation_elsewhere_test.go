@@ -18,8 +18,6 @@ const (
 	simulatedPause  = 250 * time.Millisecond
 )
 
-const saysBusy, saysCrowded = "busy", "crowded"
-
 // Remote workers exchange the messages of docs/workers-protocol.md between remote.go and lender.go.
 // The cores decide which claim gets which job. Lost, late and repeated messages, and hanging and
 // dying workers, are drawn.
@@ -29,8 +27,8 @@ type lendingProcess struct {
 	policy  string
 	d       *drainer // nil: it only lends
 	workers int
-	busy    int // promised, or running
-	keys    map[job.Key]int
+	busy    int             // promised, or running
+	keys    map[job.Key]int // those that run
 	dead    bool
 }
 
@@ -38,7 +36,6 @@ type lendingProcess struct {
 type proposal struct {
 	d       *drainer
 	policy  string
-	turn    valve.NextTurn
 	at      pace.Instant
 	asked   int
 	foreign bool
@@ -46,12 +43,11 @@ type proposal struct {
 }
 
 type promise struct {
-	from  *lendingProcess
-	turn  valve.NextTurn
-	key   job.Key
-	at    time.Duration
-	run   *stint
-	ended bool
+	from   *lendingProcess
+	except []job.Key
+	at     time.Duration
+	run    *stint
+	ended  bool
 }
 
 func (w *world) lend(name string) {
@@ -115,8 +111,8 @@ func (d *drainer) propose(name string) { (&proposal{d: d, policy: name}).ask() }
 func (p *proposal) ask() {
 	w, d := p.d.w, p.d
 	p.asked++
-	p.at, p.turn = d.clock(), d.core.Next(p.policy)
-	n, turn := p.asked, p.turn
+	p.at = d.clock()
+	n := p.asked
 	w.to(d, valve.ClaimWindow, func() {
 		if !p.ended && p.asked == n {
 			p.end(valve.OfferBusy)
@@ -131,7 +127,7 @@ func (p *proposal) ask() {
 		})
 		return
 	}
-	w.message(d, o.d, func() { o.offered(p, n, turn) })
+	w.message(d, o.d, func() { o.offered(p, n) })
 }
 
 func (p *proposal) again(n int, foreign bool) {
@@ -154,7 +150,7 @@ func (p *proposal) end(result valve.OfferResult) {
 	p.d.core.Handle(Offered{p.policy, result}, p.d.clock())
 }
 
-func (o *lendingProcess) offered(p *proposal, n int, turn valve.NextTurn) {
+func (o *lendingProcess) offered(p *proposal, n int) {
 	w := o.w
 	switch {
 	case o.gone():
@@ -163,16 +159,12 @@ func (o *lendingProcess) offered(p *proposal, n int, turn valve.NextTurn) {
 		p.again(n, false)
 		return
 	}
-	if refusal := o.take(turn.Key); refusal != "" {
-		w.message(o.d, p.d, func() {
-			if refusal == saysCrowded && !p.ended && p.asked == n {
-				w.crowded(p.d, p.policy, turn.Key)
-			}
-			p.again(n, true)
-		})
+	except, able := o.take()
+	if !able {
+		w.message(o.d, p.d, func() { p.again(n, true) })
 		return
 	}
-	c := &promise{from: o, turn: turn, key: turn.Key, at: w.now}
+	c := &promise{from: o, except: except, at: w.now}
 	claim := func() { w.message(o.d, p.d, func() { p.claimed(c, n) }) }
 	if w.chance(0.02) {
 		w.after(w.between(0, 2*valve.ClaimWindow), claim)
@@ -201,42 +193,38 @@ func (o *lendingProcess) after(delay time.Duration, do func()) {
 	})
 }
 
-func (o *lendingProcess) take(key job.Key) (refusal string) {
+// take takes a worker for a job of a bucket of which it does not run more than three times as many
+// jobs as workers stay free, or for any of the promised ones.
+func (o *lendingProcess) take() (except []job.Key, able bool) {
 	free := o.workers - o.busy
 	if o.d != nil {
 		var known bool
 		if _, free, known = o.d.core.Workers(o.policy); !known {
-			return saysBusy
+			return nil, false
 		}
 	}
-	switch {
-	case free <= 0:
-		return saysBusy
-	case o.keys[key] > 3*(free-1):
-		return saysCrowded
+	promised := o.busy
+	for _, n := range o.keys {
+		promised -= n
+	}
+	if free <= 0 || promised > 3*(free-1) {
+		return nil, false
 	}
 	if o.d != nil {
 		if _, ok := o.d.core.Reserve(o.policy); !ok {
-			return saysBusy
+			return nil, false
+		}
+	}
+	for _, key := range keys {
+		if n := o.keys[key]; n > 0 && n+promised > 3*(free-1) {
+			except = append(except, key)
 		}
 	}
 	o.busy++
-	o.keys[key]++
 	if o.d != nil {
 		o.d.countWorkers(o.policy)
 	}
-	return ""
-}
-
-// crowded records a worker's refusal of one bucket. Others precede it until it starts a job.
-func (w *world) crowded(d *drainer, name string, key job.Key) {
-	d.core.Handle(Refused{name, key}, d.clock())
-	for _, c := range w.contests {
-		share, k := d.core.shares[shareOf(c.part.Partition)], c.keys[key]
-		if c.part.Policy == name && share != nil && share.part == c.part && k != nil {
-			k.held = true
-		}
-	}
+	return except, true
 }
 
 func (c *promise) giveBack() {
@@ -246,7 +234,9 @@ func (c *promise) giveBack() {
 	c.ended = true
 	o := c.from
 	o.busy--
-	o.keys[c.key]--
+	if c.run != nil {
+		o.keys[c.run.Key]--
+	}
 	if o.d == nil {
 		return
 	}
@@ -261,12 +251,17 @@ func (p *proposal) claimed(c *promise, n int) {
 		c.refuse(d)
 		return
 	}
+	if !d.core.Fits(p.policy, c.except) {
+		c.refuse(d)
+		p.again(n, true)
+		return
+	}
 	p.ended = true
 	if until := p.at.Add(valve.HoldFor); d.clock() < until {
 		d.tokens++
 		token := strconv.Itoa(d.tokens)
 		d.promises[token] = c
-		claim := valve.Claim{Worker: token, Turn: p.turn, Until: until}
+		claim := valve.Claim{Worker: token, Except: c.except, Until: until}
 		d.core.Handle(Claimed{p.policy, claim}, d.clock())
 	} else {
 		c.refuse(d)
@@ -352,9 +347,7 @@ func (c *promise) told(s *stint) {
 		return
 	}
 	c.run = s
-	c.from.keys[c.key]--
-	c.key = s.Key
-	c.from.keys[c.key]++
+	c.from.keys[s.Key]++
 	took, o := w.run(s)
 	timeout := s.timeout()
 	if w.chance(0.01) {

@@ -199,6 +199,7 @@ func (d *drainer) put(p Put) {
 	w := d.w
 	const patience = time.Second
 	composed, value := w.decisions, p.Bytes()
+	settled, repeats := w.toStore(d, p)
 	if decisions, pieces := d.gathered[p.gathering]; pieces {
 		composed = decisions
 		delete(d.gathered, p.gathering)
@@ -221,6 +222,7 @@ func (d *drainer) put(p Put) {
 		if p.Why == whyCheckpoint {
 			w.composed[w.revision] = composed
 		}
+		w.stores(p, settled, repeats, w.revision)
 		written := Record{Exists: true, Value: value, Revision: w.revision}
 		w.write(p.Table, p.Key, written)
 		if p.Why == whyRelease {
@@ -313,6 +315,7 @@ func (d *drainer) open(o Opening) {
 		found := Opened{Opening: o, Attempts: map[uint64]StoredAttempt{}}
 		if o.Inherit {
 			w.readLegacy(&found)
+			w.inherits(d, &found)
 			found.Read = d.hosted()
 		}
 		s := w.streams[policy]

@@ -177,30 +177,6 @@ func TestARemovedJobsRunHoldsItsBucket(t *testing.T) {
 	}
 }
 
-func TestSharesOfWorkers(t *testing.T) {
-	c := &contest{keys: map[job.Key]*contender{"k0": {running: 2}, "k1": {running: 2},
-		"k2": {running: 3}}}
-	turn := func(key job.Key, alone bool) valve.NextTurn {
-		return valve.NextTurn{Key: key, Running: 2, Alone: alone}
-	}
-	for _, x := range []struct {
-		turn valve.NextTurn
-		a, b job.Key
-		want bool
-	}{
-		{turn("k0", false), "k0", "k1", false},
-		{turn("k0", false), "k0", "k2", true},
-		{turn("k0", false), "k2", "k1", true},
-		{turn("k0", true), "k0", "k1", true},
-		{turn("k2", false), "k2", "k1", false},
-	} {
-		if got := (&promise{turn: x.turn}).notFor(c, x.a, x.b); got != x.want {
-			t.Errorf("a worker for %+v is not for %s or %s: %v, want %v", x.turn, x.a, x.b, got,
-				x.want)
-		}
-	}
-}
-
 // A former owner's run counts for its heir once reported, and then for its own bucket, until the
 // pause ends.
 func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {

@@ -56,6 +56,7 @@ func (d *drainer) openShared(o Opening) {
 		found := Opened{Opening: o, Attempts: map[uint64]StoredAttempt{}}
 		if o.Inherit {
 			w.readLegacy(&found)
+			w.inherits(d, &found)
 			found.Read = d.hosted()
 		}
 		w.to(d, w.latency(), func() {

@@ -226,6 +226,9 @@ type world struct {
 	callSlots map[string][]slot // starts of calls, by bucket; nil: there are no callers
 	granting  *slot
 	callers   []*caller
+	settledAt map[tenure]ids
+	settledIn map[string]storedIDs // by the record's key
+	repeats   int                  // of settlements that their owner knew
 	// prints a test's story; may be nil
 	chronicle func(format string, args ...any)
 }
@@ -282,6 +285,8 @@ func emptyWorld(seed uint64, s sabotage) *world {
 		sabotage:  s,
 		records:   [2]map[string]*Record{{}, {}},
 		composed:  map[uint64]int{},
+		settledAt: map[tenure]ids{},
+		settledIn: map[string]storedIDs{},
 		attempts:  map[string]StoredAttempt{},
 		set:       newSettings(),
 		streams:   map[string]*stream{},

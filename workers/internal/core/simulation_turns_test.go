@@ -109,15 +109,18 @@ func (w *world) takeTurn(s *stint) {
 		for _, b := range keys[i+1:] {
 			winner := a == f.key || b == f.key
 			switch {
-			case winner && s.worker != nil && s.worker.notFor(c, a, b),
-				winner && s.worker != nil && s.worker.turn.Key == f.key &&
-					s.worker.notFor(c, keys...):
+			case winner && s.worker != nil && s.worker.notFor(a, b):
 				delete(c.pairs, [2]job.Key{a, b})
 			case w.rivals(s, c, a) && w.rivals(s, c, b):
 				w.compete(c, [2]job.Key{a, b}, f.key, taken)
 			default:
 				delete(c.pairs, [2]job.Key{a, b})
 			}
+		}
+	}
+	if s.worker != nil { // others precede those that it passed over until they start a job
+		for _, key := range s.worker.except {
+			c.keys[key].held = true
 		}
 	}
 	delete(k.waiting, f.seq)
@@ -127,12 +130,10 @@ func (w *world) takeTurn(s *stint) {
 	k.last = taken
 }
 
-// notFor reports whether one of some keys has no right to a worker, which was requested for another
-// key alone, or for a key that ran fewer jobs then (see [valve.NextTurn]).
-func (o *promise) notFor(c *contest, some ...job.Key) bool {
-	return slices.ContainsFunc(some, func(key job.Key) bool {
-		return key != o.turn.Key && (o.turn.Alone || c.keys[key].running > o.turn.Running)
-	})
+// notFor reports whether one of some keys has no right to a worker.
+func (o *promise) notFor(some ...job.Key) bool {
+	return slices.ContainsFunc(some,
+		func(key job.Key) bool { return slices.Contains(o.except, key) })
 }
 
 // compete counts a turn for one of two keys that could have it.

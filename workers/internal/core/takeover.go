@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -116,6 +117,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		if noted = found.Noted; !newer {
 			in.Handover.Running, in.Handover.Done = b.record.Running, b.record.Done
 			in.Handover.Edits = b.record.Edits
+			in.Handover.Ended = slices.Concat(in.Handover.Ended, b.record.Ended)
 			in.Handover.Stream, in.Handover.Through, noted = b.record.Stream, b.record.Through,
 				b.stored
 		}

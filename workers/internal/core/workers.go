@@ -9,22 +9,15 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-func (c *Core) Next(name string) valve.NextTurn {
-	if v := c.valves[name]; v != nil {
-		return v.Next()
-	}
-	return valve.NextTurn{}
+// Fits reports whether a claim of a worker that takes no jobs of some buckets may get one.
+func (c *Core) Fits(policy string, except []job.Key) bool {
+	v := c.valves[policy]
+	return v != nil && v.Fits(except)
 }
 
 func (e Offered) apply(c *Core, now pace.Instant) {
 	if v := c.valve(e.Policy); v != nil {
 		v.Offered(e.Result, now)
-	}
-}
-
-func (e Refused) apply(c *Core, _ pace.Instant) {
-	if v := c.valve(e.Policy); v != nil {
-		v.Refused(e.Key)
 	}
 }
 

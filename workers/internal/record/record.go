@@ -109,6 +109,8 @@ type Handover struct {
 	Through int64 `json:"through,omitempty"`
 
 	Edits []Edit `json:"edits,omitempty"`
+	// of calls whose end was reported, as package claimant names them
+	Ended packed `json:"ended,omitempty"`
 }
 
 // Bounds are bounds on starts, in units of a cost: the most of any started job, what unlisted

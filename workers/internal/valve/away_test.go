@@ -13,10 +13,10 @@ import (
 func TestEachRefusedCallIsToldItsOwnTurn(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "10/s")), callsBegin
 	for i, want := range []int64{0, 0, 0, 200, 300, 400} {
-		q := job.Question{Op: job.OpCall, Key: "a", Call: &job.Call{ID: fmt.Sprint(i), N: 1,
-			Partitions: 1, WaitMS: 200}}
+		q := job.Claim{Op: job.OpClaim, Key: "a", ID: fmt.Sprint(i), N: 1, Partitions: 1,
+			WaitMS: 200}
 		var retry int64
-		c.Call(c.part, q, func(a job.Answer) { retry = a.Turn.RetryMS }, now)
+		c.Hear(c.part, q, func(t job.Turn) { retry = t.RetryMS }, now)
 		if c.begin(now); retry != want {
 			t.Errorf("call %d is told %d ms, want %d", i+1, retry, want)
 		}
@@ -34,9 +34,9 @@ func TestWaitingCallsCountAgainstLimits(t *testing.T) {
 		if i == 0 {
 			costs["tokens"] = 100
 		}
-		c.Call(c.part, job.Question{Op: job.OpCall, Key: "a", Costs: costs, Call: &job.Call{
-			ID: fmt.Sprint(i), N: 1, Partitions: 1, WaitMS: 600_000}}, func(a job.Answer) {
-			start = *a.Turn.StartMS
+		c.Hear(c.part, job.Claim{Op: job.OpClaim, Key: "a", Costs: costs,
+			ID: fmt.Sprint(i), N: 1, Partitions: 1, WaitMS: 600_000}, func(t job.Turn) {
+			start = *t.StartMS
 		}, now)
 		if start < int64(i*60_000) {
 			t.Errorf("call %d, of one in a minute, is foretold in %d ms", i+1, start)
@@ -81,7 +81,7 @@ func TestNoCallIsLostByItsRefusals(t *testing.T) {
 			switch {
 			case a.begun > 0 && a.ended == 0 && now >= a.begun.Add(50*time.Millisecond):
 				a.ended = now
-				c.tell(id, job.CallDone, now)
+				c.settle(id, job.SettledDone, now)
 			case a.begun > 0 || now < a.at:
 			case a.ends > 0 && now >= a.ends:
 				t.Fatalf("call %d waited for nothing", i)
@@ -91,11 +91,10 @@ func TestNoCallIsLostByItsRefusals(t *testing.T) {
 				}
 				c.n++
 				a.at = now.Add(2 * time.Second)
-				c.Call(c.part, job.Question{Op: job.OpCall, Key: "a",
-					Costs: map[string]int64{"tokens": 110}, Priority: a.tries,
-					Call: &job.Call{ID: id, N: c.n, Partitions: 1,
-						WaitMS: a.ends.Since(now).Milliseconds()}}, func(answer job.Answer) {
-					switch answer.Turn.State {
+				c.Hear(c.part, job.Claim{Op: job.OpClaim, Key: "a",
+					Costs: map[string]int64{"tokens": 110}, Priority: a.tries, ID: id, N: c.n,
+					Partitions: 1, WaitMS: a.ends.Since(now).Milliseconds()}, func(told job.Turn) {
+					switch told.State {
 					case job.TurnGo:
 						done++
 						a.begun = now
@@ -106,7 +105,7 @@ func TestNoCallIsLostByItsRefusals(t *testing.T) {
 						if a.tries++; a.tries == 3 {
 							t.Fatalf("call %d is lost after %v", i, now.Since(callsBegin))
 						}
-						a.at, a.ends = now.Add(time.Duration(answer.Turn.RetryMS)*
+						a.at, a.ends = now.Add(time.Duration(told.RetryMS)*
 							time.Millisecond), 0
 					}
 				}, now)

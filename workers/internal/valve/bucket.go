@@ -45,7 +45,7 @@ type heldJob struct {
 	expires pace.Instant
 	at      pace.Instant // of its timer
 
-	call *call // nil: a stored job
+	call *claimer // nil: a stored job
 
 	charged *charged
 
@@ -97,10 +97,6 @@ func (j *heldJob) ran() bool {
 
 // enter also lists begun jobs, for checkpoints.
 func (j *heldJob) enter(next stage) {
-	if j.call != nil {
-		j.stage = next
-		return
-	}
 	p := j.Bucket.Part
 	switch was, is := j.stage.begun(), next.begun(); {
 	case is && !was:
@@ -242,7 +238,7 @@ type near struct {
 }
 
 // nothingNear is shared and read-only.
-var nothingNear = &near{}
+var nothingNear = &near{callers: noCallers}
 
 func newBucket(p *Part, key job.Key, l *limits) *bucket {
 	return &bucket{key: key, Part: p, limits: l, near: nothingNear}
@@ -251,7 +247,7 @@ func newBucket(p *Part, key job.Key, l *limits) *bucket {
 // own returns the bucket's private near, for writing.
 func (b *bucket) own() *near {
 	if b.near == nothingNear {
-		b.near = &near{}
+		b.near = &near{callers: noCallers}
 	}
 	return b.near
 }
@@ -395,10 +391,7 @@ func (b *bucket) slotsFor(priority int, now int64) (slots int64) {
 }
 
 func (b *bucket) slotsOfCalls(jobs int64) int64 {
-	if b.callers == nil {
-		return 0
-	}
-	return min(b.callers.slots, b.callers.perJob*(jobs+1))
+	return min(b.callers.Slots, b.callers.perJob*(jobs+1))
 }
 
 func (b *bucket) slotsOf(l *lane, priority int, came int64) int64 {
@@ -435,9 +428,6 @@ func (b *bucket) blocked() bool {
 }
 
 func (b *bucket) busy() int {
-	if b.callers == nil {
-		return b.running
-	}
 	return b.running - b.callers.running
 }
 

@@ -1,7 +1,6 @@
 package valve
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/heap"
+	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -18,40 +17,28 @@ import (
 // A call is a job that is not stored: its caller waits in the bucket for a start, and makes the
 // request itself.
 //
-// Like a remote worker, it claims a start by each question, valid for ClaimWindow by its own clock.
-// Shortly before its turn it gets an offer, and asks again. Without an answer it also asks, which
-// finds the partition's next owner, and states its age, which keeps its place there.
-type call struct {
-	id     string
-	reply  func(job.Answer) // to the caller's last question
-	n      int              // number of that question
-	called bool             // offered its turn, or claims it
-	claim  pace.Instant
-	ends   pace.Instant // of its wait
-	passed bool
-	said   *job.Question // a report to apply after the final check
-	lease  time.Duration // time to the next report while running
-	leased bool          // its caller reports the end
-}
+// Each question claims a start, valid for ClaimWindow by the caller's clock. Without an answer it
+// asks again, which finds the partition's next owner, and states its age, which keeps its place
+// there.
 
 const (
-	// claimFor is shorter than the caller's window, which began earlier.
-	claimFor  = 30 * time.Millisecond
 	mostCalls = 1 << 16
 	// callGrace is the time that the valve waits longer than its caller, at most longestCall.
 	callGrace, longestCall = time.Second, 10 * time.Minute
-	longestID              = 64
+	// callSilence is when a waiting caller, which asks every two seconds, counts as gone.
+	callSilence = 10 * time.Second
+	longestID   = 64
 	// unusedWithin is the lease of a call whose end affects no limit: a late start may be given
 	// back.
 	unusedWithin = 250 * time.Millisecond
 )
 
 type Grant struct {
-	reply   func(job.Answer)
+	reply   func(job.Turn)
 	leaseMS int64
 }
 
-func (g *Grant) Tell() { say(g.reply, job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS}) }
+func (g *Grant) Tell() { g.reply(job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS}) }
 
 func (g *Grant) Outcome(passed bool) record.Outcome {
 	if !passed {
@@ -60,110 +47,109 @@ func (g *Grant) Outcome(passed bool) record.Outcome {
 	return record.Outcome{Kind: record.OutcomeProgress}
 }
 
-func (v *Valve) Call(p *Part, q job.Question, reply func(job.Answer), now pace.Instant) {
-	c := q.Call
+// Hear handles a caller's message.
+func (v *Valve) Hear(p *Part, c job.Claim, reply func(job.Turn), now pace.Instant) {
+	if c.Op == job.OpClaim {
+		v.claim(p, &c, reply, now)
+	} else {
+		reply(v.hearReport(p, &c, now))
+	}
+}
+
+func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Instant) {
+	moved := job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions}
 	if p.Quiesced || p.state > partitionLive || c.Partitions != v.Policy.Partitions {
-		say(reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+		reply(moved)
 		return
 	}
-	cost := max(q.Cost, 1)
-	if why := v.neverPasses(c.ID, cost, q.Costs); why != "" {
-		reply(job.Answer{Error: why,
-			Turn: &job.Turn{State: job.TurnRefused, Reason: job.RefusedNever}})
+	if why := v.neverPasses(c); why != "" {
+		reply(job.Turn{State: job.TurnRefused, Reason: job.RefusedNever, Error: why})
 		return
 	}
 	wait := time.Duration(min(max(c.WaitMS, 0), longestCall.Milliseconds())) * time.Millisecond
 	j := p.calls[c.ID]
-	if j != nil && j.stage == stageWaiting && !j.call.called && c.N > j.call.n && !j.Bucket.paused {
+	switch {
+	case j == nil && p.ended.Has(c.ID): // a late copy
+		reply(job.Turn{State: job.TurnGone})
+		return
+	case j == nil:
+	case c.N <= j.call.N:
+		return
+	case j.call.State() == claimant.Granted:
+		reply(moved)
+		return
+	case j.call.State() == claimant.Running: // it asked again, so it cannot have begun
+		v.giveBack(j, now)
+		j = nil
+	case j.call.State() == claimant.Waiting && !j.Bucket.paused:
 		// Callers ask only whether their owner lives, and may be thousands: answer without a walk.
-		j.call.reply, j.call.n = reply, c.N
-		v.lookAt(j, min(j.call.ends, now.Add(callSilence)))
+		j.call.Reply, j.call.N = reply, c.N
+		v.claims.Take(j.call, claimant.Ask, min(j.call.Ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
 			StartMS: v.expectSlots(j.Bucket, 0, &group{}, j.takes(), now)}
 		if _, down := v.probeOf(j.Bucket); down {
 			t.Reason = job.RefusedDown
 		}
-		say(reply, t)
+		reply(t)
 		return
-	}
-	b := p.bucket(q.Key, now)
-	defer v.place(b, now)
-	switch {
-	case j == nil:
-	case c.N <= j.call.n:
-		return
-	case j.stage != stageRunning:
-		v.detach(j)
-	case !j.call.passed:
-		say(reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
-		return
-	default: // it asked again, so it cannot have begun
-		v.settle(j, v.unused(j, now), now)
-		j = nil
 	}
 	isNew := j == nil
 	if isNew {
+		j = v.newCall(p, c, now)
 		p.callSeq++
 		age := time.Duration(min(max(c.AgeMS, 0), time.Duration(now).Milliseconds())) *
 			time.Millisecond
-		j = &heldJob{Bucket: b, inBucket: -1, inTimers: -1, stage: stageWaiting,
-			call: &call{id: c.ID}}
-		j.Key, j.Cost, j.Costs = b.key, cost, q.Costs
-		j.Priority = min(max(q.Priority, job.MinPriority), job.MaxPriority)
 		j.Seq = firstCall | uint64((time.Duration(now)-age).Milliseconds())<<20 |
 			p.callSeq&(1<<20-1)
-		j.Stored = v.instant(now).Wall.Add(-age)
+		j.call.Seq, j.Stored = j.Seq, v.instant(now).Wall.Add(-age)
 	}
+	b, k := j.Bucket, j.call
+	defer v.place(b, now)
+	b.unchoose()
 	in := v.expectCall(j, nil, now)
 	if isNew || b.paused {
 		if refused := v.refuses(j, in, wait, now); refused != nil {
-			say(reply, *refused)
-			if !isNew {
-				v.dropCall(j)
-			}
+			reply(*refused)
+			v.giveBack(j, now)
 			return
 		}
-		v.keep(p, j)
 	}
-	j.call.reply, j.call.n, j.call.claim = reply, c.N, 0
-	j.call.ends = now.Add(wait + callGrace)
+	k.Reply, k.N, k.Ends = reply, c.N, now.Add(wait+callGrace)
 	if in != nil && *in <= ahead.Milliseconds() {
-		j.call.claim = now.Add(claimFor)
+		v.claims.Take(k, claimant.Claim, min(k.Ends, now.Add(claimFor)))
 	} else {
-		say(reply, job.Turn{State: job.TurnWaiting, StartMS: in})
+		v.claims.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
+		reply(job.Turn{State: job.TurnWaiting, StartMS: in})
 	}
-	v.await(j, now)
 }
 
-func (v *Valve) keep(p *Part, j *heldJob) {
+func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *heldJob {
+	b := p.bucket(c.Key, now)
+	j := &heldJob{Bucket: b, inBucket: -1, inTimers: -1}
+	j.Key, j.Cost, j.Costs = b.key, max(c.Cost, 1), c.Costs
+	j.Priority = min(max(c.Priority, job.MinPriority), job.MaxPriority)
+	j.call = claimant.New(j, &b.calls().Queue)
+	j.call.ID, j.call.Cost, j.call.Priority = c.ID, j.Cost, j.Priority
 	if p.calls == nil {
 		p.calls = map[string]*heldJob{}
 	}
-	p.calls[j.call.id] = j
+	p.calls[c.ID] = j
 	v.memory.calls++
+	return j
 }
 
-func (v *Valve) neverPasses(id string, cost int64, named map[string]int64) string {
-	if len(id) == 0 || len(id) > longestID || len(named) > policy.MaxLimits {
+func (v *Valve) neverPasses(c *job.Claim) string {
+	if len(c.ID) == 0 || len(c.ID) > longestID || len(c.Costs) > policy.MaxLimits {
 		return fmt.Sprintf("want an id of 1 to %d bytes and at most %d costs", longestID,
 			policy.MaxLimits)
 	}
-	for name, n := range named {
-		if n < 1 || n > math.MaxInt32 || len(name) == 0 || len(name) > 32 {
+	for name, n := range c.Costs {
+		if n < 1 || n > math.MaxInt32 || len(name) == 0 || len(name) > job.MaxCostName {
 			return fmt.Sprintf("%.50s: want a number from 1 to %d", job.CostHeader(name),
 				math.MaxInt32)
 		}
 	}
-	return v.impossible(cost, named)
-}
-
-// usable drops negative usage, which would add credit.
-func usable(used map[string]int64) map[string]int64 {
-	maps.DeleteFunc(used, func(_ string, n int64) bool { return n < 0 })
-	for name, n := range used {
-		used[name] = min(n, policy.MaxLimit)
-	}
-	return used
+	return v.impossible(max(c.Cost, 1), c.Costs)
 }
 
 // firstCall is the least sequence of a call. Calls are ordered by their first question.
@@ -179,12 +165,12 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 	switch {
 	case b.paused:
 		t.Reason = job.RefusedPaused
-	case v.memory.calls >= mostCalls, b.callers != nil && b.callers.len() >= int(v.Policy.Capacity):
+	case v.memory.calls > mostCalls, b.callers.Len() >= int(v.Policy.Capacity):
 		t.Reason = job.RefusedFull
 		if turn := v.turnAway(j, most, now); turn != nil {
 			t.RetryMS = *turn
 		}
-	case down && (in > most || b.callers != nil && b.callers.len() > 0):
+	case down && (in > most || b.callers.Len() > 0):
 		if t.Reason = job.RefusedDown; !v.probing(b) { // a probe may end at any time
 			t.RetryMS = max(in.Milliseconds(), t.RetryMS)
 		}
@@ -217,21 +203,14 @@ func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
 	for _, other := range away {
 		calls.add(other.takes)
 	}
+	for k := range b.callers.All() {
+		if k.Precedes(j.call) {
+			calls.add(k.Of.takes())
+		}
+	}
 	slots := calls.slots
-	if c := b.callers; c != nil {
-		for _, h := range [...]heap.Heap[callJob]{c.called, c.waiting} {
-			for _, other := range h {
-				if other.rank().before(j.rank()) {
-					calls.add(other.takes())
-				}
-			}
-		}
-		if k := c.chosen; k != nil && k != j && k.rank().before(j.rank()) {
-			calls.add(k.takes())
-		}
-		if slots = calls.slots; b.waiting > 0 {
-			slots += (slots + c.inRow) / c.perJob
-		}
+	if b.waiting > 0 {
+		slots += (slots + b.callers.inRow) / b.callers.perJob
 	}
 	at, down := v.probeOf(b)
 	if !down {
@@ -247,37 +226,43 @@ func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
 // grant answers a call that starts, with a lease if its end affects a limit, or while the target is
 // in trouble.
 func (v *Valve) grant(j *heldJob) *Grant {
-	b, c := j.Bucket, j.call
-	c.claim, c.passed, c.lease = 0, false, unusedWithin
+	b, k := j.Bucket, j.call
 	b.callers.inRow++
 	b.callers.running++
-	c.leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || b.target != nil ||
+	k.Leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || b.target != nil ||
 		len(v.suspects) > 0 || v.breaker.open || b.throttles > 0 || b.lastError != ""
-	g := &Grant{reply: c.reply}
-	if c.leased {
-		c.lease = time.Duration(v.Policy.Timeout)
-		g.leaseMS = c.lease.Milliseconds()
+	g := &Grant{reply: k.Reply}
+	if k.Leased {
+		g.leaseMS = v.leaseOf(k).Milliseconds()
 	}
 	return g
 }
 
+// leaseOf returns the time to the next report of a running call.
+func (v *Valve) leaseOf(k *claimer) time.Duration {
+	if !k.Leased {
+		return unusedWithin
+	}
+	return time.Duration(v.Policy.Timeout)
+}
+
 func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
-	p := j.Bucket.Part
+	p, k := j.Bucket.Part, j.call
 	switch {
 	case p.state > partitionLive:
 		return
-	case o.Kind == record.OutcomeProgress && j.stage == stageRunning:
-		if j.call.passed = true; !j.call.leased {
-			j.call.reply = nil
+	case o.Kind == record.OutcomeProgress &&
+		v.claims.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
+		if !k.Leased {
+			k.Reply = nil
 		}
-		v.lookAt(j, now.Add(j.call.lease))
 	default:
 		p.Changed = true
 		v.settle(j, o, now)
 	}
-	if q := j.call.said; q != nil && j.stage != stageGone {
-		j.call.said = nil
-		v.Settle(p, *q, now)
+	if c := k.Report; c != nil {
+		k.Report = nil
+		v.hearReport(p, c, now)
 	}
 }
 
@@ -291,97 +276,88 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 	return record.Outcome{Kind: record.OutcomeUncounted}
 }
 
-// Settle handles a caller's report. A call without a lease, or of a crashed owner, is unknown here;
-// its report still pauses its bucket, and its progress counts it again.
-func (v *Valve) Settle(p *Part, q job.Question, now pace.Instant) job.Turn {
-	c := q.Call
-	j := p.calls[c.ID]
-	if j != nil && j.stage == stageRunning && !j.call.passed && c.N >= j.call.n {
-		j.call.said = &q
-		return job.Turn{State: job.TurnSettled}
+// giveBack ends a call that did not begin.
+func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
+	switch {
+	case j == nil || !v.claims.Take(j.call, claimant.Settle, pace.Never):
+	case j.stage == stageRunning:
+		v.settle(j, v.unused(j, now), now)
+	default:
+		v.dropCall(j)
+		v.place(j.Bucket, now)
 	}
-	o := record.Outcome{Used: usable(c.Used), Error: Clip(c.Error, 1000),
-		RetryAfter: time.Duration(min(max(c.RetryAfterMS, 0), 1<<40)) * time.Millisecond}
-	switch c.Status {
-	case job.CallWithdrawn, job.CallReturned:
-		switch {
-		case j == nil || c.N < j.call.n:
-		case j.stage == stageWaiting:
-			v.detach(j)
-			v.dropCall(j)
-			v.place(j.Bucket, now)
-		case j.call.passed:
-			v.settle(j, v.unused(j, now), now)
+}
+
+// hearReport handles a caller's report. A call without a lease, or of a crashed owner, is unknown
+// here; its report still pauses its bucket, and its progress counts it again.
+func (v *Valve) hearReport(p *Part, c *job.Claim, now pace.Instant) job.Turn {
+	j, settled := p.calls[c.ID], job.Turn{State: job.TurnSettled}
+	switch {
+	case j != nil && (c.N < j.call.N || j.call.State() == claimant.Granted):
+		if c.N >= j.call.N {
+			j.call.Report = c
 		}
-		return job.Turn{State: job.TurnSettled}
-	case job.CallPause:
-		b := p.bucket(q.Key, now)
-		v.coolDown(b, o.RetryAfter, now)
-		v.place(b, now)
-		return job.Turn{State: job.TurnSettled}
-	case job.CallProgress:
-		b := p.bucket(q.Key, now)
-		if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls {
-			j = v.adopt(p, b, q)
-		}
-		if j == nil || j.stage != stageRunning {
-			v.place(b, now)
+	case c.Op != job.OpSettle:
+		if !v.goesOn(p, j, c, now) && c.RetryAfterMS <= 0 {
 			return job.Turn{State: job.TurnGone}
 		}
-		v.lookAt(j, now.Add(j.call.lease))
-		v.place(b, now)
-		return job.Turn{State: job.TurnSettled}
-	case job.CallDone:
-		o.Kind = record.OutcomeDone
-	case job.CallThrottled:
-		o.Kind = record.OutcomeThrottled
+	case c.Status == job.SettledReturned:
+		v.giveBack(j, now)
 	default:
-		o.Kind = record.OutcomeFailed
-		o.Unavailable = c.Status == job.CallUnavailable || c.Status == job.CallUnreached
+		v.ends(p, j, c, now)
 	}
-	switch {
-	case j == nil && v.ended.has(c.ID):
-		return job.Turn{State: job.TurnSettled}
-	case j == nil:
-		j = v.adopt(p, p.bucket(q.Key, now), q)
-	case c.Status == job.CallUnreached && j.call.passed:
+	return settled
+}
+
+// goesOn renews a lease, and reports whether there is one.
+func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool {
+	b := p.bucket(c.Key, now)
+	defer v.place(b, now)
+	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
+	if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
+		j = v.adopt(p, c, now)
+	}
+	event := claimant.Progress
+	if c.Op == job.OpAnswered {
+		event = claimant.Answered
+	}
+	if j == nil || !v.claims.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
+		return false
+	}
+	j.call.Answers = j.call.Answers || event == claimant.Answered
+	return true
+}
+
+// ends applies the outcome of a call that runs, perhaps by another owner's start.
+func (v *Valve) ends(p *Part, j *heldJob, c *job.Claim, now pace.Instant) {
+	if p.ended.Has(c.ID) {
+		return
+	}
+	if j != nil && j.stage == stageWaiting { // as a late copy of its claim says
+		v.giveBack(j, now)
+		j = nil
+	}
+	if j == nil {
+		j = v.adopt(p, c, now)
+	} else if c.Status == job.SettledUnreached {
 		v.unused(j, now)
 	}
-	if j.stage == stageRunning {
+	o, err := record.Settled(c.Settlement, v.instant(now).Wall)
+	if err != nil {
+		o.Kind = record.OutcomeFailed // it has ended, and must not hold its place
+	}
+	if v.claims.Take(j.call, claimant.Settle, pace.Never) {
 		v.settle(j, o, now)
-		v.ended.add(c.ID)
+		p.ended.Add(c.ID, now)
 	}
-	return job.Turn{State: job.TurnSettled}
 }
 
-// endedCalls has the last calls whose end was reported. Callers repeat a report whose confirmation
-// is lost, for half a minute.
-type endedCalls struct{ ids, before map[string]struct{} }
-
-// mostEnded bounds a generation of endedCalls, and its memory to about 2 MB.
-const mostEnded = 1 << 14
-
-func (e *endedCalls) has(id string) bool {
-	_, now := e.ids[id]
-	_, before := e.before[id]
-	return now || before
-}
-
-func (e *endedCalls) add(id string) {
-	if e.ids == nil || len(e.ids) >= mostEnded {
-		e.ids, e.before = map[string]struct{}{}, e.ids
-	}
-	e.ids[id] = struct{}{}
-}
-
-func (v *Valve) adopt(p *Part, b *bucket, q job.Question) *heldJob {
-	j := &heldJob{Bucket: b, inBucket: -1, inTimers: -1, stage: stageRunning, holder: "elsewhere",
-		call: &call{id: q.Call.ID, passed: true, lease: time.Duration(v.Policy.Timeout),
-			leased: q.Call.Status == job.CallProgress}}
-	j.Key, j.Cost, j.Costs = b.key, max(q.Cost, 1), q.Costs
-	v.keep(p, j)
-	b.own().running++
-	b.calls().running++
+// adopt counts a running call that another owner's start began.
+func (v *Valve) adopt(p *Part, c *job.Claim, now pace.Instant) *heldJob {
+	j := v.newCall(p, c, now)
+	j.stage, j.holder, j.call.Leased = stageRunning, "elsewhere", c.Op != job.OpSettle
+	j.Bucket.own().running++
+	j.Bucket.callers.running++
 	return j
 }
 
@@ -392,11 +368,11 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 		b.own().throttles = 0
 	case record.OutcomeThrottled:
 		v.throttle(j, o.RetryAfter, j.began > 0, now)
-	case record.OutcomeFailed:
+	case record.OutcomeFailed, record.OutcomePermanent:
 		j.LastError = o.Error
 		switch {
 		case !o.Unavailable:
-		case j.call.leased:
+		case j.call.Leased:
 			v.unavailable(j, now)
 		case b.target == nil: // successes without leases go unreported, so later calls get leases
 			b.own().target = &suspicion{}
@@ -406,54 +382,25 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 }
 
 func (v *Valve) dropCall(j *heldJob) {
-	delete(j.Bucket.Part.calls, j.call.id)
+	v.detach(j)
+	delete(j.Bucket.Part.calls, j.call.ID)
 	v.memory.calls--
 	j.stage = stageGone
 }
 
-func (v *Valve) timeoutCall(j *heldJob, now pace.Instant) {
-	switch claimed := j.call.claim != 0; {
-	case j.stage == stageRunning:
-		v.settle(j, record.Outcome{Kind: record.OutcomeUncounted}, now)
-		return
-	case claimed && now < j.call.ends:
-		v.detach(j)
-		j.call.claim = 0
-		v.await(j, now)
-	default:
-		v.detach(j)
-		v.dropCall(j)
-	}
-	v.place(j.Bucket, now)
-}
-
 func (v *Valve) leaveCalls(p *Part) {
-	for _, j := range p.sortedCalls() {
-		if j.inTimers >= 0 {
-			v.timers.Remove(j.inTimers)
-		}
-		if j.call.reply != nil {
-			say(j.call.reply, job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+	for _, id := range slices.Sorted(maps.Keys(p.calls)) { // a seed must reproduce a run
+		j := p.calls[id]
+		v.claims.Take(j.call, claimant.Leave, pace.Never)
+		if j.call.Reply != nil {
+			j.call.Reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
 		}
 		v.dropCall(j)
 	}
 	v.callers.Retain(func(b dueBucket) bool { return b.Part != p })
 	for _, b := range p.buckets {
-		if b.callers != nil {
-			b.unchoose()
-			b.callers = &callers{running: b.callers.running}
+		if b.callers != noCallers {
+			b.own().callers = &callers{running: b.callers.running, perJob: callsPerJob}
 		}
 	}
-}
-
-// sortedCalls sorts, because a seed must reproduce a run.
-func (p *Part) sortedCalls() []*heldJob {
-	all := make([]*heldJob, 0, len(p.calls))
-	for _, j := range p.calls {
-		all = append(all, j)
-	}
-	slices.SortFunc(all, func(a, b *heldJob) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Seq, b.Seq))
-	})
-	return all
 }

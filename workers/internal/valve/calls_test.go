@@ -1,6 +1,7 @@
 package valve
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,36 +28,47 @@ func newCalling(t *testing.T, p policy.Policy) *calling {
 	return c
 }
 
-func (c *calling) ask(id string, now pace.Instant) { c.askOf(id, job.Question{}, now) }
+func (c *calling) ask(id string, now pace.Instant) { c.askOf(id, job.Claim{}, now) }
 
-func (c *calling) askOf(id string, q job.Question, now pace.Instant) {
+// askOf claims a permit with a wait of 10 s for the next number, of those given otherwise.
+func (c *calling) askOf(id string, q job.Claim, now pace.Instant) {
 	c.n++
-	q.Op, q.Call = job.OpCall, &job.Call{ID: id, N: c.n, Partitions: c.Policy.Partitions,
-		WaitMS: 10_000}
-	q.Key = "a"
-	c.Call(c.part, q, c.hears(id), now)
+	q.Op, q.Want, q.Key, q.ID, q.N = job.OpClaim, job.WantPermit, "a", id, c.n
+	q.Partitions = cmp.Or(q.Partitions, c.Policy.Partitions)
+	q.WaitMS = cmp.Or(q.WaitMS, 10_000)
+	c.Hear(c.part, q, c.hears(id), now)
 }
 
-func (c *calling) hears(id string) func(job.Answer) {
-	return func(a job.Answer) {
+func (c *calling) hears(id string) func(job.Turn) {
+	return func(t job.Turn) {
 		switch {
-		case a.Error != "":
+		case t.Error != "":
 			c.heard = append(c.heard, id+" error")
-		case a.Turn.StartMS != nil:
-			c.heard = append(c.heard, fmt.Sprintf("%s %s %d", id, a.Turn.State, *a.Turn.StartMS))
-		case a.Turn.State == job.TurnRefused && a.Turn.Reason == job.RefusedDown:
-			c.heard = append(c.heard, fmt.Sprintf("%s %s %s, again in %d", id, a.Turn.State,
-				a.Turn.Reason, a.Turn.RetryMS))
+		case t.StartMS != nil:
+			c.heard = append(c.heard, fmt.Sprintf("%s %s %d", id, t.State, *t.StartMS))
+		case t.State == job.TurnRefused && t.Reason == job.RefusedDown:
+			c.heard = append(c.heard, fmt.Sprintf("%s %s %s, again in %d", id, t.State,
+				t.Reason, t.RetryMS))
 		default:
-			c.heard = append(c.heard, strings.TrimSpace(id+" "+a.Turn.State+" "+a.Turn.Reason))
+			c.heard = append(c.heard, strings.TrimSpace(id+" "+t.State+" "+t.Reason))
 		}
 	}
 }
 
-func (c *calling) tell(id, status string, now pace.Instant) string {
+func (c *calling) settle(id, status string, now pace.Instant) string {
+	return c.tell(id, job.OpSettle, job.Settlement{Status: status}, now)
+}
+
+func (c *calling) progress(id string, now pace.Instant) string {
+	return c.tell(id, job.OpProgress, job.Settlement{}, now)
+}
+
+func (c *calling) tell(id, op string, s job.Settlement, now pace.Instant) string {
 	c.n++
-	return c.Settle(c.part, job.Question{Op: job.OpSettle, Key: "a",
-		Call: &job.Call{ID: id, N: c.n, Status: status}}, now).State
+	said := ""
+	c.Hear(c.part, job.Claim{Op: op, Key: "a", ID: id, N: c.n, Settlement: s},
+		func(t job.Turn) { said = t.State }, now)
+	return said
 }
 
 // A policy for calls alone must not be reported as one without workers.
@@ -102,7 +114,7 @@ func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 }
 
 func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
-	for _, status := range []string{job.CallDone, job.CallReturned, job.CallWithdrawn} {
+	for _, status := range []string{job.SettledDone, job.SettledReturned} {
 		for _, passes := range []bool{true, false} {
 			p := leaky("api", "10/s")
 			p.Concurrency = 3
@@ -115,12 +127,12 @@ func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 				gate = atOnce(run)
 			}
 			_, passed := run.Decide(gate, run.Call.Tell)
-			if said := c.tell("x", status, now); passed != passes || said != job.TurnSettled {
+			if said := c.settle("x", status, now); passed != passes || said != job.TurnSettled {
 				t.Fatal(passed, said)
 			}
 			c.Finished(run.Number, run.Call.Outcome(passed), now)
 			b := c.part.buckets["a"]
-			if status != job.CallDone && c.memory.calls != 0 || b.running != 0 ||
+			if status != job.SettledDone && c.memory.calls != 0 || b.running != 0 ||
 				b.callers.running != 0 {
 				t.Errorf("%s, passed %v: %d calls, %d run, %d of them calls", status, passed,
 					c.memory.calls, b.running, b.callers.running)
@@ -138,18 +150,18 @@ func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 	c.ask("goes", now)
 	c.at(now, "stays waiting 100, goes waiting 200, runs go")
 	for ; now <= callsBegin.Add(callSilence); now += 2000 * milli {
-		c.tell("runs", job.CallProgress, now)
+		c.progress("runs", now)
 		c.ask("stays", now)
 		c.Advance(now, pace.Never)
 	}
-	if n := c.part.buckets["a"].callers.len(); n != 1 {
+	if n := c.part.buckets["a"].callers.Len(); n != 1 {
 		t.Errorf("%d calls wait", n)
 	}
 	c.heard = nil
 	c.Change(c.Policy, true, now)
 	c.ask("stays", now)
 	c.at(now, "stays no paused")
-	if n := c.part.buckets["a"].callers.len(); n != 0 || c.memory.calls != 1 {
+	if n := c.part.buckets["a"].callers.Len(); n != 0 || c.memory.calls != 1 {
 		t.Errorf("%d calls wait, of %d", n, c.memory.calls)
 	}
 }
@@ -217,10 +229,8 @@ func TestAWithdrawnCallLeavesItsTurnToTheNext(t *testing.T) {
 		c.ask(id, now)
 	}
 	c.at(now, "x waiting 100, y waiting 200, w go")
-	c.tell("x", job.CallWithdrawn, now+milli)
-	c.n++
-	c.Call(c.part, job.Question{Key: "a", Call: &job.Call{ID: "old", N: c.n,
-		Partitions: c.Policy.Partitions, WaitMS: 10_000, AgeMS: 500}}, c.hears("old"), now+2*milli)
+	c.settle("x", job.SettledReturned, now+milli)
+	c.askOf("old", job.Claim{AgeMS: 500}, now+2*milli)
 	c.at(now+80*milli, "old waiting 98, old offer")
 	c.ask("old", now+81*milli)
 	c.at(now+100*milli, "old go")
@@ -273,23 +283,25 @@ func TestALeaseHoldsAPlaceUntilItIsSettledOrLost(t *testing.T) {
 	c.ask("y", now)
 	c.at(now, "x go")
 	c.at(now+2999*milli, "")
-	if said := c.tell("x", job.CallProgress, now+2999*milli); said != job.TurnSettled {
+	if said := c.progress("x", now+2999*milli); said != job.TurnSettled {
 		t.Error(said)
 	}
 	c.at(now+5998*milli, "")
 	c.at(now+5999*milli, "y offer")
 	c.ask("y", now+6000*milli)
 	c.at(now+6000*milli, "y go")
-	if said := c.tell("x", job.CallDone, now+6000*milli); said != job.TurnSettled {
+	if said := c.settle("x", job.SettledDone, now+6000*milli); said != job.TurnSettled {
 		t.Error(said)
 	}
 	c.ask("z", now+6001*milli)
 	c.at(now+6001*milli, "z waiting")
-	c.tell("y", job.CallDone, now+6002*milli)
+	c.settle("y", job.SettledDone, now+6002*milli)
 	c.at(now+6002*milli, "z offer")
 
 	heir := newCalling(t, p)
-	heir.tell("y", job.CallProgress, now)
+	if said := heir.progress("y", now); said != job.TurnSettled {
+		t.Error(said)
+	}
 	heir.ask("z", now)
 	heir.at(now, "z waiting")
 }
@@ -303,15 +315,17 @@ func TestALostLeaseKeepsItsCharge(t *testing.T) {
 		play func(c *calling, now pace.Instant)
 		back bool
 	}{
-		"lost":    {func(c *calling, now pace.Instant) { c.at(now+2000*milli, "") }, false},
-		"settled": {func(c *calling, now pace.Instant) { c.tell("x", job.CallDone, now) }, false},
+		"lost": {func(c *calling, now pace.Instant) { c.at(now+2000*milli, "") }, false},
+		"settled": {func(c *calling, now pace.Instant) {
+			c.settle("x", job.SettledDone, now)
+		}, false},
 		"returned": {func(c *calling, now pace.Instant) {
-			c.tell("x", job.CallReturned, now)
+			c.settle("x", job.SettledReturned, now)
 		}, true},
 		"old news": {func(c *calling, now pace.Instant) {
 			c.n -= 3
 			c.ask("x", now)
-			c.tell("x", job.CallReturned, now)
+			c.settle("x", job.SettledReturned, now)
 			c.n += 3
 		}, false},
 	} {
@@ -342,7 +356,7 @@ func TestAStartThatCameTooLateIsGivenBack(t *testing.T) {
 		want  string
 	}{
 		"asked again": {60 * time.Millisecond, "", "x waiting 30, y waiting 130"},
-		"returned":    {60 * time.Millisecond, job.CallReturned, "x waiting 30, y waiting 130"},
+		"returned":    {60 * time.Millisecond, job.SettledReturned, "x waiting 30, y waiting 130"},
 		"too late":    {300 * time.Millisecond, "", "y waiting 100, x go"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -351,7 +365,7 @@ func TestAStartThatCameTooLateIsGivenBack(t *testing.T) {
 			c.at(now, "x go")
 			now = now.Add(x.after)
 			if x.tell != "" {
-				c.tell("x", x.tell, now)
+				c.settle("x", x.tell, now)
 			}
 			c.at(now, "")
 			c.ask("x", now)
@@ -374,7 +388,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 			now += 10 * milli
 		}
 		for _, id := range ids {
-			c.tell(id, status, now)
+			c.settle(id, status, now)
 		}
 	}
 	down := func(want bool) {
@@ -383,14 +397,14 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 			t.Errorf("down: %v", open)
 		}
 	}
-	fail(job.CallUnavailable, "1", "2", "3", "4", "5", "6")
+	fail(job.SettledUnavailable, "1", "2", "3", "4", "5", "6")
 	down(false)
-	fail(job.CallUnreached, "a", "b", "c")
-	fail(job.CallFailed, "d")
-	fail(job.CallUnavailable, "e")
-	fail(job.CallUnavailable, "f", "g", "h", "i")
+	fail(job.SettledUnreached, "a", "b", "c")
+	fail(job.SettledFailed, "d")
+	fail(job.SettledUnavailable, "e")
+	fail(job.SettledUnavailable, "f", "g", "h", "i")
 	down(false)
-	fail(job.CallUnavailable, "j")
+	fail(job.SettledUnavailable, "j")
 	down(true)
 	c.ask("probe", now)
 	c.ask("x", now)
@@ -402,7 +416,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	c.at(at, "probe go")
 	c.ask("y", at)
 	c.at(at, "y no down, again in 1000")
-	c.tell("probe", job.CallDone, at)
+	c.settle("probe", job.SettledDone, at)
 	down(false)
 	c.ask("z", at)
 	c.at(at.Add(10*time.Millisecond), "z go")
@@ -417,16 +431,15 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	c.part.gathered()
 	c.part.Noted(true)
 	c.NotedFirst(c.Valve, now)
-	for _, q := range []job.Question{{Cost: 101}, {Cost: 1 << 62},
+	for _, q := range []job.Claim{{Cost: 101}, {Cost: 1 << 62},
 		{Costs: map[string]int64{"tokens": -10}}, {Costs: map[string]int64{"other": 1 << 62}}} {
 		c.askOf("x", q, now)
 		c.at(now, "x error")
 	}
 	c.ask("x", now)
 	c.at(now, "x go")
-	c.n++
-	c.Settle(c.part, job.Question{Key: "a", Call: &job.Call{ID: "x", N: c.n,
-		Status: job.CallDone, Used: map[string]int64{"tokens": -90}}}, now)
+	c.tell("x", job.OpSettle,
+		job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": -90}}, now)
 	c.part.gathered()
 	c.part.Noted(true)
 	now += 5000 * milli
@@ -453,18 +466,84 @@ func TestARepeatedReportCountsOnce(t *testing.T) {
 	c.ask("x", now)
 	c.at(now, "x go")
 	for range 3 {
-		c.n++
-		c.Settle(c.part, job.Question{Key: "a", Call: &job.Call{ID: "x", N: c.n,
-			Status: job.CallDone, Used: map[string]int64{"tokens": 400}}}, now)
+		c.tell("x", job.OpSettle,
+			job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": 400}}, now)
 		now += 1000 * milli
 	}
 	noted()
 	now += 5000 * milli
-	c.askOf("y", job.Question{Costs: map[string]int64{"tokens": 300}}, now)
+	c.askOf("y", job.Claim{Costs: map[string]int64{"tokens": 300}}, now)
 	c.Advance(now, pace.Never)
 	if len(c.out.Starts) == 0 {
 		t.Error("a repeated report took units again")
 	}
+}
+
+func TestAReportRepeatedToTheNextOwnerCountsOnce(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Capacity = 1000
+	p.Limits = []policy.Limit{{Name: "hour", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 1000, Window: policy.Duration(time.Hour)}}}
+	for name, x := range map[string]struct {
+		crashed, ended bool
+		starts         int
+	}{
+		"handed over": {false, true, 1}, "crashed": {true, true, 1},
+		"ended since the record": {false, false, 0},
+	} {
+		c, now := newCalling(t, p), callsBegin
+		c.begins(now)
+		c.ask("x", now)
+		c.at(now, "x go")
+		used := job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": 400}}
+		before := c.part.Handover(now)
+		c.tell("x", job.OpSettle, used, now)
+		h := c.part.Handover(now)
+		if !x.ended {
+			h.Ended = before.Ended
+		}
+		h, _ = stored(t, h, record.MostBytes)
+		heir := newCalling(t, p)
+		heir.part.inherit(Inheritance{Owner: "old", Crashed: x.crashed,
+			Unstarted: x.crashed, Handover: h}, now)
+		heir.begins(now)
+		for range 2 {
+			heir.tell("x", job.OpSettle, used, now)
+			if n := heir.progress("x", now); n != job.TurnGone {
+				t.Errorf("%s: a report that came late is answered by %q", name, n)
+			}
+			now += 5000 * milli
+		}
+		heir.begins(now)
+		heir.askOf("y", job.Claim{Costs: map[string]int64{"tokens": 300}}, now)
+		if heir.Advance(now, pace.Never); len(heir.out.Starts) != x.starts {
+			t.Errorf("%s: %d starts, want %d", name, len(heir.out.Starts), x.starts)
+		}
+	}
+}
+
+// begins notes a checkpoint, which starts under limits need.
+func (c *calling) begins(now pace.Instant) {
+	c.part.gathered()
+	c.part.Noted(true)
+	c.NotedFirst(c.Valve, now)
+}
+
+// Messages overtake each other.
+func TestALateCopyOfAClaimTakesNoStart(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Concurrency = 1
+	c, now := newCalling(t, p), callsBegin
+	c.ask("x", now)
+	c.at(now, "x go")
+	c.settle("x", job.SettledDone, now)
+	c.ask("x", now+10*milli)
+	if said := c.progress("x", now+10*milli); said != job.TurnGone {
+		t.Error(said)
+	}
+	c.at(now+10*milli, "x gone")
+	c.ask("y", now+10*milli)
+	c.at(now+10*milli, "y go")
 }
 
 func TestCallsTakeNoWorkers(t *testing.T) {
@@ -490,23 +569,22 @@ func TestRefusalsOfCalls(t *testing.T) {
 		c.ask(id, now)
 	}
 	c.at(now, "a waiting 1000, b waiting 2000, c waiting 3000, d no full")
-	c.tell("a", job.CallWithdrawn, now)
-	c.askOf("e", job.Question{Cost: 3, Priority: 1}, now)
-	c.tell("b", job.CallWithdrawn, now)
-	c.n++
-	c.Call(c.part, job.Question{Key: "a", Call: &job.Call{ID: "f", N: c.n,
-		Partitions: c.Policy.Partitions, WaitMS: 100}}, c.hears("f"), now)
+	c.settle("a", job.SettledReturned, now)
+	c.askOf("e", job.Claim{Cost: 3, Priority: 1}, now)
+	c.settle("b", job.SettledReturned, now)
+	c.askOf("f", job.Claim{WaitMS: 100}, now)
 	c.at(now, "e waiting 1000, f no late")
-	c.n++
-	c.Call(c.part, job.Question{Key: "a", Call: &job.Call{ID: "g", N: c.n,
-		Partitions: 7, WaitMS: 100}}, c.hears("g"), now)
+	c.askOf("g", job.Claim{Partitions: 7, WaitMS: 100}, now)
 	c.at(now, "g moved")
 	c.Change(c.Policy, true, now)
-	c.tell("c", job.CallWithdrawn, now)
+	c.settle("c", job.SettledReturned, now)
 	c.ask("h", now)
 	c.at(now, "h no paused")
 	c.part.Surrender(now)
 	c.at(now, "e moved")
+	if at := c.Wake(true); at != pace.Never {
+		t.Errorf("looks for callers that it lost at %v", time.Duration(at))
+	}
 }
 
 func TestCallsAreSeenBesideJobs(t *testing.T) {
@@ -536,9 +614,9 @@ func TestCallsAreSeenBesideJobs(t *testing.T) {
 	if j := c.part.jobState(2, now); j.Calls != 2 || *j.Position != 1 {
 		t.Errorf("the job is %+v", j)
 	}
-	c.tell("y", job.CallWithdrawn, now)
-	c.tell("z", job.CallWithdrawn, now)
-	c.tell("x", job.CallDone, now)
+	c.settle("y", job.SettledReturned, now)
+	c.settle("z", job.SettledReturned, now)
+	c.settle("x", job.SettledDone, now)
 	c.at(now+milli, "job 1")
 	seen(0, 0, "2 1")
 }

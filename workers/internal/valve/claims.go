@@ -5,42 +5,52 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// claims finds workers in other processes: the valve offers work slightly ahead, and each claim
-// gets the next job. Offers carry no job, because a silent worker would delay it.
+// claims finds who begins: slightly ahead of a start the valve offers it, to the caller whose turn
+// it is, or to workers of other processes, of which each one that claims gets the next job. Offers
+// carry no job, because a silent worker would delay it.
 type claims struct {
-	offering int // unanswered offers
+	claimant.Set[*heldJob]
+	workers  claimant.Queue[*heldJob]
+	numbers  uint64 // of workers' claims
 	declined bool
-	nobody   bool // no worker answered
-	running  int
-	nextAt   pace.Instant // next offer
+	nobody   bool         // no worker answered
+	nextAt   pace.Instant // next offer to workers
 	wakeAt   pace.Instant // when demand may have grown
-	held     []Claim
-
-	// refused by a worker with room, since the last claim
-	crowded map[job.Key]bool
 }
 
+type claimer = claimant.Claimant[*heldJob]
+
+// Claim is a worker's claim for the first job that is in no excepted bucket.
 type Claim struct {
 	Worker string
-	Turn   NextTurn
+	Except []job.Key // of which it runs too many jobs for its free places
 	Until  pace.Instant
 }
 
 const (
-	// ClaimWindow is the life of a claim: for the valve from its offer, for the worker, which stays
-	// idle meanwhile, from its claim.
+	// ClaimWindow is the life of a claim: for the valve from its offer, for the claimant, which
+	// stays idle meanwhile, from its claim.
 	ClaimWindow = 50 * time.Millisecond
-	mostOffers  = 8
+	// HoldFor leaves time for the answer to a worker's claim, claimFor to a caller's, whose window
+	// began before the claim.
+	HoldFor    = ClaimWindow - 10*time.Millisecond
+	claimFor   = 30 * time.Millisecond
+	mostOffers = 8
 	// busyPause follows an offer when no worker had room, nobodyPause one without an answer.
 	busyPause   = 20 * time.Millisecond
 	nobodyPause = 250 * time.Millisecond
-	// ahead is the time before a start when the search for a worker begins.
+	// ahead is the time before a start when it is offered.
 	ahead = 20 * time.Millisecond
-	// HoldFor leaves time for the answer to a claim.
-	HoldFor = ClaimWindow - 10*time.Millisecond
+
+	callsPerJob = 9 // in a row, before a waiting job
+	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy with turns.
+	mostCalled = 32
 )
 
 type OfferResult uint8
@@ -51,149 +61,319 @@ const (
 	OfferNobody
 )
 
-type NextTurn struct {
-	Key     job.Key
-	Running int
-	Alone   bool // those ahead of it were refused
+// Fits reports whether a job that is due, or soon will be, is in no excepted bucket.
+func (v *Valve) Fits(except []job.Key) bool {
+	excepted, soon := setOf(except), v.acted.Add(HoldFor)
+	takes := func(b *bucket) bool { return !excepted[b.key] }
+	return len(except) == 0 || v.firstDue(0, takes) != nil ||
+		slices.ContainsFunc(v.sched[:min(len(v.sched), mostLooks)], func(b scheduledBucket) bool {
+			return b.nextAt <= soon && b.queued() > 0 && takes(b.bucket)
+		})
 }
 
-// Next returns the bucket whose turn comes next. Workers refuse one with too many running jobs.
-func (v *Valve) Next() NextTurn {
-	switch {
-	case len(v.due) > 0:
-		b := v.firstDue(0, func(b *bucket) bool { return !v.claims.crowded[b.key] })
-		if b == nil {
-			clear(v.claims.crowded)
-			b = v.due[0].bucket
-		}
-		return NextTurn{b.key, b.busy(), b != v.due[0].bucket}
-	case len(v.sched) > 0:
-		return NextTurn{Key: v.sched[0].key, Running: v.sched[0].busy()}
+// setOf makes a set of buckets: a worker may list thousands.
+func setOf(keys []job.Key) map[job.Key]bool {
+	set := make(map[job.Key]bool, len(keys))
+	for _, key := range keys {
+		set[key] = true
 	}
-	return NextTurn{}
+	return set
 }
 
-func (v *Valve) Refused(key job.Key) {
-	if v.claims.crowded == nil {
-		v.claims.crowded = map[job.Key]bool{}
+func (v *Valve) Claimed(c Claim) {
+	k := claimant.New(nil, &v.claims.workers)
+	v.claims.numbers++
+	k.Worker, k.Except, k.Seq = c.Worker, setOf(c.Except), v.claims.numbers
+	v.claims.Take(k, claimant.Claim, c.Until)
+}
+
+func (v *Valve) Offered(result OfferResult, now pace.Instant) {
+	c := &v.claims
+	c.Offers--
+	c.declined, c.nobody = result != OfferClaimed, result == OfferNobody
+	switch result {
+	case OfferBusy:
+		c.nextAt = now.Add(busyPause)
+	case OfferNobody:
+		c.nextAt = now.Add(nobodyPause)
 	}
-	v.claims.crowded[key] = true
+	c.wakeAt = now
+	if c.declined {
+		v.againForCalls(now)
+	}
 }
 
-func (v *Valve) Claimed(c Claim) { v.claims.held = append(v.claims.held, c) }
-
-// fits reports whether a worker that claimed for one bucket may serve another: workers refuse
-// buckets that run too many jobs.
-func (t NextTurn) fits(b *bucket) bool {
-	return t.Key == b.key || !t.Alone && b.busy() <= t.Running
-}
-
+// offer offers starts that are near, except those of calls in buckets without turns: see summon.
 func (v *Valve) offer(now pace.Instant) {
 	c := &v.claims
 	if v.Free() > 0 {
 		c.declined = false
 	}
-	if c.wakeAt = c.nextAt; now < c.nextAt {
+	turns, next := v.nearTurns(now)
+	c.wakeAt = next
+	for _, b := range v.callers[:min(turns, mostCalled, len(v.callers))] {
+		v.offerCall(b.callers.chosen.call, now)
+	}
+	if now < c.nextAt {
+		c.wakeAt = min(next, c.nextAt)
 		return
 	}
-	var wanted int
-	wanted, c.wakeAt = v.wanted(now)
-	for range min(wanted, mostOffers) - c.offering - len(c.held) {
-		c.offering++
+	switch jobs := v.Free() <= 0 || len(v.due) > 0; {
+	case len(v.due) > 0 && (v.breaker.open || v.takesTurns()):
+	case jobs && !v.breaker.open:
+		turns, next = v.nearStarts(now)
+		c.wakeAt = min(c.wakeAt, next)
+	default:
+		turns = 0
+	}
+	for range min(turns, mostOffers) - c.Offers - c.workers.Len() {
+		c.Offers++
 		v.out.Offers = append(v.out.Offers, v.Policy.Name)
 	}
 }
 
-func (v *Valve) wanted(now pace.Instant) (n int, next pace.Instant) {
-	next = pace.Never
-	if v.Free() > 0 && len(v.due) == 0 {
-		return 0, next
+// nearTurns returns the number of starts that are near, where all buckets share them, and when it
+// may grow.
+func (v *Valve) nearTurns(now pace.Instant) (n int, next pace.Instant) {
+	if len(v.due)+len(v.callers) == 0 || !v.breaker.open && !v.takesTurns() {
+		return 0, pace.Never
 	}
-	soon := now.Add(ahead)
-	if v.breaker.open && len(v.due) == 0 {
-		return 0, next
+	v.admits(now)
+	switch at := max(now, v.all.until); {
+	case at > now.Add(ahead):
+		return 0, at.Add(-ahead)
+	case v.breaker.open:
+		return 1, pace.Never
+	default:
+		return within(at, v.turnEvery(), now), pace.Never
 	}
-	if (v.breaker.open || v.takesTurns()) && len(v.due) > 0 {
-		v.admits(now)
-		switch at := max(now, v.all.until); {
-		case at > soon:
-			return 0, at.Add(-ahead)
-		case v.breaker.open:
-			return 1, next
-		default:
-			return 1 + int(soon.Since(at)/max(v.turnEvery(), 1)), next
-		}
-	}
-	n = len(v.due)
+}
+
+// within returns the number of starts that are near, one every interval from an instant on.
+func within(at pace.Instant, every time.Duration, now pace.Instant) int {
+	return 1 + int(now.Add(ahead).Since(max(at, now))/max(every, 1))
+}
+
+// nearStarts returns the number of jobs whose starts are near, and when it may grow.
+func (v *Valve) nearStarts(now pace.Instant) (n int, next pace.Instant) {
+	n, next = len(v.due), pace.Never
 	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {
 		switch {
 		case len(b.ready) == 0, b.callNext() && b.queued() == 1:
-		case b.nextAt > soon:
+		case b.nextAt > now.Add(ahead):
 			next = min(next, b.nextAt.Add(-ahead))
 		case b.pace == nil:
 			n++
 		default:
-			n += 1 + min(b.queued()-1, int(soon.Since(b.nextAt)/b.pace.Interval))
+			n += min(b.queued(), within(b.nextAt, b.pace.Interval, now))
 		}
 	}
 	return n, next
 }
 
-func (v *Valve) Offered(result OfferResult, now pace.Instant) {
-	v.claims.offering--
-	if result == OfferClaimed {
-		clear(v.claims.crowded)
-	}
-	v.claims.declined, v.claims.nobody = result != OfferClaimed, result == OfferNobody
-	switch result {
-	case OfferBusy:
-		v.claims.nextAt = now.Add(busyPause)
-	case OfferNobody:
-		v.claims.nextAt = now.Add(nobodyPause)
-	}
-	v.claims.wakeAt = now
-	if v.claims.declined {
-		v.againForCalls(now)
-	}
-}
-
-// match pairs a claim with the first bucket in turn that it fits, or returns nil. Claims that fit
-// only their own buckets need no search among many due ones.
-func (v *Valve) match() (b *bucket, claim int) {
-	held := v.claims.held
-	if !slices.ContainsFunc(held, func(c Claim) bool { return !c.Turn.Alone }) {
-		for claim, c := range held {
-			for _, p := range v.parts {
-				if b := p.buckets[c.Turn.Key]; b != nil && b.spot == spotDue {
-					return b, claim
-				}
+// match returns the first bucket in turn that a worker's claim fits, and that claim; nil: none.
+func (v *Valve) match() (b *bucket, by *claimer) {
+	fits := func(b *bucket) bool {
+		for by = range v.claims.workers.All() {
+			if !by.Except[b.key] {
+				return true
 			}
 		}
-		return nil, 0
+		return false
 	}
-	fitting := func(b *bucket) int {
-		return slices.IndexFunc(held, func(c Claim) bool { return c.Turn.fits(b) })
+	if v.claims.workers.Len() > 0 {
+		b = v.nextDue(fits)
 	}
-	if b = v.nextDue(func(b *bucket) bool { return fitting(b) >= 0 }); b != nil {
-		claim = fitting(b)
+	if b != nil {
+		fits(b)
 	}
-	return b, claim
+	return b, by
 }
 
-func (v *Valve) refuseLate(now pace.Instant, all bool) {
-	c := &v.claims
-	n := 0
-	for n < len(c.held) && (all || c.held[n].Until <= now) {
-		v.out.Refusals = append(v.out.Refusals, c.held[n].Worker)
-		n++
+// refuse tells a worker that it gets no job for its claim.
+func (v *Valve) refuse(k *claimer, e claimant.Event) {
+	if v.claims.Take(k, e, pace.Never) {
+		v.out.Refusals = append(v.out.Refusals, k.Worker)
 	}
-	c.held = slices.Delete(c.held, 0, n)
 }
 
-func (c *claims) wake() pace.Instant {
-	at := c.wakeAt
-	if len(c.held) > 0 {
-		at = min(at, c.held[0].Until)
+// silent handles a claimant from which the valve heard nothing in time.
+func (v *Valve) silent(k *claimer, now pace.Instant) {
+	j, c := k.Of, &v.claims
+	switch {
+	case k.Worker != "":
+		v.refuse(k, claimant.Silence)
+		return
+	case k.State() == claimant.Running:
+		c.Take(k, claimant.Silence, pace.Never)
+		v.settle(j, record.Outcome{Kind: record.OutcomeUncounted}, now)
+		return
 	}
-	return at
+	for k.Until() <= now && c.Take(k, claimant.Silence, min(k.Ends, now.Add(callSilence))) {
+	}
+	if k.State() == claimant.Ended {
+		v.dropCall(j)
+	}
+	v.place(j.Bucket, now)
+}
+
+type callers struct {
+	claimant.Queue[*heldJob]
+	chosen  *heldJob // head of the ready jobs; stays in the queue
+	inRow   int64    // calls since the last stored job
+	perJob  int64    // calls before the next stored job
+	running int
+	away    []absent // refused callers
+}
+
+// noCallers is shared and read-only.
+var noCallers = &callers{perJob: callsPerJob}
+
+// mostAway bounds the absent callers of a bucket; the others get the time of the last one.
+const mostAway = 1 << 12
+
+// absent is a refused caller that will ask again, in a call of its own.
+type absent struct {
+	back  pace.Instant
+	takes quota.Cost
+}
+
+func (b *bucket) calls() *callers {
+	if b.callers == noCallers {
+		b.own().callers = &callers{perJob: callsPerJob}
+	}
+	return b.callers
+}
+
+func (b *bucket) unchoose() {
+	if j := b.callers.chosen; j != nil {
+		b.callers.chosen = nil
+		b.ready.Remove(j.inBucket)
+		b.countWaiting(j.Cost, j.Costs, -1)
+	}
+}
+
+// overdue reports whether the first stored job has waited a step per level of priority below the
+// highest.
+func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
+	if b.step == 0 || b.queued() == 0 {
+		return false
+	}
+	first, _ := b.firstDeep()
+	if len(b.ready) > 0 {
+		first = b.ready[0].rank()
+	}
+	return first.place < b.placeOf(job.MaxPriority, v.wall.at(now).UnixNano())
+}
+
+// choose makes the next call the head of the ready jobs, where code for heads applies to it. Every
+// tenth start is left to a stored job with a worker, every second one if that is overdue.
+func (v *Valve) choose(b *bucket, now pace.Instant) {
+	c := b.callers
+	if c == noCallers {
+		return
+	}
+	b.unchoose()
+	if c.perJob = callsPerJob; v.overdue(b, now) {
+		c.perJob = 1
+	}
+	if c.Len() == 0 ||
+		b.queued() > 0 && c.inRow >= c.perJob && (v.Free() > 0 || !v.claims.declined) {
+		return
+	}
+	j := c.First().Of
+	c.chosen = j
+	b.ready.Push(orderedJob{j})
+	b.countWaiting(j.Cost, j.Costs, 1)
+}
+
+func (b *bucket) callNext() bool { return b.callers.chosen != nil }
+
+// placeCall is place for a call, which is offered its turn shortly before.
+func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
+	c := b.callers
+	if v.breaker.open {
+		at = max(at, v.breaker.due())
+	}
+	claimed := c.chosen.call.State() == claimant.Claiming
+	if soon := at.Add(-ahead); soon > now && !claimed {
+		v.schedule(b, b.tunedAt(soon, now))
+		return
+	}
+	if !v.takesTurns() {
+		v.summon(b, at, now)
+	}
+	switch {
+	case !claimed && !v.takesTurns(): // placed again by the caller's answer or silence
+	case at > now:
+		v.schedule(b, b.tunedAt(at, now))
+	default:
+		b.nextAt, b.spot = max(at, b.since), spotCaller
+		v.callers.Push(dueBucket{b})
+	}
+}
+
+func (v *Valve) summon(b *bucket, at, now pace.Instant) {
+	n := mostCalled
+	if b.pace != nil {
+		n = min(n, within(at, b.pace.Interval, now))
+	}
+	if b.concurrency > 0 {
+		n = min(n, b.concurrency-b.running)
+	}
+	for n -= b.callers.Near(); n > 0 && b.callers.Next() != nil; n-- {
+		v.offerCall(b.callers.Next(), now)
+	}
+}
+
+func (v *Valve) offerCall(k *claimer, now pace.Instant) {
+	if v.claims.Take(k, claimant.Offer, min(now.Add(ClaimWindow), k.Ends)) {
+		k.Reply(job.Turn{State: job.TurnOffer})
+	}
+}
+
+// caller returns the bucket whose call starts next, or nil without a call or if a due job goes
+// first.
+func (v *Valve) caller() (first *bucket) {
+	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
+		if b.callers.chosen.call.State() == claimant.Claiming &&
+			(first == nil || b.Before(dueBucket{first})) {
+			first = b.bucket
+		}
+	}
+	if first != nil && v.takesTurns() && len(v.due) > 0 && v.due[0].Before(dueBucket{first}) &&
+		(v.Free() > 0 || v.claims.workers.Len() > 0) {
+		return nil
+	}
+	return first
+}
+
+// againForCalls places buckets whose calls left their turn to a job that finds no worker.
+func (v *Valve) againForCalls(now pace.Instant) {
+	if v.memory.calls == 0 {
+		return
+	}
+	for _, b := range slices.Clone(v.due) {
+		if b.callers.Len() > 0 {
+			v.place(b.bucket, now)
+		}
+	}
+}
+
+// turnAway returns the time in ms after which a refused call may come back; nil: unknown. Calls
+// that were refused earlier come back earlier, so each is told its own turn. That is when half of
+// its wait is left: the bucket does not run dry, and a late forecast does not refuse it again.
+func (v *Valve) turnAway(j *heldJob, most time.Duration, now pace.Instant) *int64 {
+	c := j.Bucket.calls()
+	c.away = slices.DeleteFunc(c.away, func(a absent) bool { return a.back <= now })
+	wait := v.expectCall(j, c.away, now)
+	if wait == nil {
+		return nil
+	}
+	again := max(*wait-most.Milliseconds()/2, 1)
+	if len(c.away) < mostAway {
+		c.away = append(c.away, absent{now.Add(time.Duration(again) * time.Millisecond),
+			j.takes()})
+	}
+	return &again
 }

@@ -48,11 +48,10 @@ func (o *offering) step(now pace.Instant) string {
 	return said
 }
 
-func (o *offering) claim(key job.Key, running int, until pace.Instant) {
+func (o *offering) claim(until pace.Instant, except ...job.Key) {
 	o.Offered(OfferClaimed, 0)
-	o.claims.offering = max(0, o.claims.offering)
-	o.claims.held = append(o.claims.held,
-		Claim{Worker: "w", Turn: NextTurn{Key: key, Running: running}, Until: until})
+	o.claims.Offers = max(0, o.claims.Offers)
+	o.Claimed(Claim{Worker: "w", Except: except, Until: until})
 }
 
 const milli = pace.Instant(time.Millisecond)
@@ -69,14 +68,14 @@ func TestClaims(t *testing.T) {
 	o.publish("a", 3, now)
 	expect(now, "1 offers, gives [], refuses []")
 	expect(now, "0 offers, gives [], refuses []")
-	o.claim("a", 0, now+40*milli)
+	o.claim(now + 40*milli)
 	expect(now, "0 offers, gives [1], refuses []")
 
 	if at := o.Wake(true); at != now+100*milli-pace.Instant(ahead) {
 		t.Fatalf("wakes at %v", time.Duration(at))
 	}
 	expect(now+80*milli, "1 offers, gives [], refuses []")
-	o.claim("a", 1, now+120*milli)
+	o.claim(now + 120*milli)
 	expect(now+99*milli, "0 offers, gives [], refuses []")
 	if at := o.Wake(true); at != now+100*milli {
 		t.Fatalf("wakes at %v", time.Duration(at))
@@ -85,7 +84,7 @@ func TestClaims(t *testing.T) {
 
 	// a claim without a job in time is refused; an offer without workers is repeated after a pause
 	expect(now+180*milli, "1 offers, gives [], refuses []")
-	o.claim("a", 2, now+190*milli)
+	o.claim(now + 190*milli)
 	expect(now+180*milli, "0 offers, gives [], refuses []")
 	if at := o.Wake(true); at != now+190*milli {
 		t.Fatalf("wakes at %v", time.Duration(at))
@@ -102,61 +101,54 @@ func TestClaims(t *testing.T) {
 	expect(now+460*milli, "1 offers, gives [], refuses []")
 }
 
-func TestClaimsAreNotForHangingBuckets(t *testing.T) {
-	o := newOffering(leaky("api", "1000/s"))
-	now := 1000 * milli
-	o.publish("hangs", 20, now)
-	for range 6 {
+func TestAClaimIsNotForABucketThatItsWorkerExcepts(t *testing.T) {
+	for _, p := range []policy.Policy{leaky("api", "1000/s"), total("1000/s")} {
+		o := newOffering(p)
+		now := 1000 * milli
+		o.publish("hangs", 3, now)
+		o.step(now)
+		o.claim(now + 40*milli)
+		if got := o.step(now); !strings.Contains(got, "gives [1]") {
+			t.Fatal(got)
+		}
 		now += 10 * milli
-		o.step(now)
-		o.claim("hangs", 100, now+40*milli)
-		o.step(now)
-	}
-	o.refuseLate(now, true)
-	o.out.Reset()
-	o.publish("fine", 1, now)
-	now += 10 * milli
-	o.step(now)
-	o.claim("fine", 0, now+40*milli)
-	o.claim("fine", 0, now+40*milli)
-	if got := o.step(now); got != "0 offers, gives [21], refuses []" &&
-		got != "1 offers, gives [21], refuses []" {
-		t.Fatal(got)
-	}
-	if got := o.step(now + 10*milli); got[len(got)-len("gives [], refuses []"):] !=
-		"gives [], refuses []" {
-		t.Errorf("the bucket that hangs took another's worker: %s", got)
+		if o.Fits([]job.Key{"hangs"}) || !o.Fits([]job.Key{"fine"}) || !o.Fits(nil) {
+			t.Error("a claim fits other buckets than those that have jobs")
+		}
+		o.claim(now+40*milli, "hangs")
+		if got := o.step(now); !strings.HasSuffix(got, "gives [], refuses []") {
+			t.Errorf("the bucket that hangs took another's worker: %s", got)
+		}
+		o.publish("fine", 3, now)
+		if !o.Fits([]job.Key{"hangs"}) || o.Fits([]job.Key{"hangs", "fine"}) {
+			t.Error("a claim fits other buckets than those that have jobs")
+		}
+		o.claim(now+40*milli, "gone", "hangs")
+		var given []uint64
+		for end := now + 5*milli; now < end; now += milli {
+			o.Advance(now, pace.Never)
+			for _, r := range o.out.Starts {
+				given = append(given, r.Seq)
+			}
+			o.out.Reset()
+		}
+		if want := []uint64{4, 5}; !slices.Equal(given, want) {
+			t.Errorf("the claims were given %v, want jobs of the bucket that is fine, %v", given,
+				want)
+		}
 	}
 }
 
-// A worker with room for a bucket without running jobs may have no room for another. If the
-// promised bucket was served meanwhile and a hanging one is next, that does not get the worker, and
-// the worker does not wait.
-func TestAClaimIsNoRoomForABucketThatRunsMore(t *testing.T) {
-	o := newOffering(total("1000/s"))
+func TestAClaimFitsAJobThatIsSoonDue(t *testing.T) {
+	o := newOffering(leaky("api", "10/s"))
 	now := 1000 * milli
-	o.publish("hangs", 3, now)
+	o.publish("a", 2, now)
 	o.step(now)
-	o.claim("hangs", 0, now+40*milli)
-	if got := o.step(now); !strings.Contains(got, "gives [1]") {
-		t.Fatal(got)
-	}
-	now += 10 * milli
-	o.publish("fine", 3, now)
-	for range 3 {
-		o.claim("fine", 0, now+40*milli)
-	}
-	var given []uint64
-	for end := now + 5*milli; now < end; now += milli {
-		o.Advance(now, pace.Never)
-		for _, r := range o.out.Starts {
-			given = append(given, r.Seq)
+	o.claim(now + 40*milli)
+	for at, want := range map[pace.Instant]bool{now: false, now + 80*milli: true} {
+		if o.step(at); o.Fits([]job.Key{"b"}) != want {
+			t.Errorf("%v before its start, the job fits a claim: %v", 100*milli+now-at, !want)
 		}
-		o.out.Reset()
-	}
-	if want := []uint64{4, 5, 6}; !slices.Equal(given, want) {
-		t.Errorf("the claims were given %v, want the jobs of the bucket that is fine, %v", given,
-			want)
 	}
 }
 
@@ -164,7 +156,7 @@ func TestClaimsWhenStartsAreForbidden(t *testing.T) {
 	o := newOffering(leaky("api", "1000/s"))
 	o.publish("a", 1, 1000*milli)
 	o.step(1000 * milli)
-	o.claim("a", 0, 1040*milli)
+	o.claim(1040 * milli)
 	o.Advance(1001*milli, 0)
 	if !slices.Equal(o.out.Refusals, []string{"w"}) || len(o.out.Starts) > 0 {
 		t.Errorf("refuses %v, gives %d", o.out.Refusals, len(o.out.Starts))
@@ -177,8 +169,8 @@ func TestClaimsUnderTotal(t *testing.T) {
 	o.publish("a", 5, now)
 	o.publish("b", 5, now)
 	o.step(now)
-	o.claim("a", 0, now+40*milli)
-	o.claim("b", 0, now+40*milli)
+	o.claim(now + 40*milli)
+	o.claim(now + 40*milli)
 	if got := o.step(now); got != "0 offers, gives [1], refuses []" {
 		t.Fatal(got)
 	}
@@ -191,55 +183,33 @@ func TestClaimsUnderTotal(t *testing.T) {
 	if got := o.step(now + 80*milli); got != "1 offers, gives [], refuses []" {
 		t.Fatal(got)
 	}
-	o.claim("b", 0, now+120*milli)
+	o.claim(now + 120*milli)
 	if got := o.step(now + 100*milli); got != "0 offers, gives [6], refuses []" {
 		t.Fatal(got)
 	}
 }
 
-// A worker that refuses a bucket is offered the next in turn only. Refused buckets are offered
-// again after a claim.
-func TestARefusedBucketDelaysNoOther(t *testing.T) {
-	for _, others := range [][]Claim{nil,
-		{{Worker: "x", Turn: NextTurn{Key: "gone", Running: -1}, Until: pace.Never}}} {
-		refuseSome(t, others)
-	}
-}
-
-func refuseSome(t *testing.T, others []Claim) {
+// Excepted buckets are in turn again for other claims.
+func TestAnExceptedBucketDelaysNoOther(t *testing.T) {
 	o := newOffering(total("1000/s"))
 	now := 1000 * milli
 	for _, key := range []job.Key{"a", "b", "c", "d"} {
 		o.publish(key, 2, now)
 	}
-	for _, want := range []job.Key{"a", "b", "c"} {
-		turn := o.Next()
-		if turn.Key != want {
-			t.Fatalf("the turn is %s's, want %s's", turn.Key, want)
-		}
-		if want != "c" {
-			o.Refused(want)
-		}
-	}
 	o.step(now)
-	turn := o.Next()
-	o.Offered(OfferClaimed, now)
-	o.claims.held = append(others, Claim{Worker: "w", Turn: turn, Until: now + 40*milli})
-	if got := o.step(now); !strings.Contains(got, "gives [5]") {
-		t.Errorf("beside claims %+v: %s, want the first of c", others, got)
-	}
-	if turn := o.Next(); turn.Key != "a" || turn.Alone {
-		t.Errorf("then the turn is %+v, want a's", turn)
-	}
-	for _, key := range []job.Key{"a", "b", "c", "d"} {
-		o.Refused(key)
-	}
-	if turn := o.Next(); turn.Key != "a" || turn.Alone {
-		t.Errorf("when all were refused the turn is %+v, want a's", turn)
+	for _, x := range []struct {
+		except []job.Key
+		gives  string
+	}{{[]job.Key{"a", "b"}, "[5]"}, {nil, "[1]"}, {[]job.Key{"c", "d"}, "[3]"}} {
+		o.claim(now+40*milli, x.except...)
+		if got := o.step(now); !strings.Contains(got, "gives "+x.gives) {
+			t.Errorf("a claim except for %v: %s, want %s", x.except, got, x.gives)
+		}
+		now += 10 * milli
 	}
 }
 
-// A claim for one bucket, behind others that workers refused, costs the same beside many due ones.
+// A claim costs the same beside many due buckets.
 func BenchmarkClaimBesideManyDueBuckets(b *testing.B) {
 	for _, buckets := range []int{100, 100_000} {
 		b.Run(fmt.Sprint(buckets), func(b *testing.B) {
@@ -249,11 +219,11 @@ func BenchmarkClaimBesideManyDueBuckets(b *testing.B) {
 				o.publish(job.Key(fmt.Sprint(i)), 1, now)
 			}
 			o.Advance(now, pace.Never)
-			o.Claimed(Claim{Turn: NextTurn{Key: "gone", Alone: true}, Until: pace.Never})
+			o.Claimed(Claim{Except: []job.Key{"0", "1", "2"}, Until: pace.Never})
 			for b.Loop() {
-				now += milli
-				o.Advance(now, pace.Never)
-				o.out.Reset()
+				if to, _ := o.match(); to == nil {
+					b.Fatal("no match")
+				}
 			}
 		})
 	}

@@ -92,3 +92,24 @@ func TestRecordsFitTheServersMessages(t *testing.T) {
 		}
 	}
 }
+
+// An omitted one is charged again if its report is repeated; an omitted job runs twice.
+func TestEndedCallsAreDroppedFirst(t *testing.T) {
+	b := newValveBench(t, leaky("slow", "10/h"))
+	for i := range 500 {
+		bucket := b.p.bucket(job.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
+		bucket.pace.Take(&bucket.clock, b.now, 1)
+	}
+	b.begin(200)
+	for i := range 1000 {
+		b.p.ended.Add(fmt.Sprint(i), b.now)
+	}
+	all, size := stored(t, b.p.Handover(b.now), record.MostBytes)
+	most := 500*(record.ClockBytes+len("tenant.000000")) + 2000
+	h, fits := stored(t, b.p.Handover(b.now), most)
+	if len(all.Ended) != 1000 || fits > size-3000 || h.Partial || len(h.Ended) == 0 ||
+		len(h.Clocks) != 500 || len(h.Running) != 200 {
+		t.Errorf("%d of %d bytes: partial %v, %d clocks, %d jobs, %d ended calls of %d", fits, size,
+			h.Partial, len(h.Clocks), len(h.Running), len(h.Ended), len(all.Ended))
+	}
+}

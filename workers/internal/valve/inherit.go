@@ -132,6 +132,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		}
 	}
 	p.edits.inherit(in.Handover.Edits)
+	p.ended.Inherit(in.Handover.Ended, now)
 	p.through, p.newest = in.Handover.Through, max(p.newest, in.Handover.Through)
 	for seq, a := range in.Attempts {
 		p.inherited[seq] = &inheritedJob{record: a.Attempt, saved: true}

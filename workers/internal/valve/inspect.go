@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
@@ -27,9 +28,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
 	s.Depth, s.Waiting, s.Running = b.held, b.queued(), b.running
-	if b.callers != nil {
-		s.Calls, s.CallsRunning = b.callers.len(), b.callers.running
-	}
+	s.Calls, s.CallsRunning = b.callers.Len(), b.callers.running
 	if b.callNext() {
 		s.Waiting--
 	}
@@ -118,10 +117,7 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 }
 
 func (b *bucket) inCalls() int {
-	if b.callers == nil {
-		return 0
-	}
-	return b.callers.len() + b.callers.running
+	return b.callers.Len() + b.callers.running
 }
 
 func (v *Valve) find(l *listing) (done bool) {
@@ -150,7 +146,7 @@ func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
 			return true
 		}
 		state := l.part.bucketState(l.page.Remove(0).key, now)
-		state.LastError, state.Limits = Clip(state.LastError, mostListedError), nil
+		state.LastError, state.Limits = record.Clip(state.LastError, mostListedError), nil
 		l.states = append(l.states, state)
 	}
 	return false
@@ -173,9 +169,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	case stageWaiting:
 		position, slots := j.position()
 		s.State, s.Position, s.ETAMS = job.Waiting, &position, p.v.expectJob(j, slots, now)
-		if c := j.Bucket.callers; c != nil {
-			s.Calls = c.len()
-		}
+		s.Calls = j.Bucket.callers.Len()
 		if s.ETAMS != nil && position > 0 &&
 			(by == job.BlockedByRate || by == job.BlockedByTotalRate ||
 				strings.HasPrefix(by, job.BlockedByLimit)) {
@@ -252,11 +246,4 @@ func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 		v.place(jobs[0].Bucket, now)
 	}
 	return removed
-}
-
-func Clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

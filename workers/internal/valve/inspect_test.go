@@ -248,7 +248,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 		if s := b.p.bucketState("b", b.now); s.ETAMS != nil {
 			t.Errorf("a job of another key: %+v", s)
 		}
-		b.v.claims.offering++
+		b.v.claims.Offers++
 		b.v.Offered(OfferClaimed, b.now)
 		if got := told(b, behind); got != "100ms" {
 			t.Errorf("after a worker has claimed: %s", got)
@@ -467,14 +467,6 @@ func TestDeepestBuckets(t *testing.T) {
 		{0, -1, ""}} {
 		if got := page(c.offset, c.limit); got != c.want {
 			t.Errorf("from %d, %d: %q, want %q", c.offset, c.limit, got, c.want)
-		}
-	}
-}
-
-func TestTextIsCutBetweenCharacters(t *testing.T) {
-	for most, want := range map[int]string{3: "é…", 4: "éé…", 6: "ééé"} {
-		if got := Clip("ééé", most); got != want {
-			t.Errorf("cut at %d: %q, want %q", most, got, want)
 		}
 	}
 }

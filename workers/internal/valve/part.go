@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -45,6 +46,7 @@ type holding struct {
 	jobs    map[uint64]*heldJob
 	calls   map[string]*heldJob // by callers' ids
 	callSeq uint64
+	ended   claimant.Names // calls whose end was reported
 	deep    *deep.Store[deepLane]
 	// running anywhere, or with an outcome being recorded
 	begun     map[uint64]*heldJob

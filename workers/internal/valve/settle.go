@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -33,8 +34,12 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 		v.decided(r.heldJob, o, now)
 		return
 	}
-	if r.remote {
-		v.claims.running--
+	if event := claimant.Pass; r.worker != nil {
+		if o.Kind == record.OutcomeReturned {
+			event = claimant.Return
+		}
+		v.claims.Take(r.worker, event, pace.Never)
+		v.claims.Take(r.worker, claimant.Settle, pace.Never)
 	} else {
 		v.Busy--
 		v.slots.Used--

@@ -313,8 +313,7 @@ func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 		far.arrive("b", tokens(2))
 	}
 	for i := range 3 {
-		far.v.Claimed(Claim{Worker: fmt.Sprint("w", i), Turn: NextTurn{Key: "b", Running: 8},
-			Until: far.now.Add(HoldFor)})
+		far.v.Claimed(Claim{Worker: fmt.Sprint("w", i), Until: far.now.Add(HoldFor)})
 	}
 	if n := strings.Count(s.until(ms), "mail/b@"); n < 2 {
 		t.Errorf("%d of five starts are of the policy whose workers are elsewhere", n)

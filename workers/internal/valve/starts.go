@@ -1,10 +1,10 @@
 package valve
 
 import (
-	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -33,7 +33,6 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 			v.turns = v.mostTurns
 		}
 		v.offer(now)
-		v.hail(now)
 	}
 	v.line.rest(now)
 }
@@ -42,10 +41,15 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 	for len(v.timers) > 0 && v.timers[0].at <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
 	}
+	for k := v.claims.Silent(now); k != nil; k = v.claims.Silent(now) {
+		v.silent(k, now)
+	}
 	v.lapse(now)
 	v.open, v.fence = now < fence, fence
-	v.refuseLate(now, !v.open)
 	if !v.open {
+		for k := v.claims.workers.First(); k != nil; k = v.claims.workers.First() {
+			v.refuse(k, claimant.Leave)
+		}
 		return
 	}
 	v.acted = now
@@ -55,29 +59,19 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 	v.all = hold{}
 }
 
-func (v *Valve) next(now pace.Instant) *bucket {
+// next returns the bucket that starts next, and the worker's claim for it, or nil for a call or a
+// local worker.
+func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 	if len(v.due)+len(v.callers) == 0 || !v.admits(now) {
-		return nil
+		return nil, nil
 	}
-	if b := v.caller(); b != nil || v.Free() <= 0 {
-		return b
+	if b = v.caller(); b == nil && v.Free() > 0 {
+		b = v.nextDue(v.mayTakeWorker)
 	}
-	return v.nextDue(v.mayTakeWorker)
-}
-
-// here means a local worker instead of a claim.
-const here = -1
-
-func (v *Valve) startBy(b *bucket, claim int, now pace.Instant) {
-	if !v.stillWithin(b, now) {
-		return
+	if b == nil {
+		return v.match()
 	}
-	worker := ""
-	if c := &v.claims; claim != here {
-		worker = c.held[claim].Worker
-		c.held = slices.Delete(c.held, claim, claim+1)
-	}
-	v.start(b, worker, now)
+	return b, nil
 }
 
 func (v *Valve) admits(now pace.Instant) bool {
@@ -89,13 +83,26 @@ func (v *Valve) admits(now pace.Instant) bool {
 	return v.all.until <= now
 }
 
-// start gives a bucket's head to a worker. Clocks advance at once; a returned job gives its slots
-// back.
-func (v *Valve) start(b *bucket, worker string, now pace.Instant) {
-	due := b.nextAt
+// start gives a bucket's head to a claimant, or if that is nil to a local worker, unless it is a
+// call. Clocks advance at once; a returned job gives its slots back.
+func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
+	if !v.stillWithin(b, now) {
+		return
+	}
+	due, worker := b.nextAt, ""
 	j := b.ready[0].heldJob
 	v.detach(j)
-	j.enter(stageRunning)
+	switch {
+	case j.call != nil:
+		j.stage = stageRunning
+		v.claims.Take(j.call, claimant.Start, pace.Never)
+	case by != nil:
+		worker = by.Worker
+		v.claims.Take(by, claimant.Start, pace.Never)
+		fallthrough
+	default:
+		j.enter(stageRunning)
+	}
 	j.began, j.holder = now, ""
 	b.own().running++
 	b.Part.Changed = true
@@ -105,7 +112,7 @@ func (v *Valve) start(b *bucket, worker string, now pace.Instant) {
 	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
 		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,
 		Number: v.given, Shadow: v.try(j, now), Worker: worker, Ticket: t}
-	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, remote: worker != ""}
+	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, worker: by}
 	r.total = &v.total.clock
 	r.Due = max(due, v.total.Next(r.total))
 	v.total.Take(r.total, now, j.Cost)
@@ -122,15 +129,13 @@ func (v *Valve) start(b *bucket, worker string, now pace.Instant) {
 	b.since = now
 	b.own().rate.Count(b.pace, pace.Few, now)
 	b.own().minute.Count(b.pace, time.Minute, now)
-	if b.callers != nil && j.call == nil {
+	if j.call == nil && b.callers != noCallers {
 		b.callers.inRow = 0
 	}
 	switch {
 	case j.call != nil:
 		r.Call = v.grant(j)
-	case worker != "":
-		v.claims.running++
-	default:
+	case by == nil:
 		v.Busy++
 		v.slots.Used++
 	}
@@ -140,8 +145,6 @@ func (v *Valve) start(b *bucket, worker string, now pace.Instant) {
 
 func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	switch {
-	case j.call != nil:
-		v.timeoutCall(j, now)
 	case j.stage == stageRunning:
 		holder := j.holder
 		v.settle(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeReturned}, now)
@@ -158,7 +161,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 
 // Idle reports whether Advance has no work until the next event.
 func (v *Valve) Idle() bool {
-	if len(v.line.valves) > 1 || len(v.runs)+len(v.claims.held)+v.claims.offering > 0 ||
+	if len(v.line.valves) > 1 || len(v.runs)+v.claims.workers.Len()+v.claims.Offers > 0 ||
 		v.Wake(true) != pace.Never {
 		return false
 	}
@@ -178,12 +181,12 @@ func (v *Valve) Wake(open bool) pace.Instant {
 	if len(v.timers) > 0 {
 		at = v.timers[0].at
 	}
-	at = min(at, v.lapsesAt())
+	at = min(at, v.lapsesAt(), v.claims.Wake())
 	if open && len(v.sched) > 0 {
 		at = min(at, v.sched[0].at)
 	}
 	if open {
-		at = min(at, v.claims.wake(), v.hailAt)
+		at = min(at, v.claims.wakeAt)
 		if v.all.until > v.acted {
 			at = min(at, v.all.until)
 		}

@@ -318,12 +318,9 @@ func (v *Valve) Leads() bool { return v.line.valves[0] == v }
 func (l *line) start(now pace.Instant) {
 	for {
 		var first *bucket
-		by := here
+		var by *claimer
 		for _, v := range l.valves {
-			b, claim := v.next(now), here
-			if b == nil && len(v.due) > 0 && v.all.until <= now && len(v.claims.held) > 0 {
-				b, claim = v.match()
-			}
+			b, claim := v.next(now)
 			if b != nil && (first == nil || v.taken < first.Part.v.taken) {
 				first, by = b, claim
 			}
@@ -331,7 +328,7 @@ func (l *line) start(now pace.Instant) {
 		if first == nil {
 			return
 		}
-		first.Part.v.startBy(first, by, now)
+		first.Part.v.start(first, by, now)
 	}
 }
 

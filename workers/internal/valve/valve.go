@@ -7,8 +7,8 @@
 //     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: circuit breakers;
-//   - claims.go: offers to workers in other processes, and their claims; calls.go: callers
-//     that wait for a start; callers.go: their order in a bucket;
+//   - claims.go: offers to callers and to workers in other processes, and their claims; calls.go:
+//     what callers say;
 //   - inherit.go, handover.go: state received from a partition's previous owner and sent to its
 //     next;
 //   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
@@ -23,6 +23,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -47,7 +48,6 @@ type Valve struct {
 	memory *Memory
 	parts  map[int]*Part
 	bodies int64 // bytes of large bodies
-	ended  endedCalls
 
 	open  bool         // starts were allowed on the last Advance
 	fence pace.Instant // of those starts
@@ -59,7 +59,6 @@ type agenda struct {
 	sched   heap.Heap[scheduledBucket]
 	due     heap.Heap[dueBucket]
 	callers heap.Heap[dueBucket]
-	hailAt  pace.Instant         // next offer to one of them
 	unread  heap.Heap[dueBucket] // due soon, without room for a body
 	timers  heap.Heap[timedJob]
 	lapsed  pace.Instant
@@ -78,7 +77,7 @@ type crew struct {
 type run struct {
 	*heldJob
 	attempt int
-	remote  bool // in another process
+	worker  *claimer // in another process; nil: a local one, or a caller
 }
 
 const (
@@ -301,7 +300,8 @@ func (p *Part) look(key job.Key) *bucket {
 
 func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 	if j.call != nil {
-		v.await(j, now)
+		j.stage = stageWaiting
+		v.claims.Take(j.call, claimant.Return, min(j.call.Ends, now.Add(callSilence)))
 		return
 	}
 	b := j.Bucket
@@ -352,7 +352,9 @@ func (v *Valve) detach(j *heldJob) {
 		v.timers.Remove(j.inTimers)
 	}
 	if j.call != nil {
-		j.Bucket.leaves(j)
+		if j.Bucket.callers.chosen == j {
+			j.Bucket.unchoose()
+		}
 		return
 	}
 	if j.stage == stageDelayed {
@@ -402,7 +404,7 @@ func (v *Valve) Release() {
 }
 
 // Running counts running jobs, here and elsewhere, also other drainers' here.
-func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.running }
+func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.Working }
 
 // mayTakeWorker keeps one bucket from taking all workers: it may run three times as many jobs as
 // workers stay free (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet

@@ -1,0 +1,135 @@
+package oneshot
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptrace"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// Notice is the time that a target has to notice that its caller has closed the connection.
+	Notice = 500 * time.Millisecond
+	// mostDrained is read of an answer that nobody wants, while its target has not noticed.
+	mostDrained = 8 << 20
+)
+
+// Exchange is one request and its answer. It knows when the target has ended its work on a request
+// that was aborted. The zero value has not been sent.
+type Exchange struct{ conn atomic.Pointer[net.Conn] }
+
+// GotConn is a hook of [httptrace.ClientTrace].
+func (e *Exchange) GotConn(i httptrace.GotConnInfo) { e.conn.Store(&i.Conn) }
+
+// Wait is for a request that failed, or whose answer was closed before its end. It returns when
+// the target, too, has closed the connection. That remains unknown if the target does not notice
+// within [Notice], on a connection of HTTP/2, whose stream is reset, and on one not made by [Dial].
+// Then Wait takes Notice longer; in all it takes at most three times Notice.
+func (e *Exchange) Wait() {
+	c := e.conn.Load()
+	if c == nil {
+		return
+	}
+	if own := closing(*c); own != nil {
+		late := time.NewTimer(2 * Notice)
+		defer late.Stop()
+		select {
+		case <-own.ended:
+			if own.noticed {
+				return
+			}
+		case <-late.C: // net/http has not closed it
+		}
+	}
+	time.Sleep(Notice)
+}
+
+// After calls f after [Exchange.Wait], without blocking.
+func (e *Exchange) After(f func()) {
+	if e.conn.Load() == nil {
+		f()
+		return
+	}
+	go func() {
+		e.Wait()
+		f()
+	}()
+}
+
+// closing returns the connection whose end is that of its requests, or nil.
+func closing(c net.Conn) *conn {
+	for {
+		t, ok := c.(*tls.Conn)
+		if !ok {
+			own, _ := c.(*conn)
+			return own
+		}
+		if t.ConnectionState().NegotiatedProtocol == "h2" {
+			return nil
+		}
+		c = t.NetConn()
+	}
+}
+
+// Dial returns a function for [http.Transport] whose connections let [Exchange.Wait] know when the
+// target has closed them.
+func Dial(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(
+	ctx context.Context, network, address string) (net.Conn, error) {
+
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if of, ok := c.(*net.TCPConn); ok {
+			return &conn{TCPConn: of, ended: make(chan struct{})}, err
+		}
+		return c, err
+	}
+}
+
+// conn, when closed, first closes only its own direction, and reads until the target closes the
+// other one.
+type conn struct {
+	*net.TCPConn
+	reading sync.Mutex
+	closed  atomic.Bool
+	ended   chan struct{}
+	noticed bool // by the target; read after ended
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if c.closed.Load() {
+		return 0, net.ErrClosed
+	}
+	n, err := c.TCPConn.Read(p)
+	if c.closed.Load() {
+		return n, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *conn) Close() error {
+	if c.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	_ = c.SetDeadline(time.Now()) // ends reads and writes in progress
+	_ = c.CloseWrite()            // fails if the target has gone
+	go c.drain()
+	return nil
+}
+
+func (c *conn) drain() {
+	defer close(c.ended)
+	defer c.TCPConn.Close()
+	c.reading.Lock() // once a read in progress has ended
+	_ = c.SetReadDeadline(time.Now().Add(Notice))
+	c.reading.Unlock()
+	_, err := io.CopyN(io.Discard, c.TCPConn, mostDrained)
+	c.noticed = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}
