@@ -46,6 +46,13 @@ func TestWaitingCallsCountAgainstLimits(t *testing.T) {
 
 // Programs' SDKs try three times. Their calls take two minutes and a half, of 30 s that each waits.
 func TestNoCallIsLostByItsRefusals(t *testing.T) {
+	// Nothing is foretold before the first checkpoint of the units taken.
+	for name, after := range map[string]time.Duration{"at once": 0, "a cold start": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) { loseNoCall(t, callsBegin.Add(after)) })
+	}
+}
+
+func loseNoCall(t *testing.T, foreseen pace.Instant) {
 	p := leaky("api", "576/m")
 	p.Timeout = policy.Duration(10 * time.Minute)
 	p.Limits = []policy.Limit{
@@ -64,14 +71,15 @@ func TestNoCallIsLostByItsRefusals(t *testing.T) {
 	for i := range all {
 		all[i].at = callsBegin.Add(time.Duration(i) * time.Millisecond)
 	}
-	noted := func() { // a checkpoint of the units taken
-		c.part.gathered()
-		c.part.Noted(true)
-	}
-	noted()
-	c.NotedFirst(c.Valve, callsBegin)
 	done, refused := 0, 0
 	for now := callsBegin; done < len(all); now += 5 * milli {
+		if now >= foreseen {
+			c.part.gathered()
+			c.part.Noted(true)
+		}
+		if now == foreseen {
+			c.NotedFirst(c.Valve, now)
+		}
 		if now > callsBegin.Add(4*time.Minute) {
 			t.Fatalf("%d of %d calls have begun", done, len(all))
 		}
@@ -112,7 +120,6 @@ func TestNoCallIsLostByItsRefusals(t *testing.T) {
 			}
 		}
 		c.begin(now)
-		noted()
 	}
 	if refused == 0 || refused > 2*len(all) {
 		t.Errorf("%d refusals", refused)
