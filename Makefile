@@ -65,8 +65,9 @@ AT_ONCE   = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 LONGEST   = ./workers ./queue ./algorithms/redisstore
 # Packages without concurrency, as a test of internal/walls checks: the race detector finds nothing there, and makes
 # computations ten times as slow.
-ALONE     = ./algorithms ./internal/zones ./policy ./queue/job ./workers/internal/deep ./workers/internal/heap \
-	./workers/internal/pace ./workers/internal/quota ./workers/internal/valve ./workers/internal/walk ./workers/whatif
+ALONE     = ./algorithms ./internal/zones ./policy ./queue/job ./workers/internal/claimant ./workers/internal/deep \
+	./workers/internal/heap ./workers/internal/pace ./workers/internal/quota ./workers/internal/valve \
+	./workers/internal/walk ./workers/whatif
 # The core has no concurrency either; only its simulation runs several independent worlds at once.
 CORE      = ./workers/internal/core
 # These look at the sources.

@@ -104,6 +104,11 @@ func (w *world) takeTurn(s *stint) {
 	if s.d.core.valves[f.policy].Breakers().All {
 		clear(c.pairs)
 	}
+	if s.worker != nil { // others precede those that it passed over until they start a job
+		for _, key := range s.worker.except {
+			c.keys[key].held = true
+		}
+	}
 	taken := float64(f.cost) / float64(s.d.told[f.policy].weight(f.key))
 	for i, a := range keys {
 		for _, b := range keys[i+1:] {
@@ -116,11 +121,6 @@ func (w *world) takeTurn(s *stint) {
 			default:
 				delete(c.pairs, [2]job.Key{a, b})
 			}
-		}
-	}
-	if s.worker != nil { // others precede those that it passed over until they start a job
-		for _, key := range s.worker.except {
-			c.keys[key].held = true
 		}
 	}
 	delete(k.waiting, f.seq)
