@@ -126,7 +126,7 @@ func (c *conn) Close() error {
 
 func (c *conn) drain() {
 	defer close(c.ended)
-	defer c.TCPConn.Close()
+	defer func() { _ = c.TCPConn.Close() }() // both sides have ended, or will not
 	c.reading.Lock() // once a read in progress has ended
 	_ = c.SetReadDeadline(time.Now().Add(Notice))
 	c.reading.Unlock()
