@@ -127,7 +127,7 @@ func (c *conn) Close() error {
 func (c *conn) drain() {
 	defer close(c.ended)
 	defer func() { _ = c.TCPConn.Close() }() // both sides have ended, or will not
-	c.reading.Lock() // once a read in progress has ended
+	c.reading.Lock()                         // once a read in progress has ended
 	_ = c.SetReadDeadline(time.Now().Add(Notice))
 	c.reading.Unlock()
 	_, err := io.CopyN(io.Discard, c.TCPConn, mostDrained)
