@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,10 @@ func TestACallThatWouldStartTooLateIsRefusedAtOnce(t *testing.T) {
 		penstock.ErrUnknownPolicy) {
 		t.Errorf("an unknown policy: %v", err)
 	}
+	eventually(t, "the refused call is counted", func() bool {
+		_, stats := ask(t, p, "GET", "/v1/stats", "")
+		return strings.Contains(stats, `"refused":1,`)
+	})
 }
 
 func TestACallThatALimitNeverLetsPassIsAnError(t *testing.T) {

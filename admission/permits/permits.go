@@ -52,8 +52,10 @@ type Client struct {
 	// Callable returns why calls of a policy may not wait any longer. It is called every two
 	// seconds; may be nil.
 	Callable func(policy string) error
-	// Unanswered is called when no owner hears a question; may be nil.
+	// Unanswered is called when no owner hears a claim; may be nil.
 	Unanswered func()
+	// Refused is called when a call is refused; may be nil.
+	Refused func(policy string)
 
 	nc     *nats.Conn
 	names  queue.Names
@@ -169,6 +171,9 @@ func (c *Client) acquire(ctx context.Context, r Request) (k *call, by time.Time,
 	}
 	if by, lease, err = k.wait(ctx, wait); err != nil {
 		k.Close()
+	}
+	if _, is := errors.AsType[*admission.RefusedError](err); is && c.Refused != nil {
+		c.Refused(r.Policy)
 	}
 	return k, by, lease, err
 }

@@ -147,6 +147,9 @@ func (d *Door) Callers(policy string) (*permits.Client, error) {
 			return nil, err
 		}
 		d.calls.Callable, d.calls.Unanswered = d.callable, broker.Unanswered
+		d.calls.Refused = func(policy string) {
+			d.options.Broker.Count(policy, queue.CountRefused, 1)
+		}
 	}
 	return d.calls, nil
 }

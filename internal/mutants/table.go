@@ -963,6 +963,12 @@ var table = []mutant{
 		by:  "./queue/internal/jsapi TestOnlyWhatIsStoredEndsASilence",
 	},
 	{
+		name: "refused-calls-are-not-counted", file: "admission/permits/permits.go",
+		old: "is && c.Refused != nil {",
+		new: "is && false {",
+		by:  ". TestACallThatWouldStartTooLateIsRefusedAtOnce",
+	},
+	{
 		name: "calls-stay-at-a-server-cut-off", file: "admission/permits/permits.go",
 		old: "if t.Nobody && k.client.Unanswered != nil {",
 		new: "if false {",
