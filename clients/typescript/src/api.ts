@@ -1491,7 +1491,7 @@ export interface components {
                 /** @description done, dead or cancelled */
                 ended: number[];
                 dead: number[];
-                /** @description by admitters; excludes direct publishes refused by JetStream */
+                /** @description jobs and calls, by admitters; excludes direct publishes refused by JetStream */
                 refused: number[];
                 /** @description total delay of starts beyond what the outflow allowed */
                 late_ms: number[];
@@ -1959,7 +1959,7 @@ export interface components {
                 throttled: number;
                 dead: number;
                 cancelled: number;
-                /** @description by admitters, not by JetStream */
+                /** @description jobs and calls, by admitters, not by JetStream */
                 refused: number;
                 checks_allowed: number;
                 checks_refused: number;
@@ -2741,8 +2741,8 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description a worker's status: `progress` renews the lease, `pause` pauses the bucket during the call, `unreached` is `unavailable` for a call that never reached the target. Or the HTTP status of the target's answer */
-                    status: ("progress" | "pause" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
+                    /** @description a claimant's status: `progress` renews the lease, and with `retry_after_ms` pauses the bucket during the call; `unreached` is `unavailable` for a call that never reached the target. Or the HTTP status of the target's answer */
+                    status: ("progress" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
                     error?: string;
                     /** @description how long the target wants no further requests */
                     retry_after_ms?: number;
