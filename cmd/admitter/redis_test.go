@@ -33,7 +33,7 @@ import (
 // that EVALSHA does not find.
 const (
 	serverRules = "~penstock:* +client|setname +evalsha +eval +time +mget +get +set +del +llen " +
-		"+lindex +ltrim +rpush +pexpire"
+		"+lindex +lrange +lset +ltrim +rpush +pexpire"
 	databaseRule  = "+select"
 	clusterRule   = "+cluster|slots +asking"
 	sentinelRules = "+client|setname +sentinel|get-master-addr-by-name +sentinel|sentinels " +
