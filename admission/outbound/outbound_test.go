@@ -1007,7 +1007,8 @@ func TestMissingFilesOfTLSAreNamedToOperatorsAlone(t *testing.T) {
 		strings.Contains(body, missing) || !strings.Contains(body, "cannot read the TLS files") {
 		t.Errorf("%s %s: %s", response.Status, response.Header.Get(outbound.ErrorHeader), body)
 	}
-	if got := w.end(1); got.Status != job.SettledUnreached || !strings.Contains(got.Error, missing) {
+	got := w.end(1)
+	if got.Status != job.SettledUnreached || !strings.Contains(got.Error, missing) {
 		t.Errorf("settled as %+v", got)
 	}
 }

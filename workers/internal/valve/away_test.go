@@ -47,7 +47,7 @@ func TestWaitingCallsCountAgainstLimits(t *testing.T) {
 // Programs' SDKs try three times. Their calls take two minutes and a half, of 30 s that each waits.
 func TestNoCallIsLostByItsRefusals(t *testing.T) {
 	// Nothing is foretold before the first checkpoint of the units taken.
-	for name, after := range map[string]time.Duration{"at once": 0, "a cold start": 3 * time.Second} {
+	for name, after := range map[string]time.Duration{"at once": 0, "cold": 3 * time.Second} {
 		t.Run(name, func(t *testing.T) { loseNoCall(t, callsBegin.Add(after)) })
 	}
 }
