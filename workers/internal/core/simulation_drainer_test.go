@@ -48,7 +48,7 @@ type drainer struct {
 	disowned map[string]bool // policies whose valves it may not own
 }
 
-// to delivers an event after a delay; a frozen drainer gets it later.
+// to delivers an event after a delay; a frozen or busy drainer gets it later, but in order.
 func (w *world) to(d *drainer, delay time.Duration, do func()) {
 	w.after(delay, func() { d.receive(do) })
 }
@@ -56,7 +56,7 @@ func (w *world) to(d *drainer, delay time.Duration, do func()) {
 func (d *drainer) receive(do func()) {
 	switch {
 	case !d.alive:
-	case max(d.frozen, d.busy) > d.w.now:
+	case len(d.inbox) > 0 || max(d.frozen, d.busy) > d.w.now:
 		if d.inbox = append(d.inbox, do); len(d.inbox) == 1 {
 			d.w.after(max(d.frozen, d.busy)-d.w.now, d.thaw)
 		}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -231,5 +232,25 @@ func TestAPausedBucketMissesNoTurn(t *testing.T) {
 		if k.held != x.held {
 			t.Errorf("%+v: held %v, want %v", x, k.held, x.held)
 		}
+	}
+}
+
+// A report, which a busy drainer's core gets at once, may end what it is busy with.
+func TestABusyDrainerHearsInOrder(t *testing.T) {
+	w := emptyWorld(1, noSabotage)
+	w.join()
+	d := w.drainers[0]
+	d.busy = time.Millisecond
+	var heard []int
+	d.receive(func() { heard = append(heard, 1) })
+	d.busy = 0
+	d.receive(func() { heard = append(heard, 2) })
+	for w.now <= time.Second {
+		e := w.queue.Remove(0)
+		w.now = e.at
+		e.do()
+	}
+	if !slices.Equal(heard, []int{1, 2}) {
+		t.Errorf("it heard %v", heard)
 	}
 }

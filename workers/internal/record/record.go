@@ -157,7 +157,8 @@ type Edit struct {
 	Front    int64      `json:"f,omitempty"`
 	Priority *int       `json:"p,omitempty"`
 	Deadline *time.Time `json:"d,omitempty"`
-	// Run is the attempt that ignores backoff and the job's date; 0: no attempt.
+	// Run is the run that ignores backoff and the job's date, numbered by Attempts and Snoozes; 0:
+	// none.
 	Run int `json:"r,omitempty"`
 }
 
@@ -169,7 +170,8 @@ type Attempt struct {
 	DueIn     int64  `json:"due_in,omitempty"` // µs of backoff
 	LastError string `json:"last_error,omitempty"`
 	Crashes   int    `json:"crashes,omitempty"`
-	At        int64  `json:"at,omitempty"` // beginning of the backoff, as in Handover
+	Snoozes   uint16 `json:"snoozes,omitempty"` // runs after which it asked for another time
+	At        int64  `json:"at,omitempty"`      // beginning of the backoff, as in Handover
 	// creation of the job's stream, Unix ns
 	Stream int64 `json:"stream,omitempty"`
 	// storage of the job, Unix ns: a restored backup repeats its sequence

@@ -48,3 +48,18 @@ func TestADiscardedRecordIsRewritten(t *testing.T) {
 		}
 	}
 }
+
+func TestARewrittenRecordCountsWhatItReplaces(t *testing.T) {
+	for stream, want := range map[int64]record.Attempt{
+		1: {Attempts: 2, Crashes: 3, Snoozes: 4},
+		2: {Attempts: 1},
+	} {
+		s, found := saveOf(20, 5, 1, 0), saveOf(10, 0, 2, 3).Record
+		found.Snoozes, found.Stream = 4, stream
+		s.Met(record.Encode(found), 9)
+		if r := s.Record; r.Attempts != want.Attempts || r.Crashes != want.Crashes ||
+			r.Snoozes != want.Snoozes {
+			t.Errorf("stream %d: %+v, want the counts of %+v", stream, r, want)
+		}
+	}
+}

@@ -65,7 +65,8 @@ type trials struct {
 	recorded bool // there is an attempt record
 	snoozed  bool
 	// failures since another job found the target up
-	tried uint16
+	tried   uint16
+	snoozes uint16
 	doubt
 	began     pace.Instant // last start here
 	Attempts  int          // those that counted
@@ -90,6 +91,9 @@ func (j *heldJob) ref() handle.Ref {
 var oneSlot = quota.Cost{Job: 1}
 
 func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.Costs} }
+
+// ordinal numbers its next run, by those that counted as attempts or snoozed it.
+func (j *heldJob) ordinal() int { return j.Attempts + int(j.snoozes) + 1 }
 
 func (j *heldJob) ran() bool {
 	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed

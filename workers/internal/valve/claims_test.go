@@ -145,9 +145,12 @@ func TestAClaimFitsAJobThatIsSoonDue(t *testing.T) {
 	o.publish("a", 2, now)
 	o.step(now)
 	o.claim(now + 40*milli)
-	for at, want := range map[pace.Instant]bool{now: false, now + 80*milli: true} {
-		if o.step(at); o.Fits([]job.Key{"b"}) != want {
-			t.Errorf("%v before its start, the job fits a claim: %v", 100*milli+now-at, !want)
+	for _, x := range []struct {
+		at   pace.Instant
+		fits bool
+	}{{now, false}, {now + 80*milli, true}} {
+		if o.step(x.at); o.Fits([]job.Key{"b"}) != x.fits {
+			t.Errorf("%v before its start, the job fits a claim: %v", 100*milli+now-x.at, !x.fits)
 		}
 	}
 }

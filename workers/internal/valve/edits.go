@@ -78,7 +78,7 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full boo
 		edit.Front = p.edits.front
 	}
 	if want.Run {
-		edit.Run = j.Attempts + 1
+		edit.Run = j.ordinal()
 	}
 	if p.edits.jobs == nil {
 		p.edits.jobs = map[uint64]record.Edit{}

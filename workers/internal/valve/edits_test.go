@@ -146,6 +146,35 @@ func TestABackoffIsCutShortOnce(t *testing.T) {
 	}
 }
 
+func TestAJobThatWasRunMaySnooze(t *testing.T) {
+	b := newValveBench(t, leaky("api", "10/s"))
+	late := notBefore(3 * time.Hour)
+	b.arrive("a", late)
+	for range 2 {
+		b.edit(1, job.Edit{Run: true})
+		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeUncounted, Again: time.Hour})
+		s := b.out.Saves[0]
+		b.p.Written(&s, b.now)
+		heir := func() *valveBench {
+			next := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{Owner: "old",
+				Handover: record.Handover{Edits: b.p.edits.records()},
+				Attempts: map[uint64]StoredAttempt{1: {Attempt: s.Record}}})
+			next.stored[1] = b.stored[1]
+			next.deliver(1, "a", late)
+			return next
+		}
+		next := heir()
+		if starts := next.until(2*time.Hour, next.done); len(starts) != 1 || starts[0] < time.Hour {
+			t.Errorf("it starts at %v, want once, in an hour", starts)
+		}
+		b.edit(1, job.Edit{Run: true})
+		if next = heir(); len(next.start()) != 1 {
+			t.Error("the wait is not cut short")
+		}
+		b = heir()
+	}
+}
+
 func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	for range MostEdits + 1 {

@@ -149,6 +149,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.makeReady(j, now)
 	case record.OutcomeUncounted:
 		if o.Again > 0 {
+			j.snoozes++
 			v.recordFailure(j, min(o.Again, time.Duration(v.Policy.MaxAge)))
 			j.snoozed = true
 			break
@@ -231,6 +232,7 @@ func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 		DueIn:     record.Micros(backoff),
 		LastError: j.LastError,
 		Crashes:   j.crashes,
+		Snoozes:   j.snoozes,
 		Stream:    p.Stream(),
 		Job:       j.Stored.UnixNano(),
 		Epoch:     p.Epoch,
@@ -243,6 +245,7 @@ func (p *Part) Written(s *Save, now pace.Instant) {
 	if j := p.Held(s.Ref); j != nil {
 		j.Attempts = max(j.Attempts, s.Record.Attempts)
 		j.crashes = max(j.crashes, s.Record.Crashes)
+		j.snoozes = max(j.snoozes, s.Record.Snoozes)
 		p.v.saved(j, now)
 	}
 }
@@ -287,6 +290,7 @@ func (s *Save) Met(found []byte, revision uint64) (end bool) {
 	if r.Stream == s.Record.Stream {
 		s.Record.Attempts = max(s.Record.Attempts, r.Attempts)
 		s.Record.Crashes = max(s.Record.Crashes, r.Crashes)
+		s.Record.Snoozes = max(s.Record.Snoozes, r.Snoozes)
 	}
 	return false
 }

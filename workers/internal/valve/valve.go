@@ -177,6 +177,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	in := p.takeIn(a.Seq, stored, now)
 	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
 		in.record.LastError, in.saved
+	j.snoozes = in.record.Snoozes
 	if in.record.CrashedBy != "" {
 		p.crashes[a.Seq] = in.record.CrashedBy
 	}
@@ -200,7 +201,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	case p.repeats(j, now):
 	case p.v.impossible(j.Cost, j.Costs) != "":
 		p.v.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
-	case in.record.DueIn > 0 && edit.Run != j.Attempts+1:
+	case in.record.DueIn > 0 && edit.Run != j.ordinal():
 		p.v.delay(j, now.Later(time.Duration(in.record.DueIn)*time.Microsecond))
 	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
 		if p.v.sinks(j, true, now) {
