@@ -104,7 +104,7 @@ func TestWaitsEndWithTheirConnection(t *testing.T) {
 	ended := make(chan error, 3)
 	go func() { _, err := c.Wait(ctx, "mail:1"); ended <- err }()
 	go func() { _, err := c.Acquire(ctx, call); ended <- err }()
-	asked(t, heard, "job", "call")
+	asked(t, heard, "job", "claim")
 	nc.Close()
 	for range 2 {
 		if err := receive(t, ended); !errors.Is(err, nats.ErrConnectionClosed) ||
@@ -113,7 +113,7 @@ func TestWaitsEndWithTheirConnection(t *testing.T) {
 		}
 	}
 	go func() { _, err := closed.Acquire(ctx, call); ended <- err }()
-	asked(t, heard, "call")
+	asked(t, heard, "claim")
 	closed.Close()
 	closed.Close()
 	if err := receive(t, ended); !errors.Is(err, penstock.ErrUnavailable) {
@@ -141,7 +141,7 @@ func TestCloseBeforeRunEndsWaits(t *testing.T) {
 		}
 		ended <- nil
 	}()
-	asked(t, heard, "call")
+	asked(t, heard, "claim")
 	p.Close()
 	for range 2 {
 		if err := receive(t, ended); err != nil {
