@@ -39,7 +39,7 @@ func TestAnAbortedCallKeepsItsPlace(t *testing.T) {
 	}{
 		"at once":          {&overlaptest.Target{}, plain, 600, post},
 		"after a moment":   {&overlaptest.Target{After: moment}, plain, 80, post},
-		"at a write error": {&overlaptest.Target{After: moment, Deaf: true}, plain, 4, post},
+		"at a write error": {&overlaptest.Target{After: moment, Deaf: true}, plain, 8, post},
 		"over TLS":         {&overlaptest.Target{After: moment}, over("HTTP/1.1"), 40, post},
 		"over HTTP2":       {&overlaptest.Target{After: moment}, over("HTTP/2"), 8, post},
 		"a WebSocket":      {&overlaptest.Target{After: moment}, plain, 40, socket},

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 // Target answers requests with a stream of some milliseconds, and upgrades connections. It works on
@@ -82,9 +84,15 @@ func upgrade(w http.ResponseWriter) net.Conn {
 	return conn
 }
 
-// Check fails the test unless requests were aborted, and each had the target for itself.
+// Check waits until the target is idle. It fails the test unless requests were aborted, and each
+// had the target for itself.
 func (t *Target) Check(tb testing.TB) {
 	tb.Helper()
+	waittest.Until(tb, "the target is idle", func() bool {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.now == 0
+	})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tb.Logf("%d requests, %d of them aborted, %d overlapped", t.all, t.aborted, t.over)

@@ -137,7 +137,7 @@ internal/notice:
 internal/oneshot:
 internal/openid: admission/access internal/clienttls go-oidc
 internal/promsink: queue client_golang
-internal/overlaptest:
+internal/overlaptest: internal/waittest
 internal/pgtest: internal/proctest internal/waittest
 internal/policyfile: internal/nearest internal/strict policy
 internal/policytest: algorithms policy
