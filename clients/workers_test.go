@@ -404,7 +404,9 @@ func TestWorkersEndWithoutNATS(t *testing.T) {
 // An outage is a line at its beginning and one at its end.
 func TestWorkersReportAnOutageOnce(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
-		i := start(t, jobs())
+		p := jobs()
+		p.Timeout = policy.Duration(time.Minute) // an answer to a report may be lost in the outage
+		i := start(t, p)
 		r := newRelay(t, i.p.NATSURL())
 		w := i.work(l, "nats://"+r.Addr().String(), "jobs")
 		i.publish("a", "first")
