@@ -39,7 +39,10 @@ func (p Policy) WithDefaults() Policy {
 			}
 			p.Limits[i] = l
 		}
-		if p.Paced() && p.WindowMargin == 0 {
+		if p.CountsArrivals() {
+			p.MaxDelay = cmp.Or(p.MaxDelay, Duration(time.Second))
+		}
+		if p.Paced() && p.WindowMargin == 0 && p.leastMargin() > 0 {
 			p.WindowMargin = Duration(50 * time.Millisecond)
 			if w := p.shortestWindow(); w > 0 {
 				p.WindowMargin = max(leastWindowMargin, min(p.WindowMargin, w/8))

@@ -26,7 +26,32 @@ type Limit struct {
 	// Shared names a limit on starts of several policies with the same rule and one partition each;
 	// see [Limit.CheckAsShared].
 	Shared string `json:"shared,omitempty"`
+	// CountFrom says when a unit of a limit on starts begins to count; default [CountFromStart].
+	CountFrom CountFrom `json:"count_from,omitempty"`
 	Rule
+}
+
+// CountFrom is the moment from which a unit counts. Until then it is held: it lessens what is left
+// for others.
+type CountFrom string
+
+const (
+	// CountFromStart bounds the starts of a window, by the drainer's clock.
+	CountFromStart CountFrom = "start"
+	// CountFromAnswer bounds the requests that arrive at the target in a window, by its clock.
+	CountFromAnswer CountFrom = "answer"
+	// CountFromEnd is for a named cost whose real usage the target books at the end.
+	CountFromEnd CountFrom = "end"
+)
+
+// Arrivals reports whether the limit bounds arrivals instead of starts.
+func (l Limit) Arrivals() bool {
+	return l.CountFrom == CountFromAnswer || l.CountFrom == CountFromEnd
+}
+
+// CountsArrivals reports whether a limit of the policy bounds arrivals.
+func (p Policy) CountsArrivals() bool {
+	return p.Paced() && slices.ContainsFunc(p.Limits, Limit.Arrivals)
 }
 
 type Limits []Limit
@@ -302,14 +327,29 @@ func (p Policy) checkStartLimits(c *checker) {
 	if w := p.shortestWindow(); w > 0 {
 		longest = min(longest, w/8)
 	}
-	if p.WindowMargin < leastWindowMargin || p.WindowMargin > longest {
+	if p.WindowMargin < p.leastMargin() || p.WindowMargin > longest {
 		c.add("window_margin", "must be %s to %s (an eighth of the shortest window), not %s",
-			leastWindowMargin,
-			longest, p.WindowMargin)
+			p.leastMargin(), longest, p.WindowMargin)
+	}
+	if p.MaxDelay != 0 && !p.CountsArrivals() {
+		c.add("max_delay", "applies only with a limit that has count_from: %s", CountFromAnswer)
+	} else if p.MaxDelay < 0 || p.MaxDelay > Duration(time.Minute) {
+		c.add("max_delay", "must be at most 1m, not %s", p.MaxDelay)
 	}
 }
 
 const leastWindowMargin = Duration(time.Millisecond)
+
+// leastMargin is 0 if no limit needs a margin: arrivals are counted however late they are, but
+// windows of the clock differ by the clocks' difference.
+func (p Policy) leastMargin() Duration {
+	for _, l := range p.Limits {
+		if !l.Arrivals() || l.Algorithm == FixedWindow {
+			return leastWindowMargin
+		}
+	}
+	return 0
+}
 
 func (p Policy) shortestWindow() (shortest Duration) {
 	for _, l := range p.Limits {
@@ -353,6 +393,7 @@ func (l Limit) checkStarts(c *checker) {
 	if l.Window > 0 && l.Window < leastWindow {
 		c.add("window", "must be at least %s, not %s", leastWindow, l.Window)
 	}
+	l.checkCountFrom(c)
 	p := Policy{Rule: l.Rule}
 	if l.Algorithm == LeakingBucket {
 		if l.Capacity != 0 {
@@ -368,8 +409,28 @@ func (l Limit) checkStarts(c *checker) {
 	}
 }
 
+func (l Limit) checkCountFrom(c *checker) {
+	rule := l.OnStarts()
+	switch {
+	case !l.Arrivals():
+		if l.CountFrom != "" && l.CountFrom != CountFromStart {
+			c.add("count_from", "%s: want %s, %s or %s", quote(string(l.CountFrom)), CountFromStart,
+				CountFromAnswer, CountFromEnd)
+		}
+	case rule != nil && rule.Bound().Arrivals() != nil:
+		c.add("count_from", "must be %s: %v; use a %s or %s", CountFromStart,
+			rule.Bound().Arrivals(), SlidingLog, FixedWindow)
+	case l.CountFrom == CountFromEnd && l.Cost == "":
+		c.add("count_from", "%s requires a cost: the target counts a request itself when it "+
+			"arrives, so want %s", CountFromEnd, CountFromAnswer)
+	}
+}
+
 func (l Limit) check(c *checker) {
 	l.checkName(c)
+	if l.CountFrom != "" {
+		c.add("count_from", "applies only to limits on starts of a leaking bucket with a queue")
+	}
 	if l.Shared != "" {
 		c.add("shared", "applies only to limits on starts of a leaking bucket with a queue")
 	}

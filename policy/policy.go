@@ -53,8 +53,13 @@ type Policy struct {
 	Shadow bool `json:"shadow,omitempty"`
 
 	// WindowMargin extends the windows of limits on starts, because the target counts arrivals;
-	// default 50ms, or an eighth of the shortest window.
+	// default 50ms, or an eighth of the shortest window; 0 if all limits count from the answer, and
+	// none is a fixed window.
 	WindowMargin Duration `json:"window_margin,omitempty"`
+
+	// MaxDelay is the time after its end within which a request without an answer may still arrive,
+	// for limits that count from the answer; default 1s, at most 1m.
+	MaxDelay Duration `json:"max_delay,omitempty"`
 
 	// AdaptiveRate adapts buckets to an unknown limit of their target, below Outflow.
 	AdaptiveRate *AdaptiveRate `json:"adaptive_rate,omitempty"`

@@ -73,6 +73,17 @@ func (j Job) Settle(cost string, used int64) {
 // call counts, up to [job.MaxProgress] bytes.
 func (j Job) Progress(text string) { j.settled.advance(text) }
 
+// Answered reports that the target's answer has begun: for a limit that counts from the answer, the
+// request counts from now on, and no longer from the end of the run. A handler that makes several
+// requests calls it after the last answer.
+func (j Job) Answered() {
+	j.settled.with(func(s *settled) {
+		if s.answered = true; s.answer != nil {
+			s.answer()
+		}
+	})
+}
+
 // progressEvery is the interval between reports.
 const progressEvery = 100 * time.Millisecond
 
@@ -280,6 +291,9 @@ type settled struct {
 	progress string
 	pass     func(progress string) // nil: not shown, or the run is over
 	passing  bool
+
+	answered bool
+	answer   func() // reports it; nil: no limit asks
 }
 
 // with calls do under the lock, unless a test made the job.

@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +109,14 @@ func newJob(r *valve.Run, born born) Job {
 		Attempt: r.Attempt, Accepted: r.Stored, settled: born.said}
 }
 
+// answered reports that the answer to a run's request has begun.
+func (p *pool) answered(r valve.Run) {
+	at := p.now() // not the loop's, which may be earlier
+	p.post(func(now pace.Instant) {
+		p.core.Handle(core.Answered{Policy: r.Part.Policy, Run: r.Number, At: at}, now)
+	})
+}
+
 func (p *pool) tellStart(r *valve.Run, j Job, now pace.Instant) {
 	if j.settled != nil {
 		j.settled.pass = func(text string) {
@@ -116,6 +125,7 @@ func (p *pool) tellStart(r *valve.Run, j Job, now pace.Instant) {
 			p.sink.Take(e)
 			p.post(func(pace.Instant) { p.progressed(*r, text) })
 		}
+		j.settled.answer = sync.OnceFunc(func() { p.answered(*r) })
 	}
 	e := j.event(queue.EventStarted)
 	e.WaitMS = max(0, j.Started.Sub(j.Accepted)).Milliseconds()

@@ -59,6 +59,9 @@ type Settlement struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 	// Used has actual costs, by name; omitted ones stay as estimated.
 	Used map[string]int64 `json:"used,omitempty"`
+	// Answer is SettledUnanswered if the target gave no answer, so that its request may still
+	// arrive; otherwise OpAnswered has said that one began, or the end says so.
+	Answer string `json:"answer,omitempty"`
 
 	// Of jobs: SettledThrottled may be the job's own fault; a duration or RFC 3339, before which a
 	// failed or returned job does not start again; what OpProgress shows with the job; the reply,
@@ -80,6 +83,9 @@ const (
 	SettledReturned    = "returned"    // it did not begin, or must run elsewhere
 	SettledUnable      = "unable"      // returned through a fault of the worker's own
 )
+
+// SettledUnanswered is a value of [Settlement.Answer].
+const SettledUnanswered = "none"
 
 // ReadClaim decodes a claim; [ErrVersion] for another format.
 func ReadClaim(text []byte) (c Claim, err error) {

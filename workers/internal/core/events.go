@@ -92,6 +92,12 @@ type (
 		Run     uint64
 		Outcome record.Outcome
 	}
+	// Answered reports that the answer to a run's request had begun at an instant, read after it.
+	Answered struct {
+		Policy string
+		Run    uint64
+		At     pace.Instant
+	}
 	// Fetched are jobs' texts.
 	Fetched []Text
 	Text    = valve.Text

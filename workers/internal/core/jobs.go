@@ -33,6 +33,12 @@ func (e Finished) apply(c *Core, now pace.Instant) {
 	}
 }
 
+func (e Answered) apply(c *Core, now pace.Instant) {
+	if v := c.valve(e.Policy); v != nil {
+		v.Answered(e.Run, e.At, now)
+	}
+}
+
 func (e Fetched) apply(c *Core, now pace.Instant) {
 	for _, t := range e {
 		if p := c.part(t.Part); p != nil {

@@ -29,6 +29,8 @@ type Outcome struct {
 	Doubtful bool `json:"doubtful,omitempty"`
 	// Again is the job's wait, for failed the least.
 	Again time.Duration `json:"again,omitempty"`
+	// Answer says how the run's end stands to the target's answer.
+	Answer Answer `json:"answer,omitempty"`
 	// Used is the actual cost, by name.
 	Used map[string]int64 `json:"used,omitempty"`
 	// failed, permanent: resulting attempts, handed over
@@ -38,6 +40,18 @@ type Outcome struct {
 	// of the job, handed over: see [Handover]
 	Stream int64 `json:"stream,omitempty"`
 }
+
+// Answer is what is known of the answer to a run's request, for limits that count from it.
+type Answer string
+
+const (
+	// AnswerSeen: it had begun by the end of the run.
+	AnswerSeen Answer = ""
+	// AnswerNone: there was none, so the request may still arrive.
+	AnswerNone Answer = "none"
+	// AnswerUnsent: no request was sent.
+	AnswerUnsent Answer = "unsent"
+)
 
 type OutcomeKind string
 

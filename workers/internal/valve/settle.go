@@ -60,6 +60,14 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
+// Answered notes when the answer to a run's request had begun.
+func (v *Valve) Answered(number uint64, at, now pace.Instant) {
+	if r, known := v.runs[number]; known && r.answered == 0 {
+		r.answered = at
+		v.runs[number] = r
+	}
+}
+
 // Progress takes a report, or an empty one as a sign of life, and returns a report for a new owner
 // of the partition.
 func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver bool) {

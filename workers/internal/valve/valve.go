@@ -76,8 +76,9 @@ type crew struct {
 
 type run struct {
 	*heldJob
-	attempt int
-	worker  *claimer // in another process; nil: a local one, or a caller
+	attempt  int
+	worker   *claimer     // in another process; nil: a local one, or a caller
+	answered pace.Instant // or 0
 }
 
 const (
