@@ -24,6 +24,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/wire"
 )
 
 const (
@@ -71,7 +73,7 @@ func chaos(disks bool) (status int) {
 		disks:   disks,
 		began:   time.Now(),
 		epochs:  map[string]epoch{},
-		wires:   map[string][]*link{},
+		wires:   map[string][]*wire.Link{},
 		history: &history{rules: rules(*policies), lease: *lease},
 	}
 	fmt.Printf("seed %d, for %v; again with SEED=%d CHAOS=%v\n", *seed, *long, *seed, *long)

@@ -107,7 +107,7 @@ internal/container:
 internal/certtest:
 internal/h2test: internal/certtest
 internal/clienttls: internal/follow
-internal/chaos: admission admission/permits policy queue queue/job nats.go
+internal/chaos: admission admission/permits internal/wire policy queue queue/job nats.go
 internal/cron:
 internal/daemon: admission/access config internal/buildinfo internal/container internal/files internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/openid internal/telemetry policy queue workers pflag
@@ -156,6 +156,7 @@ internal/tracing: admission internal/buildinfo internal/seldom queue/job workers
 internal/telemetry: internal/promsink policy policy/store queue workers/audit workers/workersprom
 	client_golang
 internal/waittest:
+internal/wire:
 internal/zones: internal/nearest
 
 examples/embedded: . policy workers
