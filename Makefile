@@ -162,7 +162,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: $(MODULES:%=test-module-%) bench-permits bench-calls bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service bench-outbox callers compare accuracy reference screenshots test-bench
+.PHONY: $(MODULES:%=test-module-%) bench-permits bench-calls bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service bench-outbox strict callers compare accuracy reference screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -191,6 +191,9 @@ bench-end: ## what acknowledging a job costs compared to deleting its message, o
 
 bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
 	go -C bench run ./limiters -out ../docs
+
+strict: ## what a target counts by its own clock while all is frozen, killed, held and cut, in three minutes; LONG=1: windows of a second, docs/strict.md
+	go -C bench run ./strict $(if $(SEED),-seed $(SEED)) $(if $(LONG),-window 1s -for 30m -out ../docs)
 
 callers: ## ten processes that call a strict API through an SDK, without and with Penstock: docs/callers.svg, in half a minute
 	go -C bench run ./callers -out ../docs
