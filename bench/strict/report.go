@@ -104,7 +104,7 @@ func (r report) write(dir string) error {
 	if err := made.Execute(&b, map[string]any{
 		"Machine": paper.Machine("github.com/nats-io/nats-server/v2"),
 		"Table":   r.table().Markdown(), "Seed": r.seed, "Windows": r.windows, "Lease": lease,
-		"Command": command,
+		"Command":  command,
 		"MaxDelay": maxDelay, "Timeout": timeout, "Hold": longestHold, "Share": leastShare,
 	}); err != nil {
 		return err
