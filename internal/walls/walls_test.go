@@ -100,6 +100,7 @@ cmd/drainer: admission admission/httpapi config internal/daemon internal/follow 
 	internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry internal/tracing workers nats.go
 
+internal/answertest: internal/waittest policy queue workers workers/workerstest
 internal/answers: internal/hints policy
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
@@ -134,7 +135,7 @@ internal/door: admission admission/console admission/httpapi admission/manage ad
 internal/node: admission/schedules internal/files internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
-internal/oneshot:
+internal/oneshot: sys
 internal/openid: admission/access internal/clienttls go-oidc
 internal/promsink: queue client_golang
 internal/overlaptest: internal/waittest
