@@ -143,7 +143,7 @@ func TestReportNamesTheBrokenLaw(t *testing.T) {
 		}, "law 7"},
 		{"no takeover", func(s *scene) { s.resumed = time.Time{} }, "nobody took the bucket over"},
 		{"a late takeover", func(s *scene) {
-			s.killSent = s.killSent.Add(-2100 * time.Millisecond)
+			s.killSent = s.killSent.Add(lease - longestTakeover - time.Millisecond)
 		}, "a takeover takes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -153,8 +153,9 @@ func (p *penstock) started() []arrival {
 	})
 }
 
-func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
-	entry, err := p.owners.Get(ctx, policyName+"."+strconv.Itoa(partition))
+func (p *penstock) owner(ctx context.Context, policy string,
+	partition int) (*process, error) {
+	entry, err := p.owners.Get(ctx, policy+"."+strconv.Itoa(partition))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil
 	}
@@ -194,14 +195,15 @@ func (p *penstock) settle(ctx context.Context) error {
 	defer cancel()
 	for {
 		shares := map[*process]int{}
-		for partition := range partitions {
-			owner, err := p.owner(ctx, partition)
+		for i := range 2 * partitions {
+			policy := []string{policyName, fromStart}[i%2]
+			owner, err := p.owner(ctx, policy, i/2)
 			if err != nil {
 				return err
 			}
 			shares[owner]++
 		}
-		if shares[p.drainers[0]] == partitions/2 && shares[p.drainers[1]] == partitions/2 {
+		if shares[p.drainers[0]] == partitions && shares[p.drainers[1]] == partitions {
 			return nil
 		}
 		select {
@@ -214,7 +216,7 @@ func (p *penstock) settle(ctx context.Context) error {
 }
 
 func (p *penstock) killOwner(ctx context.Context) error {
-	owner, err := p.owner(ctx, p.partition)
+	owner, err := p.owner(ctx, policyName, p.partition)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,8 @@ func (s *scene) report(out *screen) (broken []string) {
 	}
 	if s.killed != nil {
 		fact("ran twice after kill -9", "%d (at least once, so they may)", f.repeated)
-		fact("takeover after kill -9", "%.1f s (lease %v)", s.takeover().Seconds(), lease)
+		fact("takeover after kill -9", "%.1f s (lease %v, max_delay %v, window %v)",
+			s.takeover().Seconds(), lease, maxDelay, apiWindow)
 	}
 	fact("most requests in any second", "%d (the API allows %d); %d overtook another", f.arrived,
 		s.api.limit, f.overtaken)
