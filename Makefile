@@ -192,8 +192,8 @@ bench-end: ## what acknowledging a job costs compared to deleting its message, o
 bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
 	go -C bench run ./limiters -out ../docs
 
-strict: ## what a target counts by its own clock while all is frozen, killed, held and cut, in three minutes; LONG=1: windows of a second, docs/strict.md
-	go -C bench run ./strict $(if $(SEED),-seed $(SEED)) $(if $(LONG),-window 1s -for 30m -out ../docs)
+strict: ## what a target counts by its own clock while all is frozen, killed, held and cut, in three minutes; LONG=1: 300 windows of a second, docs/strict.md, in twenty
+	go -C bench run ./strict $(if $(SEED),-seed $(SEED)) $(if $(LONG),-windows 300 -window 1s -for 30m -out ../docs)
 
 callers: ## ten processes that call a strict API through an SDK, without and with Penstock: docs/callers.svg, in half a minute
 	go -C bench run ./callers -out ../docs

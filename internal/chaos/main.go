@@ -54,7 +54,7 @@ func chaos(disks bool) (status int) {
 		"`interval` at which the servers sync their files, or always")
 	only := flag.String("only", "",
 		"the `kinds` of faults to play, a regular expression; empty: all")
-	policies := flag.Int("policies", 5, "how many; those beyond five have few jobs")
+	policies := flag.Int("policies", 6, "how many; those beyond six have few jobs")
 	flag.Parse()
 	kinds, err := regexp.Compile("^(" + *only + ")")
 	if err != nil {
