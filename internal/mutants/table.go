@@ -593,6 +593,18 @@ var table = []mutant{
 		new: "exceeded(seen)",
 		by:  "./internal/demo TestReportNamesTheBrokenLaw",
 	},
+	{
+		name: "demo-ignores-what-the-api-counts", file: "internal/demo/scene.go",
+		old: "if f.arrived > apiLimit {",
+		new: "if false {",
+		by:  "./internal/demo TestReportNamesTheBrokenLaw",
+	},
+	{
+		name: "chaos-ignores-what-the-target-counts", file: "internal/chaos/judge.go",
+		old: "f.arrivals(&v)",
+		new: "",
+		by:  "./internal/chaos TestEachViolationIsNoticed",
+	},
 
 	// The auditor, limits in shadow, and schedules.
 
