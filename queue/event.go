@@ -184,13 +184,14 @@ type Event struct {
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
 	// Not published. Accepted is when the job was stored, Trace the id of its sampled trace, For
-	// how late it started. The types describe the others.
+	// how late it started, Answer a [job.Settlement.Answer]. The types describe the others.
 	Policy   string        `json:"-"`
 	Header   nats.Header   `json:"-"`
 	Accepted time.Time     `json:"-"`
 	Reply    *job.Reply    `json:"-"`
 	Trace    string        `json:"-"`
 	Name     string        `json:"-"`
+	Answer   string        `json:"-"`
 	For      time.Duration `json:"-"`
 	Value    int64         `json:"-"`
 	Data     any           `json:"-"`

@@ -209,6 +209,7 @@ func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 	e := j.event(ends[o.Kind])
 	e.Name, e.Reply, e.DurationMS = string(o.Kind), j.settled.said(), took.Milliseconds()
 	e.Error, e.Used, e.PauseMS = o.Error, o.Used, o.RetryAfter.Milliseconds()
+	e.Answer = string(o.Answer)
 	e.For = took
 	return e
 }
@@ -257,6 +258,9 @@ func (a attempts) Take(e queue.Event) {
 		a.log.Debug("start", append(args, "wait", max(0, e.At.Sub(e.Accepted)), "started", e.At)...)
 	case queue.EventDone, queue.EventFailed, queue.EventThrottled, queue.EventUncounted:
 		args = append(args, "outcome", e.Name, "took", e.For)
+		if e.Answer != "" {
+			args = append(args, "answer", e.Answer)
+		}
 		if e.Error != "" {
 			args = append(args, "error", e.Error)
 		}

@@ -30,3 +30,14 @@ func times(all []arrival) []time.Duration {
 }
 
 func plain(text string) string { return strings.ReplaceAll(text, "`", "") }
+
+// short is the part of a setting that tells it from others of its system.
+func short(setting string) string {
+	switch {
+	case strings.Contains(setting, "answer"):
+		return "counted from the answer"
+	case strings.Contains(setting, "sliding_log"):
+		return "counted from the start"
+	}
+	return plain(setting)
+}

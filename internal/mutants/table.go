@@ -593,6 +593,18 @@ var table = []mutant{
 		new: "exceeded(seen)",
 		by:  "./internal/demo TestReportNamesTheBrokenLaw",
 	},
+	{
+		name: "demo-ignores-what-the-api-counts", file: "internal/demo/scene.go",
+		old: "if f.arrived > apiLimit {",
+		new: "if false {",
+		by:  "./internal/demo TestReportNamesTheBrokenLaw",
+	},
+	{
+		name: "chaos-ignores-what-the-target-counts", file: "internal/chaos/judge.go",
+		old: "f.arrivals(&v)",
+		new: "",
+		by:  "./internal/chaos TestEachViolationIsNoticed",
+	},
 
 	// The auditor, limits in shadow, and schedules.
 
@@ -4029,6 +4041,78 @@ func (Synced)`,
 		old: "if !whole {",
 		new: "if false && whole {",
 		by:  "./workers/httptarget TestAJobThatTimesOutEndsWhenTheTargetHasEndedIt",
+	},
+	{
+		name: "aborted-requests-stay-in-the-kernel", file: "internal/oneshot/exchange.go",
+		old: "_ = of.SetLinger(0)",
+		new: "_ = of",
+		by:  "./internal/oneshot TestAnAbortedRequestDoesNotArriveLater",
+	},
+	{
+		name: "requests-outlive-their-process", file: "internal/oneshot/exchange.go",
+		old: "recallable(i.Conn, e.MaxDelay)",
+		new: "_ = recallable",
+		by:  "./internal/oneshot TestARequestDiesWithItsProcess",
+	},
+	{
+		name: "kernels-never-give-requests-up", file: "internal/oneshot/exchange.go",
+		old: "limitUnacknowledged(of, within)",
+		new: "_ = within",
+		by:  "./internal/oneshot TestTheKernelGivesARequestUp",
+	},
+	{
+		name: "clients-without-hooks-send-nothing", file: "internal/oneshot/exchange.go",
+		old: "e.asked.Load() && e.conn.Load() == nil",
+		new: "e.conn.Load() == nil",
+		by:  "./workers/httptarget TestOutcomesSayWhetherTheTargetHasAnswered",
+	},
+	{
+		name: "gateways-answer-for-their-targets", file: "workers/httptarget/httptarget.go",
+		old: "err == nil && !answers.Gateways(response.StatusCode)",
+		new: "err == nil",
+		by:  "./workers/httptarget TestOutcomesSayWhetherTheTargetHasAnswered",
+	},
+	{
+		name: "failed-requests-were-not-sent", file: "workers/httptarget/httptarget.go",
+		old: "case !exchange.Unsent():",
+		new: "case false:",
+		by:  "./workers/httptarget TestOutcomesSayWhetherTheTargetHasAnswered",
+	},
+	{
+		name: "an-early-hint-is-an-answer", file: "workers/httptarget/httptarget.go",
+		old: "&httptrace.ClientTrace{GetConn: exchange.GetConn,",
+		new: "&httptrace.ClientTrace{GotFirstResponseByte: j.Answered, GetConn: exchange.GetConn,",
+		by:  "./workers/httptarget TestOutcomesSayWhetherTheTargetHasAnswered",
+	},
+	{
+		name: "nobody-got-a-request", file: "workers/natstarget/natstarget.go",
+		old: "\t\tj.Unsent()\n\t\treturn workers.RetryAfter(absent",
+		new: "\t\treturn workers.RetryAfter(absent",
+		by:  "./workers/natstarget TestOutcomesSayWhetherTheServiceHasReplied",
+	},
+	{
+		name: "replies-are-no-answers", file: "workers/natstarget/natstarget.go",
+		old: "j.Answered() //",
+		new: "//",
+		by:  "./workers/natstarget TestOutcomesSayWhetherTheServiceHasReplied",
+	},
+	{
+		name: "failures-were-answered", file: "workers/internal/record/outcome.go",
+		old: "k == OutcomeFailed || k == OutcomeUncounted",
+		new: "k == OutcomeFailed && false",
+		by:  "./workers TestTheEndOfARunSaysWhetherItWasAnswered",
+	},
+	{
+		name: "an-answer-is-forgotten-at-the-end", file: "workers/handler.go",
+		old: "nil; s.answered {",
+		new: "nil; false {",
+		by:  "./workers TestTheEndOfARunSaysWhetherItWasAnswered",
+	},
+	{
+		name: "answers-are-reported-after-the-end", file: "workers/handler.go",
+		old: "cmp.Or(s.missed, by), nil; s.answered",
+		new: "cmp.Or(s.missed, by), s.answer; s.answered",
+		by:  "./workers TestAnAnswerIsReportedOnceAndBeforeTheEnd",
 	},
 	{
 		name: "aborted-connections-stay-open", file: "internal/oneshot/exchange.go",

@@ -50,10 +50,18 @@ const (
 	// AnswerSeen: it had begun by the end of the run.
 	AnswerSeen Answer = ""
 	// AnswerNone: there was none, so the request may still arrive.
-	AnswerNone Answer = "none"
+	AnswerNone Answer = job.SettledUnanswered
 	// AnswerUnsent: no request was sent.
-	AnswerUnsent Answer = "unsent"
+	AnswerUnsent Answer = job.SettledUnsent
 )
+
+// Answer is what an end of this kind says of the answer, unless more is known.
+func (k OutcomeKind) Answer() Answer {
+	if k == OutcomeFailed || k == OutcomeUncounted {
+		return AnswerNone
+	}
+	return AnswerSeen
+}
 
 type OutcomeKind string
 

@@ -34,8 +34,8 @@ const (
 // Settlement is the message about an outcome.
 func (o Outcome) Settlement() job.Settlement {
 	s := job.Settlement{Error: strings.Join(strings.Fields(o.Error), " "), Used: o.Used,
-		Doubtful: o.Doubtful, RetryAfterMS: (min(o.RetryAfter, mostPause) +
-			time.Millisecond - 1).Milliseconds()}
+		Answer: string(o.Answer), Doubtful: o.Doubtful,
+		RetryAfterMS: (min(o.RetryAfter, mostPause) + time.Millisecond - 1).Milliseconds()}
 	for _, known := range settled {
 		if s.Status == "" && known.kind == o.Kind && known.unavailable == o.Unavailable {
 			s.Status = known.status
@@ -63,10 +63,12 @@ func Settled(s job.Settlement, now time.Time) (Outcome, error) {
 		}
 	}
 	switch {
-	case s.Status == job.SettledUnreached:
+	case s.Status == job.SettledUnreached, s.Answer == job.SettledUnsent:
 		o.Answer = AnswerUnsent
 	case s.Answer == job.SettledUnanswered:
 		o.Answer = AnswerNone
+	default:
+		o.Answer = o.Kind.Answer()
 	}
 	switch o.Kind {
 	case "":

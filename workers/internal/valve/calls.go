@@ -34,11 +34,13 @@ const (
 )
 
 type Grant struct {
-	reply   func(job.Turn)
-	leaseMS int64
+	reply               func(job.Turn)
+	leaseMS, maxDelayMS int64
 }
 
-func (g *Grant) Tell() { g.reply(job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS}) }
+func (g *Grant) Tell() {
+	g.reply(job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS, MaxDelayMS: g.maxDelayMS})
+}
 
 func (g *Grant) Outcome(passed bool) record.Outcome {
 	if !passed {
@@ -231,7 +233,7 @@ func (v *Valve) grant(j *heldJob) *Grant {
 	b.callers.running++
 	k.Leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || b.target != nil ||
 		len(v.suspects) > 0 || v.breaker.open || b.throttles > 0 || b.lastError != ""
-	g := &Grant{reply: k.Reply}
+	g := &Grant{reply: k.Reply, maxDelayMS: ceilMillis(time.Duration(v.Policy.MaxDelay))}
 	if k.Leased {
 		g.leaseMS = v.leaseOf(k).Milliseconds()
 	}
