@@ -322,6 +322,7 @@ type settled struct {
 	answered bool
 	answer   func()        // reports it; nil: no limit asks, or the run is over
 	missed   record.Answer // that there was none; empty: as the end says
+	maxDelay time.Duration // after an end without an answer; 0: no limit asks
 }
 
 // with calls do under the lock, unless a test made the job.

@@ -52,8 +52,12 @@ type born struct {
 func (p *pool) born(r valve.Run) born {
 	name, created := r.Part.Policy, p.backlogs.born(r.Part, r.Stored)
 	policy := p.catalog.policies[name]
+	said := &settled{kept: policy.ResultRetention > 0}
+	if policy.CountsArrivals() {
+		said.maxDelay = time.Duration(policy.MaxDelay)
+	}
 	return born{created, p.callbacks.of(policy.Callbacks, name, r.Key, r.Header, created, r.Seq),
-		&settled{kept: policy.ResultRetention > 0}}
+		said}
 }
 
 // work makes a job's final check, runs it and reports. False: it did not pass.
@@ -125,7 +129,9 @@ func (p *pool) tellStart(r *valve.Run, j Job, now pace.Instant) {
 			p.sink.Take(e)
 			p.post(func(pace.Instant) { p.progressed(*r, text) })
 		}
-		j.settled.answer = sync.OnceFunc(func() { p.answered(*r) })
+		if j.settled.maxDelay > 0 {
+			j.settled.answer = sync.OnceFunc(func() { p.answered(*r) })
+		}
 	}
 	e := j.event(queue.EventStarted)
 	e.WaitMS = max(0, j.Started.Sub(j.Accepted)).Milliseconds()
