@@ -267,7 +267,7 @@ func (l *lender) attempt(k *loan, j Job, to string, lease time.Duration) job.Set
 	}
 	if j.settled.maxDelay > 0 {
 		j.settled.answer = func() {
-			_ = k.Send(to, job.Claim{Op: job.OpAnswered}) // if it is lost, the end counts
+			_ = k.Send(to, job.Claim{Op: job.OpAnswered}) // the end says it, too
 		}
 	}
 	l.log.Debug("start for another drainer", "policy", j.Policy, "job", j.ID, "key", j.Key.Raw(),
