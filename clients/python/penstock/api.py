@@ -389,6 +389,7 @@ class PolicyLimitsItem(Rule):
     cost: NotRequired[str]
     shadow: NotRequired[bool]
     shared: NotRequired[str]
+    count_from: NotRequired[Literal["start", "answer", "end"]]
 
 
 class PolicyAdaptiveRate(TypedDict):
@@ -463,6 +464,7 @@ class Policy(Rule):
     limits: NotRequired[list[PolicyLimitsItem]]
     shadow: NotRequired[bool]
     window_margin: NotRequired[Duration]
+    max_delay: NotRequired[Duration]
     weight: NotRequired[int]
     adaptive_rate: NotRequired[PolicyAdaptiveRate]
     outflow_total: NotRequired[Rate]
