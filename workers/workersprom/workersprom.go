@@ -167,12 +167,17 @@ func observe(in prometheus.Observer, d time.Duration, trace string) {
 
 // limitsLeft adds the units of limits, except limits no longer here.
 func limitsLeft(s *promsink.Sink) {
+	open := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "penstock_limit_open",
+		Help: "Units of a limit on starts of all keys, or of a shared limit, that requests " +
+			"without an answer hold, if it counts from the answer; take the maximum over drainers.",
+	}, []string{"policy", "limit"})
 	units := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "penstock_limit_units",
 		Help: "Units of a limit on starts of all keys, or of a shared limit, that are " +
 			"available (left) and allowed at most (max); take the maximum over drainers.",
 	}, []string{"policy", "limit", "kind"})
-	s.Register(units)
+	s.Register(units, open)
 	var mu sync.Mutex
 	told := map[string][]workers.LimitLeft{}
 	s.On(func(e queue.Event) {
@@ -182,8 +187,9 @@ func limitsLeft(s *promsink.Sink) {
 		for _, l := range told[e.Policy] {
 			here := func(is workers.LimitLeft) bool { return is.Name == l.Name }
 			if !slices.ContainsFunc(left, here) {
-				units.DeletePartialMatch(
-					prometheus.Labels{"policy": e.Policy, "limit": l.Name})
+				of := prometheus.Labels{"policy": e.Policy, "limit": l.Name}
+				units.DeletePartialMatch(of)
+				open.Delete(of)
 			}
 		}
 		if told[e.Policy] = left; len(left) == 0 {
@@ -192,6 +198,7 @@ func limitsLeft(s *promsink.Sink) {
 		for _, l := range left {
 			units.WithLabelValues(e.Policy, l.Name, "left").Set(float64(l.Left))
 			units.WithLabelValues(e.Policy, l.Name, "max").Set(float64(l.Most))
+			open.WithLabelValues(e.Policy, l.Name).Set(float64(l.Open))
 		}
 	}, queue.EventLimitsLeft, queue.EventOwnable)
 }
