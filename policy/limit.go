@@ -26,7 +26,8 @@ type Limit struct {
 	// Shared names a limit on starts of several policies with the same rule and one partition each;
 	// see [Limit.CheckAsShared].
 	Shared string `json:"shared,omitempty"`
-	// CountFrom says when a unit of a limit on starts begins to count; default [CountFromStart].
+	// CountFrom says when a unit of a limit on starts begins to count: at the start (default), when
+	// it is answered, or at the end.
 	CountFrom CountFrom `json:"count_from,omitempty"`
 	Rule
 }

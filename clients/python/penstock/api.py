@@ -287,6 +287,7 @@ class BucketLimitsItem(TypedDict):
     name: str
     left: int
     most: int
+    open: NotRequired[int]
 
 
 class BucketAudit(TypedDict):

@@ -1578,6 +1578,11 @@ export interface components {
                 left: number;
                 /** @description the limit's maximum */
                 most: number;
+                /**
+                 * @description units of requests without an answer, of a limit that counts from it; what is neither left nor open
+                 *     counts. Missing if there are none
+                 */
+                open?: number;
             }[];
             /**
              * @description a new owner is still reading the queue
