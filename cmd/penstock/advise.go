@@ -129,20 +129,30 @@ func (a *app) advised(t traced, found advice.Advice) error {
 	return err
 }
 
-// priced says what the chosen policy promises, and what that costs, if it counts from the answer.
+// priced says what is promised at the target, and what that costs; "" without a goal for it.
 func priced(found advice.Advice) string {
-	l := advice.Strict(found.Tried[found.Chosen].Policy)
-	if l == nil {
+	strictest := found.Strictest()
+	if strictest < 0 {
 		return ""
 	}
-	text := fmt.Sprintf("With count_from: answer no %s at the target has more than %d requests. "+
-		"The price is the time until the answer: ", l.Window, l.Limit)
-	if found.Latency == 0 {
+	latency := found.Latency
+	l := advice.Strict(found.Tried[found.Chosen].Policy)
+	if l == nil {
+		l = advice.Strict(found.Tried[strictest].Policy)
+		return fmt.Sprintf("It counts starts, and more than that may arrive together at the "+
+			"target. A limit of %d in %s that counts from the answer would keep to the goal "+
+			"there, with %s until an answer at %.3g/s, and comes to %s of the goals.", l.Limit,
+			l.Window, algorithms.FormatDuration(latency), advice.Sustained(*l, latency),
+			strained(found.Tried[strictest].Strain))
+	}
+	text := fmt.Sprintf("At the target no window of %s has more than %d requests. The price is "+
+		"the time until the answer: ", l.Window, l.Limit)
+	if latency == 0 {
 		return text + "give its mean with --duration, such as 110ms."
 	}
 	return text + fmt.Sprintf("with %s, %.3g/s start in the long run, and not %.3g/s.",
-		algorithms.FormatDuration(found.Latency.Round(time.Millisecond)),
-		advice.Sustained(*l, found.Latency), advice.Sustained(*l, 0))
+		algorithms.FormatDuration(latency), advice.Sustained(*l, latency),
+		advice.Sustained(*l, 0))
 }
 
 func frontier(found advice.Advice) (columns string, rows []row) {

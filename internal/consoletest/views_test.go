@@ -87,15 +87,17 @@ func TestJobsAreListedByTheirState(t *testing.T) {
 }
 
 func TestLimitsShowWhatIsUnanswered(t *testing.T) {
+	answers := make(chan struct{})
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`strict {"algorithm":"leaking_bucket","capacity":500,"limits":[{"name":"calls",`+
 			`"algorithm":"sliding_log","limit":3,"window":"1h","count_from":"answer"}]}`)},
-		map[string]workers.Handler{"strict": func(ctx context.Context, j workers.Job) error {
+		map[string]workers.Handler{"strict": func(_ context.Context, j workers.Job) error {
 			if string(j.Body) == "slow" {
-				<-ctx.Done()
+				<-answers
 			}
 			return nil
 		}})
+	t.Cleanup(func() { close(answers) })
 	w.submit("strict", "acme", 1, "quick")
 	w.submit("strict", "acme", 9, "slow")
 	for _, l := range []look{desk, phone} {

@@ -155,6 +155,21 @@ func TestSmallCasesComeOutAsByHand(t *testing.T) {
 	}
 }
 
+// A limit that counts from the answer starts N in T + latency: its price.
+func TestThePriceOfCountingFromTheAnswer(t *testing.T) {
+	const n = 2000
+	p := read(t, `{"name": "api", "algorithm": "leaking_bucket", "capacity": 2000, "limits":
+		[{"algorithm": "sliding_log", "limit": 20, "window": "1s", "count_from": "answer"}]}`)
+	for _, latency := range []time.Duration{0, 20, 110, 500} {
+		latency *= time.Millisecond
+		r := play(t, p, Options{Duration: latency}, at("a", make([]int64, n)...))
+		is := float64(n-20) / time.Duration(r.Wait.Max).Seconds()
+		if want := 20 / (time.Second + latency).Seconds(); is < want*0.98 || is > want*1.001 {
+			t.Errorf("with %v until an answer %.2f/s start, want %.2f/s", latency, is, want)
+		}
+	}
+}
+
 func TestKeysAreReportedByRequests(t *testing.T) {
 	p := read(t, `{"name": "api", "algorithm": "leaking_bucket", "outflow": "1/s", "capacity": 2}`)
 	requests := slices.Concat(at("b", 0, 0, 0, 0), at("a", 0, 0, 0, 0), at("c", 0))

@@ -39,6 +39,18 @@ type Advice struct {
 
 func (a Advice) Meets() bool { return a.Tried[a.Chosen].Strain <= 1 }
 
+// Strictest returns the policy of a limit that counts from the answer and is the goal itself, or -1.
+func (a Advice) Strictest() int {
+	best := -1
+	for i, t := range a.Tried {
+		if Strict(t.Policy) != nil && (best < 0 || t.Most > a.Tried[best].Most ||
+			t.Most == a.Tried[best].Most && t.Strain < a.Tried[best].Strain) {
+			best = i
+		}
+	}
+	return best
+}
+
 // OnFrontier reports whether no other policy is better in starts, refusals or p99 wait without
 // being worse in another.
 func (a Advice) OnFrontier(i int) bool {
@@ -163,7 +175,7 @@ func demand(requests iter.Seq[whatif.Request], o whatif.Options) (need, worst fl
 	if last == first {
 		return 0, 0, 0
 	}
-	return need / time.Duration(last-first).Seconds(), worst, latency
+	return need / time.Duration(last-first).Seconds(), worst, latency.Round(time.Millisecond)
 }
 
 // Strict returns a policy's limit that counts from the answer, or nil.
