@@ -293,7 +293,8 @@ type settled struct {
 	passing  bool
 
 	answered bool
-	answer   func() // reports it; nil: no limit asks
+	answer   func()        // reports it; nil: no limit asks
+	maxDelay time.Duration // after an end without an answer; 0: no limit asks
 }
 
 // with calls do under the lock, unless a test made the job.

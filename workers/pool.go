@@ -52,8 +52,12 @@ type born struct {
 func (p *pool) born(r valve.Run) born {
 	name, created := r.Part.Policy, p.backlogs.born(r.Part, r.Stored)
 	policy := p.catalog.policies[name]
+	said := &settled{kept: policy.ResultRetention > 0}
+	if policy.CountsArrivals() {
+		said.maxDelay = time.Duration(policy.MaxDelay)
+	}
 	return born{created, p.callbacks.of(policy.Callbacks, name, r.Key, r.Header, created, r.Seq),
-		&settled{kept: policy.ResultRetention > 0}}
+		said}
 }
 
 // work makes a job's final check, runs it and reports. False: it did not pass.
@@ -68,9 +72,36 @@ func (p *pool) work(r *valve.Run, job Job, owed callback, begin func(),
 	job.Started = p.clock.Date(now)
 	p.tellStart(r, job, now)
 	o := exited(r.Seq)
-	defer func() { p.report(*r, p.end(job, o, owed, now)) }()
+	defer func() {
+		o = p.end(job, o, owed, now)
+		p.linger(job, &o)
+		p.report(*r, o)
+	}()
 	o = run(job)
 	return true
+}
+
+// linger waits until the request of a run without an answer no longer arrives, as far as a limit
+// asks. If the drainer stops meanwhile, the outcome says so.
+func (p *pool) linger(job Job, o *record.Outcome) {
+	var wait time.Duration
+	job.settled.with(func(s *settled) {
+		if wait = s.maxDelay; s.answered {
+			o.Answer, wait = record.AnswerSeen, 0
+		}
+	})
+	ended := o.Kind == record.OutcomeFailed || o.Kind == record.OutcomeUncounted
+	if wait == 0 || o.Answer == record.AnswerUnsent || o.Answer == record.AnswerSeen && !ended {
+		return
+	}
+	o.Answer = record.AnswerNone
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		o.Answer = record.AnswerSeen // as of now
+	case <-p.jobs.Done():
+	}
 }
 
 func (p *pool) grant(r valve.Run) {
@@ -125,7 +156,9 @@ func (p *pool) tellStart(r *valve.Run, j Job, now pace.Instant) {
 			p.sink.Take(e)
 			p.post(func(pace.Instant) { p.progressed(*r, text) })
 		}
-		j.settled.answer = sync.OnceFunc(func() { p.answered(*r) })
+		if j.settled.maxDelay > 0 {
+			j.settled.answer = sync.OnceFunc(func() { p.answered(*r) })
+		}
 	}
 	e := j.event(queue.EventStarted)
 	e.WaitMS = max(0, j.Started.Sub(j.Accepted)).Milliseconds()

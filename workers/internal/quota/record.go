@@ -40,7 +40,11 @@ func (l *Limits) Encode(s *Set, now Now) string {
 			from = at.UnixMicro()
 		}
 		if of.resetAfter(&st, l.asked(now).of(of)) == 0 {
-			st = state{State: algorithms.State{A: from}, owed: st.owed, out: st.out}
+			st = state{State: algorithms.State{A: from}, owed: st.owed, out: st.out,
+				loose: st.loose}
+		}
+		if of.arrivals {
+			st.out = of.held(&st)
 		}
 		for _, n := range []int64{st.A - from, st.B, st.C, st.owed, st.out, int64(len(st.Log))} {
 			data = binary.AppendVarint(data, n)
@@ -54,7 +58,8 @@ func (l *Limits) Encode(s *Set, now Now) string {
 	return base64.RawStdEncoding.EncodeToString(data)
 }
 
-// Decode reverses Encode. If the text is unreadable, all limits are used up.
+// Decode reverses Encode. If the text is unreadable, all limits are used up. Held units wait for
+// the reports of other processes.
 func (l *Limits) Decode(text, names string, now Now) *Set {
 	if text == "" {
 		return nil
@@ -84,6 +89,9 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 	}
 	if r.bad || len(r.data) > 0 {
 		return l.Crashed(nil, now, now, 0, nil)
+	}
+	if l.arrivals {
+		l.Await(s, now)
 	}
 	return s
 }

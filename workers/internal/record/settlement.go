@@ -41,6 +41,12 @@ func (o Outcome) Settlement() job.Settlement {
 			s.Status = known.status
 		}
 	}
+	switch {
+	case o.Answer == AnswerUnsent && s.Status == job.SettledUnavailable:
+		s.Status = job.SettledUnreached
+	case o.Answer == AnswerNone:
+		s.Answer = job.SettledUnanswered
+	}
 	if o.Again > 0 {
 		s.Again = o.Again.String()
 	}
@@ -55,6 +61,12 @@ func Settled(s job.Settlement, now time.Time) (Outcome, error) {
 		if known.status == s.Status {
 			o.Kind, o.Unavailable = known.kind, known.unavailable
 		}
+	}
+	switch {
+	case s.Status == job.SettledUnreached:
+		o.Answer = AnswerUnsent
+	case s.Answer == job.SettledUnanswered:
+		o.Answer = AnswerNone
 	}
 	switch o.Kind {
 	case "":

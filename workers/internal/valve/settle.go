@@ -48,7 +48,10 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	case partitionOpening, partitionLive:
 		p.Changed = true
 		v.settle(r.heldJob, o, now)
+	case partitionLost:
+		v.account(r.heldJob, o, true, now)
 	case partitionSurrendered:
+		v.account(r.heldJob, o, true, now) // of limits that stay here
 		if r.stage == stageGone {
 			return // the successor's stream has other jobs under these sequences
 		}
@@ -60,11 +63,10 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Answered notes when the answer to a run's request had begun.
+// Answered reports that the answer to a run's request had begun by an instant, read after it.
 func (v *Valve) Answered(number uint64, at, now pace.Instant) {
-	if r, known := v.runs[number]; known && r.answered == 0 {
-		r.answered = at
-		v.runs[number] = r
+	if r, known := v.runs[number]; known {
+		v.answer(r.heldJob, at, now)
 	}
 }
 

@@ -76,9 +76,8 @@ type crew struct {
 
 type run struct {
 	*heldJob
-	attempt  int
-	worker   *claimer     // in another process; nil: a local one, or a caller
-	answered pace.Instant // or 0
+	attempt int
+	worker  *claimer // in another process; nil: a local one, or a caller
 }
 
 const (
