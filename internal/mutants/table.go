@@ -4531,9 +4531,15 @@ func (Synced)`,
 	},
 	{
 		name: "count-from-open-units-stay", file: "workers/workersprom/workersprom.go",
-		old: "open.Delete(of)",
+		old: "open.WithLabelValues(e.Policy, l.Name).Set(0)",
 		new: "",
 		by:  "./workers/workersprom TestRemaindersOfLimitsAreGauges",
+	},
+	{
+		name: "count-from-open-units-of-keys-are-not-told", file: "workers/internal/core/workers.go",
+		old: "append(v.LeftOfAll(now), v.OpenOfKeys()...)",
+		new: "v.LeftOfAll(now)",
+		by:  "./workers/internal/core TestUnitsWithoutAnAnswerAreReportedOfAllKeysTogether",
 	},
 	{
 		name: "played-jobs-last-as-all", file: "workers/whatif/drainer.go",

@@ -169,8 +169,9 @@ func observe(in prometheus.Observer, d time.Duration, trace string) {
 func limitsLeft(s *promsink.Sink) {
 	open := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "penstock_limit_open",
-		Help: "Units of a limit on starts of all keys, or of a shared limit, that requests " +
-			"without an answer hold, if it counts from the answer; take the maximum over drainers.",
+		Help: "Units that requests without an answer hold of a limit that counts from the " +
+			"answer, over all keys; take the maximum over drainers for a limit of all keys, " +
+			"else the sum.",
 	}, []string{"policy", "limit"})
 	units := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "penstock_limit_units",
@@ -187,18 +188,23 @@ func limitsLeft(s *promsink.Sink) {
 		for _, l := range told[e.Policy] {
 			here := func(is workers.LimitLeft) bool { return is.Name == l.Name }
 			if !slices.ContainsFunc(left, here) {
-				of := prometheus.Labels{"policy": e.Policy, "limit": l.Name}
-				units.DeletePartialMatch(of)
-				open.Delete(of)
+				units.DeletePartialMatch(
+					prometheus.Labels{"policy": e.Policy, "limit": l.Name})
+				open.WithLabelValues(e.Policy, l.Name).Set(0)
 			}
 		}
 		if told[e.Policy] = left; len(left) == 0 {
 			delete(told, e.Policy)
 		}
+		if e.Type == queue.EventOwnable && e.Value == 0 {
+			open.DeletePartialMatch(prometheus.Labels{"policy": e.Policy})
+		}
 		for _, l := range left {
-			units.WithLabelValues(e.Policy, l.Name, "left").Set(float64(l.Left))
-			units.WithLabelValues(e.Policy, l.Name, "max").Set(float64(l.Most))
 			open.WithLabelValues(e.Policy, l.Name).Set(float64(l.Open))
+			if l.Most > 0 {
+				units.WithLabelValues(e.Policy, l.Name, "left").Set(float64(l.Left))
+				units.WithLabelValues(e.Policy, l.Name, "max").Set(float64(l.Most))
+			}
 		}
 	}, queue.EventLimitsLeft, queue.EventOwnable)
 }

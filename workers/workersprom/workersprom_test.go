@@ -140,7 +140,7 @@ func TestRemaindersOfLimitsAreGauges(t *testing.T) {
 	}
 	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "mail", Value: queue.Whether(true)})
 	all := []workers.LimitLeft{{Name: "daily", Left: 7, Most: 100},
-		{Name: "account", Left: 2, Most: 5, Open: 3}}
+		{Name: "account", Left: 2, Most: 5, Open: 3}, {Name: "key", Open: 9}}
 	told := func(want string) {
 		t.Helper()
 		found := map[string]float64{}
@@ -154,10 +154,11 @@ func TestRemaindersOfLimitsAreGauges(t *testing.T) {
 		}
 	}
 	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all})
-	told("map[open{account,mail}:3 open{daily,mail}:0 " +
+	told("map[open{account,mail}:3 open{daily,mail}:0 open{key,mail}:9 " +
 		"{left,account,mail}:2 {left,daily,mail}:7 {max,account,mail}:5 {max,daily,mail}:100]")
-	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all[1:]})
-	told("map[open{account,mail}:3 {left,account,mail}:2 {max,account,mail}:5]")
+	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all[1:2]})
+	told("map[open{account,mail}:3 open{daily,mail}:0 open{key,mail}:0 " +
+		"{left,account,mail}:2 {max,account,mail}:5]")
 	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "mail", Value: queue.Whether(false)})
 	told("map[]")
 }

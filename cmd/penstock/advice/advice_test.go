@@ -138,7 +138,7 @@ func TestCandidatesKeepToTheOutflow(t *testing.T) {
 // A limit that counts from the answer keeps to the goal at the target, so it is advised where its
 // price leaves room for the trace.
 func TestTheAdviceCountsFromTheAnswer(t *testing.T) {
-	all := drawn(1, 1)
+	all := drawn(1, 0.5)
 	g := goals(t, "refused <= 0.1%, wait p99 <= 20s, outflow <= 10/s")
 	for _, latency := range []time.Duration{0, 50, 1000} {
 		latency *= time.Millisecond
