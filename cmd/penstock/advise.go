@@ -25,8 +25,8 @@ func (a *app) advise() *cobra.Command {
 		Short: "Find a policy that meets your goals for recorded requests",
 		Long: `Plays a trace under policies of every algorithm with many rates, capacities and bursts. Of
 the policies that meet the goals with half to spare, it prints the one that allows the fewest
-starts; without any, it prints the one with the most to spare. If no policy meets the goals, the
-exit status is 3.
+starts; without any, it prints the one with the most to spare, first of those whose outflow holds at
+the target. If no policy meets the goals, the exit status is 3.
 
 An outflow goal applies per key. It limits what a policy's rule allows for any trace. A limit with
 count_from: answer keeps to it as the target counts, and starts less the longer answers take: give

@@ -33,7 +33,8 @@ type Advice struct {
 	Per time.Duration
 	// Latency is the mean time until an answer, by the trace and the options.
 	Latency time.Duration
-	// Chosen starts the least within half of the goals, or has the lowest strain.
+	// Chosen starts the least within half of the goals, or has the lowest strain, if it can of those
+	// that count from the answer.
 	Chosen int
 }
 
@@ -140,9 +141,15 @@ func better(a, b *Tried) bool {
 			cmp.Compare(b.Policy.Capacity, a.Policy.Capacity),
 			cmp.Compare(a.Strain, b.Strain)) < 0
 	}
+	if keepsA, keepsB := a.keeps(), b.keeps(); keepsA != keepsB {
+		return keepsA
+	}
 	return cmp.Or(cmp.Compare(a.Strain, b.Strain), cmp.Compare(a.total, b.total),
 		cmp.Compare(a.Most, b.Most)) < 0
 }
+
+// keeps reports whether the policy meets the goals, that for the outflow at the target, too.
+func (t *Tried) keeps() bool { return t.Strain <= 1 && Strict(t.Policy) != nil }
 
 // demand returns the busiest key's mean and largest rate, and the mean time until an answer.
 func demand(requests iter.Seq[whatif.Request], o whatif.Options) (need, worst float64,
