@@ -359,8 +359,9 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	return s, ch
 }
 
-// Adopt continues a start of another process, whose units are loose as far as they are held.
-func (l *Limits) Adopt(s *Set, c Cost) (*Set, *Charge) {
+// Adopt continues a start of another process, of whose units the loose ones are held until its
+// end, or also for its answer.
+func (l *Limits) Adopt(s *Set, c Cost, ends, answers bool) (*Set, *Charge) {
 	if s == nil {
 		s = l.newSet()
 	}
@@ -369,8 +370,8 @@ func (l *Limits) Adopt(s *Set, c Cost) (*Set, *Charge) {
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
 		n := charged{c.Of(of.cost), abroad}
-		if of.arrivals {
-			n = charged{min(n.units, st.loose), held}
+		if of.arrivals && (answers || ends && of.atEnd) && n.units <= st.loose {
+			n.by = held
 			st.loose, st.out = st.loose-n.units, st.out+n.units
 		}
 		ch.of = append(ch.of, n)
@@ -390,6 +391,9 @@ func (l *Limits) charge(s *Set, i int, now, answered Now, from *int64, n int64) 
 	st.charged += *from - h.Units
 	*from = h.Units
 }
+
+// IsAnswered reports whether Answered has charged the start.
+func (ch *Charge) IsAnswered() bool { return ch.answered != times{} }
 
 // Answered charges a start whose answer had begun by an instant, which was read after it.
 func (l *Limits) Answered(s *Set, ch *Charge, now, at Now) {
@@ -458,10 +462,13 @@ func (l *Limits) Done(s *Set, ch *Charge, now Now, e End, noted Noted) {
 	}
 }
 
+// travel is the time for messages about a run of another process.
+const travel = time.Second
+
 // Await holds loose units until other processes must have reported their ends.
 func (l *Limits) Await(s *Set, now Now) {
 	if s != nil {
-		s.lapses = max(s.lapses, now.Own+l.timeout+l.maxDelay)
+		s.lapses = max(s.lapses, now.Own+l.timeout+travel+l.maxDelay)
 	}
 }
 

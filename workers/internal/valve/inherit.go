@@ -280,7 +280,6 @@ func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	switch {
 	case j.stage == stageRunning && j.holder != "":
 		j.Bucket.running--
-		v.leaveCharges(j, now)
 	case j.noting:
 		j.Bucket.noting--
 		j.Bucket.Part.noting--
@@ -406,9 +405,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 				p.progress[o.Seq] = o.Progress
 			}
 			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
-			if j.charged == nil && p.v.Policy.CountsArrivals() {
-				p.v.adoptCharges(j)
-			}
+			p.v.awaits(j, now)
 			p.v.place(j.Bucket, now)
 		} else {
 			p.v.settle(j, o, now)
@@ -433,7 +430,6 @@ func (v *Valve) HolderGone(holder string, now pace.Instant) {
 		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
 			if j := p.jobs[seq]; j.stage == stageRunning && j.holder == holder {
 				j.Bucket.running--
-				v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
 				j.holder = ""
 				v.detach(j)
 				v.crashed(j, holder)
