@@ -162,7 +162,7 @@ type Set struct {
 	states  []state
 	latest  time.Time // last instant charged
 	latency uint8     // doublings of the lag after overruns
-	awaited bool      // the last owner waited for reports of other processes
+	awaited bool      // loose units may be of runs that another process reports
 	// lapses is when loose units that are held count as answered, by the process's clock.
 	lapses time.Duration
 }
@@ -460,7 +460,7 @@ const travel = time.Second
 // Await holds loose units until other processes must have reported their ends.
 func (l *Limits) Await(s *Set, now Now) {
 	if s != nil {
-		s.lapses = max(s.lapses, now.Own+l.timeout+travel+l.maxDelay)
+		s.awaited, s.lapses = true, max(s.lapses, now.Own+l.timeout+travel+l.maxDelay)
 	}
 }
 
@@ -497,8 +497,7 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 
 // Crashed charges the most that another process can have started between two instants, by the
 // limits and by units per cost. Recorded charges may be older, by up to slack. What may be
-// unanswered is held until the longest delay after the second instant, unless the last owner waited
-// for reports.
+// unanswered is held until the longest delay after the second instant, unless the set is awaited.
 func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units) *Set {
 	if s == nil {
 		s = l.newSet()

@@ -98,9 +98,9 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 	if r.bad || len(r.data) > 0 {
 		return l.Crashed(nil, now, now, 0, nil)
 	}
-	if l.arrivals {
-		l.Await(s, now)
-	}
+	awaited := s.awaited
+	l.Await(s, now)
+	s.awaited = awaited
 	return s
 }
 

@@ -183,6 +183,9 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	h := in.Handover
 	t.used, t.first, t.passed = t.Decode(h.Together, h.AllLimits,
 		v.instant(now.Add(-in.Elapsed))), nil, nil
+	if in.Former {
+		t.Await(t.used, v.instant(now))
+	}
 	defer v.countLate(t, now)
 	within := in.unknown()
 	switch {
