@@ -177,7 +177,7 @@ func TestTheNextOwnerHoldsWhatIsNotAnswered(t *testing.T) {
 				t.Errorf("%s: %d are open before the timeout", key, open)
 			}
 		}
-		b.at(11 * second)
+		b.at(12 * second)
 		if _, open := b.open(); open != 0 {
 			t.Errorf("%s: %d are open after the timeout and the longest delay", key, open)
 		}

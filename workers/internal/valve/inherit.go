@@ -41,8 +41,10 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 // Inheritance is a predecessor's state.
 type Inheritance struct {
 	// clocks missing in Handover are unknown
-	Crashed  bool
-	Owner    string
+	Crashed bool
+	Owner   string
+	// the record is another process's, whose runs may go on
+	Former   bool
 	Elapsed  time.Duration // least time since Handover was stored
 	Age      time.Duration // most time since it was built
 	Handover record.Handover
@@ -68,17 +70,6 @@ func (in Inheritance) unknown() time.Duration {
 		within = min(within, gap)
 	}
 	return within
-}
-
-// gone reports whether a holder of runs is dead.
-func (in Inheritance) gone(holder string) bool {
-	return in.Crashed && holder == in.Owner || in.Gone[holder]
-}
-
-// runsElsewhere reports whether a process runs jobs, and will report their ends.
-func (in Inheritance) runsElsewhere() bool {
-	return slices.ContainsFunc(in.Handover.Running,
-		func(r record.Run) bool { return !in.gone(r.Holder) })
 }
 
 // within bounds unrecorded units by a budget; 0: no bound.
@@ -156,7 +147,8 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 			p.inherited[r.Seq] = j
 		}
 		// A crash counts when the job arrives, unless its attempt record has it.
-		if in.gone(r.Holder) || r.Holder == j.record.CrashedBy {
+		if in.Crashed && r.Holder == in.Owner || in.Gone[r.Holder] ||
+			r.Holder == j.record.CrashedBy {
 			j.crashed = r.Holder
 		} else {
 			j.holder = r.Holder

@@ -488,12 +488,12 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 		return
 	}
 	b.own().used = v.quota.Decode(c.Used, in.Handover.Limits, v.instant(now.Add(-in.Elapsed)))
+	if in.Former {
+		v.quota.Await(b.used, v.instant(now))
+	}
 	if crash := b.Part.crash; crash != nil && crash.listed != nil {
 		b.own().used = v.quota.Sized(crash.sizes).Crashed(b.used, v.instant(crash.from),
 			v.instant(crash.to), in.slack(), crash.listed)
-		if in.runsElsewhere() {
-			v.quota.Await(b.used, v.instant(now))
-		}
 	}
 }
 

@@ -183,6 +183,9 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	h := in.Handover
 	t.used, t.first, t.passed = t.Decode(h.Together, h.AllLimits,
 		v.instant(now.Add(-in.Elapsed))), nil, nil
+	if in.Former {
+		t.Await(t.used, v.instant(now))
+	}
 	defer v.countLate(t, now)
 	within := in.unknown()
 	switch {
@@ -206,9 +209,6 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	}
 	t.used = limits.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
 		v.instant(now.Add(in.Fence)), in.slack(), most)
-	if in.runsElsewhere() {
-		t.Await(t.used, v.instant(now))
-	}
 }
 
 // A shared limit has a separate valve, without jobs, which moves with its only partition. The
