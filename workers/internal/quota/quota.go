@@ -162,6 +162,7 @@ type Set struct {
 	states  []state
 	latest  time.Time // last instant charged
 	latency uint8     // doublings of the lag after overruns
+	awaited bool      // the last owner waited for reports of other processes
 	// lapses is when loose units that are held count as answered, by the process's clock.
 	lapses time.Duration
 }
@@ -359,8 +360,9 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	return s, ch
 }
 
-// Adopt continues a start of another process, whose units are loose as far as they are held.
-func (l *Limits) Adopt(s *Set, c Cost) (*Set, *Charge) {
+// Adopt continues a start of another process, of whose units the loose ones are held until its
+// end, or also for its answer.
+func (l *Limits) Adopt(s *Set, c Cost, ends, answers bool) (*Set, *Charge) {
 	if s == nil {
 		s = l.newSet()
 	}
@@ -369,8 +371,8 @@ func (l *Limits) Adopt(s *Set, c Cost) (*Set, *Charge) {
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
 		n := charged{c.Of(of.cost), abroad}
-		if of.arrivals {
-			n = charged{min(n.units, st.loose), held}
+		if of.arrivals && (answers || ends && of.atEnd) && n.units <= st.loose {
+			n.by = held
 			st.loose, st.out = st.loose-n.units, st.out+n.units
 		}
 		ch.of = append(ch.of, n)
@@ -390,6 +392,9 @@ func (l *Limits) charge(s *Set, i int, now, answered Now, from *int64, n int64) 
 	st.charged += *from - h.Units
 	*from = h.Units
 }
+
+// IsAnswered reports whether Answered has charged the start.
+func (ch *Charge) IsAnswered() bool { return ch.answered != times{} }
 
 // Answered charges a start whose answer had begun by an instant, which was read after it.
 func (l *Limits) Answered(s *Set, ch *Charge, now, at Now) {
@@ -449,10 +454,13 @@ func (l *Limits) Done(s *Set, ch *Charge, now Now, e End, noted Noted) {
 	}
 }
 
+// travel is the time for messages about a run of another process.
+const travel = time.Second
+
 // Await holds loose units until other processes must have reported their ends.
 func (l *Limits) Await(s *Set, now Now) {
 	if s != nil {
-		s.lapses = max(s.lapses, now.Own+l.timeout+l.maxDelay)
+		s.lapses = max(s.lapses, now.Own+l.timeout+travel+l.maxDelay)
 	}
 }
 
@@ -489,7 +497,8 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 
 // Crashed charges the most that another process can have started between two instants, by the
 // limits and by units per cost. Recorded charges may be older, by up to slack. What may be
-// unanswered is held until the longest delay after the second instant.
+// unanswered is held until the longest delay after the second instant, unless the last owner waited
+// for reports.
 func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units) *Set {
 	if s == nil {
 		s = l.newSet()
@@ -497,6 +506,10 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 	asked := l.asked(to)
 	asked.wall = asked.wall.Add(2 * l.off(to))
 	charges := l.charges(s, asked)
+	if !s.awaited {
+		s.lapses = 0
+	}
+	s.lapses = max(s.lapses, to.Own+l.maxDelay)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
 		most, known := units[of.cost]
@@ -508,7 +521,6 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 		}
 		if of.arrivals {
 			st.loose = min(of.Most(), st.loose+min(most, of.Most()))
-			s.lapses = to.Own + l.maxDelay
 			continue
 		}
 		of.ChargeUnseen(&st.State, algorithms.Unseen{From: l.asked(from).of(of),
@@ -612,7 +624,8 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 		return s
 	}
 	fitted := l.newSet()
-	fitted.latest, fitted.latency, fitted.lapses = s.latest, s.latency, s.lapses
+	fitted.latest, fitted.latency, fitted.lapses, fitted.awaited = s.latest, s.latency, s.lapses,
+		s.awaited
 	for i, from := range places(before.names, l.names) {
 		if from >= 0 {
 			fitted.states[i] = s.states[from]

@@ -331,9 +331,7 @@ func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool
 		return false
 	}
 	delete(v.claims.ending, j)
-	if j.charged == nil && v.Policy.CountsArrivals() { // of another owner's start
-		v.adoptCharges(j)
-	}
+	v.awaits(j, now)
 	if event == claimant.Answered {
 		j.call.Answers = true
 		v.answer(j, now, now)

@@ -70,17 +70,6 @@ func (in Inheritance) unknown() time.Duration {
 	return within
 }
 
-// gone reports whether a holder of runs is dead.
-func (in Inheritance) gone(holder string) bool {
-	return in.Crashed && holder == in.Owner || in.Gone[holder]
-}
-
-// runsElsewhere reports whether a process runs jobs, and will report their ends.
-func (in Inheritance) runsElsewhere() bool {
-	return slices.ContainsFunc(in.Handover.Running,
-		func(r record.Run) bool { return !in.gone(r.Holder) })
-}
-
 // within bounds unrecorded units by a budget; 0: no bound.
 func (in Inheritance) within(most, budget, cost int64) int64 {
 	if in.Unstarted {
@@ -156,7 +145,8 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 			p.inherited[r.Seq] = j
 		}
 		// A crash counts when the job arrives, unless its attempt record has it.
-		if in.gone(r.Holder) || r.Holder == j.record.CrashedBy {
+		if in.Crashed && r.Holder == in.Owner || in.Gone[r.Holder] ||
+			r.Holder == j.record.CrashedBy {
 			j.crashed = r.Holder
 		} else {
 			j.holder = r.Holder
@@ -280,7 +270,6 @@ func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	switch {
 	case j.stage == stageRunning && j.holder != "":
 		j.Bucket.running--
-		v.leaveCharges(j, now)
 	case j.noting:
 		j.Bucket.noting--
 		j.Bucket.Part.noting--
@@ -406,9 +395,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 				p.progress[o.Seq] = o.Progress
 			}
 			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
-			if j.charged == nil && p.v.Policy.CountsArrivals() {
-				p.v.adoptCharges(j)
-			}
+			p.v.awaits(j, now)
 			p.v.place(j.Bucket, now)
 		} else {
 			p.v.settle(j, o, now)
@@ -433,7 +420,6 @@ func (v *Valve) HolderGone(holder string, now pace.Instant) {
 		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
 			if j := p.jobs[seq]; j.stage == stageRunning && j.holder == holder {
 				j.Bucket.running--
-				v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
 				j.holder = ""
 				v.detach(j)
 				v.crashed(j, holder)

@@ -51,6 +51,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	case partitionLost:
 		v.account(r.heldJob, o, true, now)
 	case partitionSurrendered:
+		o.Answered = r.answered()
 		v.account(r.heldJob, o, true, now) // of limits that stay here
 		if r.stage == stageGone {
 			return // the successor's stream has other jobs under these sequences
@@ -61,6 +62,16 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 		o.Holder, o.Stream = p.holder, p.Stream()
 		p.passOn(o)
 	}
+}
+
+// answered reports whether a limit counts a run from its answer.
+func (j *heldJob) answered() bool {
+	for c := j.charged; c != nil; c = c.next {
+		if c.charge.IsAnswered() {
+			return true
+		}
+	}
+	return false
 }
 
 // Answered reports that the answer to a run's request had begun by an instant, read after it.

@@ -243,7 +243,10 @@ func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Durati
 // limits if they are elsewhere, or were meanwhile.
 func (v *Valve) chargeOf(j *heldJob, c *charged) (l *quota.Limits, used *quota.Set, p *Part) {
 	b := j.Bucket
-	if l, used, p = v.quota, b.used, b.Part; c.by != nil {
+	switch l, used, p = v.quota, b.used, b.Part; {
+	case p.state > partitionLive && (c.by == nil || c.by.host == v): // as it was handed over
+		return nil, nil, nil
+	case c.by != nil:
 		if v.elsewhere(c.by) {
 			return nil, nil, nil
 		}
@@ -273,35 +276,30 @@ func (v *Valve) answer(j *heldJob, at, now pace.Instant) {
 	}
 }
 
-// adoptCharges continues another process's start under the limits that are here.
-func (v *Valve) adoptCharges(j *heldJob) {
+// adoptRun continues a run of another process under the limits that are here. A call may have been
+// answered there, so what it holds lapses.
+func (v *Valve) adoptRun(j *heldJob, end late, now pace.Instant) {
 	if v.quota != nil {
-		used, charge := v.quota.Adopt(j.Bucket.used, j.takes())
+		used, charge := end.adopt(v.quota, j.Bucket.used)
 		j.Bucket.own().used = used
 		j.charged = &charged{nil, charge, used, j.charged}
 	}
 	for _, t := range v.common {
-		if !v.elsewhere(t) {
-			j.charged = &charged{t, t.adopt(j.takes()), t.used, j.charged}
+		if v.elsewhere(t) {
+			v.tellLate(t, end, now)
+			continue
 		}
+		used, charge := end.adopt(t.Limits, t.used)
+		t.used = used
+		j.charged = &charged{t, charge, used, j.charged}
 	}
-}
-
-func (t *together) adopt(c quota.Cost) (charge *quota.Charge) {
-	t.used, charge = t.Adopt(t.used, c)
-	return charge
 }
 
 // account ends a job's charges.
 func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
-	end := endOf(o, local)
-	if j.charged == nil && !local {
-		v.adoptCharges(j)
-		for _, t := range v.common {
-			if v.elsewhere(t) {
-				v.tellLate(t, late{j.takes(), end}, now)
-			}
-		}
+	end := late{j.takes(), endOf(o, local), j.call == nil, j.call == nil && !o.Answered}
+	if j.charged == nil && !local && o.Kind != record.OutcomeReturned {
+		v.adoptRun(j, end, now)
 	}
 	c := j.charged
 	j.charged = nil
@@ -309,14 +307,14 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 		l, used, p := v.chargeOf(j, c)
 		switch {
 		case l == nil && c.by != nil:
-			v.tellLate(c.by, late{j.takes(), end}, now)
+			v.tellLate(c.by, end, now)
 			continue
 		case l == nil:
 			continue
 		case local && o.Kind == record.OutcomeReturned:
 			l.Return(used, c.charge, v.instant(now))
 		default:
-			l.Done(used, c.charge, v.instant(now), end, p.unnoted.noted)
+			l.Done(used, c.charge, v.instant(now), end.End, p.unnoted.noted)
 			p.noteUsed(l, o.Used)
 		}
 		if c.by != nil {
@@ -325,15 +323,26 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 	}
 }
 
-// leaveCharges is for a run whose end will not be reported here: what it holds of limits that stay
-// is held for another timeout.
-func (v *Valve) leaveCharges(j *heldJob, now pace.Instant) {
-	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
+// awaits holds what another owner's run may hold until it must have reported again.
+func (v *Valve) awaits(j *heldJob, now pace.Instant) {
+	if j.charged != nil || !v.Policy.CountsArrivals() {
+		return
+	}
+	if v.quota != nil {
+		v.quota.Await(j.Bucket.used, v.instant(now))
+	}
 	for _, t := range v.common {
 		if !v.elsewhere(t) {
 			t.Await(t.used, v.instant(now))
 		}
 	}
+}
+
+// leaveCharges is for a run whose end will not be reported here: what it holds of limits that stay
+// is held for another timeout.
+func (v *Valve) leaveCharges(j *heldJob, now pace.Instant) {
+	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
+	v.awaits(j, now)
 }
 
 // endOf says what an outcome says of limits. Another process's run that is no longer waited for may
@@ -482,9 +491,6 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	if crash := b.Part.crash; crash != nil && crash.listed != nil {
 		b.own().used = v.quota.Sized(crash.sizes).Crashed(b.used, v.instant(crash.from),
 			v.instant(crash.to), in.slack(), crash.listed)
-		if in.runsElsewhere() {
-			v.quota.Await(b.used, v.instant(now))
-		}
 	}
 }
 

@@ -206,9 +206,6 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	}
 	t.used = limits.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
 		v.instant(now.Add(in.Fence)), in.slack(), most)
-	if in.runsElsewhere() {
-		t.Await(t.used, v.instant(now))
-	}
 }
 
 // A shared limit has a separate valve, without jobs, which moves with its only partition. The
@@ -222,10 +219,15 @@ type line struct {
 
 func (v *Valve) weight() float64 { return float64(max(v.Policy.Weight, 1)) }
 
-// late is the end of a run whose charges are not here.
+// late is the end of a run whose charges are not here, and what of its units may be held.
 type late struct {
 	cost quota.Cost
-	end  quota.End
+	quota.End
+	ends, answers bool
+}
+
+func (e late) adopt(l *quota.Limits, used *quota.Set) (*quota.Set, *quota.Charge) {
+	return l.Adopt(used, e.cost, e.ends, e.answers)
 }
 
 // mostLate bounds a limit's corrections.
@@ -290,20 +292,24 @@ func (v *Valve) spent() bool {
 func (v *Valve) tellLate(t *together, l late, now pace.Instant) {
 	switch {
 	case !v.elsewhere(t):
-		charge := t.adopt(l.cost)
-		t.Done(t.used, charge, v.instant(now), l.end, t.part.unnoted.noted)
+		v.endLate(t, l, now)
 		t.callBack(now)
-	case len(t.late) < mostLate && (len(l.end.Used) > 0 || v.Policy.CountsArrivals()):
+	case len(t.late) < mostLate && (len(l.Used) > 0 || v.Policy.CountsArrivals()):
 		t.late = append(t.late, l)
 	}
 }
 
 func (v *Valve) countLate(t *together, now pace.Instant) {
 	for _, l := range t.late {
-		charge := t.adopt(l.cost)
-		t.Done(t.used, charge, v.instant(now), l.end, t.part.unnoted.noted)
+		v.endLate(t, l, now)
 	}
 	t.late = nil
+}
+
+func (v *Valve) endLate(t *together, l late, now pace.Instant) {
+	used, charge := l.adopt(t.Limits, t.used)
+	t.used = used
+	t.Done(used, charge, v.instant(now), l.End, t.part.unnoted.noted)
 }
 
 // Join puts valves into one line. Their turns restart from 0.
