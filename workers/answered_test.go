@@ -5,10 +5,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/seldom"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -91,5 +95,99 @@ func TestAnAnswerIsReportedOnceAndBeforeTheEnd(t *testing.T) {
 	close(ended)
 	if <-late; reports != 1 {
 		t.Errorf("an answer is reported after the end of its run")
+	}
+}
+
+// arrivals is a policy with a limit that counts from the answer.
+func arrivals(name string) policy.Policy {
+	p := leaky(name, "1000/s")
+	p.Retry.MaxAttempts, p.Retry.Backoff = 1, policy.Duration(time.Millisecond)
+	p.MaxDelay = policy.Duration(10 * time.Millisecond)
+	p.WindowMargin = policy.Duration(time.Millisecond)
+	p.Limits = policy.Limits{{Name: "arrivals", CountFrom: policy.CountFromAnswer,
+		Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 1000,
+			Window: policy.Duration(time.Second)}}}
+	return p
+}
+
+// Another drainer runs the jobs. Its reports say what their handlers know of answers.
+func TestRemoteAnswersAreReported(t *testing.T) {
+	b := newBench(t, arrivals("api"))
+	want := map[job.Key]string{"answered": "", "failed": "none", "unsent": "unsent", "done": "",
+		"throttled": "none"}
+	var throttled bool
+	b.lend(Options{}, map[string]Handler{"api": func(_ context.Context, j Job) error {
+		no := errors.New("no")
+		switch j.Key.Raw() {
+		case "answered":
+			j.Answered()
+			return no
+		case "failed":
+			return no
+		case "unsent":
+			j.Unsent()
+			return no
+		case "throttled":
+			if !throttled {
+				throttled = true
+				j.Unanswered()
+				return RetryAfter(time.Millisecond, no)
+			}
+		}
+		return nil
+	}})
+	ends := make(chan queue.Event, 100)
+	b.valve(Options{Sink: queue.SinkFunc(func(e queue.Event) {
+		switch e.Type {
+		case queue.EventDone, queue.EventFailed, queue.EventThrottled:
+			ends <- e
+		}
+	})})
+	for key := range want {
+		b.publish("api", key.Raw(), 0, 1)
+	}
+	got := map[job.Key]string{}
+	for len(got) < len(want) {
+		select {
+		case e := <-ends:
+			if _, known := got[e.Key]; !known {
+				got[e.Key] = e.Answer
+			}
+		case <-time.After(deadline):
+			t.Fatalf("only %v have ended", got)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("answers %v, want %v", got, want)
+	}
+	b.empty("api")
+}
+
+// A worker reports an answer when a limit asks for it, and no more than once.
+func TestAWorkerReportsAnAnswerIfAsked(t *testing.T) {
+	for _, maxDelay := range []time.Duration{0, time.Second} {
+		b := newBench(t, leaky("api", "1000/s"))
+		began := make(chan struct{})
+		b.lend(Options{}, map[string]Handler{"api": func(_ context.Context, j Job) error {
+			began <- struct{}{}
+			j.Answered()
+			j.Answered()
+			return nil
+		}})
+		o := b.owns()
+		o.maxDelay = maxDelay
+		o.runs(began, time.Minute)
+		if maxDelay > 0 {
+			if m, c := o.hears(); c.Op != job.OpAnswered {
+				t.Errorf("report %+v, want an answer", c)
+			} else {
+				o.says(m, job.TurnSettled)
+			}
+		}
+		if m, c := o.hears(); c.Op != job.OpSettle || c.Status != job.SettledDone {
+			t.Errorf("report %+v, want the end", c)
+		} else {
+			o.says(m, job.TurnSettled)
+		}
 	}
 }

@@ -195,6 +195,7 @@ func Acquire(ctx context.Context, ask Asker, of permits.Request, header http.Hea
 		Permit string        `json:"permit"`
 		Lease  time.Duration `json:"lease_ms"`
 		Within time.Duration `json:"start_within_ms"`
+		Delay  time.Duration `json:"max_delay_ms"`
 	}
 	if err := json.Unmarshal(body, &given); err != nil {
 		return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
@@ -202,13 +203,19 @@ func Acquire(ctx context.Context, ask Asker, of permits.Request, header http.Hea
 	at.Endpoint, at.Query, at.Wait = "settle", "permit="+url.QueryEscape(given.Permit), 0
 	tell := func(op string, how job.Settlement) error {
 		r := at
-		body, err := json.Marshal(map[string]any{"status": cmp.Or(how.Status, op),
-			"error": how.Error, "retry_after_ms": how.RetryAfterMS, "used": how.Used})
+		settled := map[string]any{"status": cmp.Or(how.Status, op), "error": how.Error,
+			"retry_after_ms": how.RetryAfterMS, "used": how.Used}
+		if how.Answer != "" { // which older servers do not know
+			settled["answer"] = how.Answer
+		}
+		body, err := json.Marshal(settled)
 		if err == nil {
 			r.Body = body
 			_, err = ask(context.WithoutCancel(ctx), r)
 		}
 		return err
 	}
-	return permits.Lent(given.Permit, time.Now().Add(given.Within*ms), given.Lease*ms, tell), nil
+	p := permits.Lent(given.Permit, time.Now().Add(given.Within*ms), given.Lease*ms, tell)
+	p.MaxDelay = given.Delay * ms
+	return p, nil
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,10 +63,12 @@ func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, err
 	}
 	a := answer.JSON(http.StatusOK, struct {
-		Permit string `json:"permit"`
-		Lease  int64  `json:"lease_ms"`
-		Within int64  `json:"start_within_ms"`
-	}{p.ID, p.Lease.Milliseconds(), time.Until(p.StartBy).Milliseconds()})
+		Permit   string `json:"permit"`
+		Lease    int64  `json:"lease_ms"`
+		Within   int64  `json:"start_within_ms"`
+		MaxDelay int64  `json:"max_delay_ms,omitempty"`
+	}{p.ID, p.Lease.Milliseconds(), time.Until(p.StartBy).Milliseconds(),
+		p.MaxDelay.Milliseconds()})
 	a.Late = true
 	return a, nil
 }
@@ -85,12 +88,18 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 		var settled struct {
 			Status       any               `json:"status"`
 			Error        string            `json:"error"`
+			Answer       string            `json:"answer"`
 			RetryAfterMS int64             `json:"retry_after_ms"`
 			Used         map[string]int64  `json:"used"`
 			Headers      map[string]string `json:"headers"`
 		}
 		if err := h.document(r, at, &settled); err != nil {
 			return answer.Answer{}, err
+		}
+		switch settled.Answer {
+		case "", job.SettledAnswered, job.SettledUnanswered, job.SettledUnsent:
+		default:
+			return answer.Answer{}, bad("answer", "want seen, none or unsent")
 		}
 		if settled.RetryAfterMS < 0 {
 			return answer.Answer{}, bad("retry_after_ms", "must not be negative")
@@ -117,18 +126,24 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 		case float64:
 			if code := int(status); float64(code) == status && code >= 100 && code <= 599 {
 				ended = permits.ResultOf(code, header)
+				begun := job.SettledAnswered
+				if ended.Unanswered {
+					begun = job.SettledUnanswered
+				}
+				settled.Answer = cmp.Or(settled.Answer, begun)
 			}
 		}
 		of = job.Settlement{Status: string(ended.Status), Error: settled.Error, Used: settled.Used,
+			Answer:       settled.Answer,
 			RetryAfterMS: max(settled.RetryAfterMS, ended.RetryAfter.Milliseconds())}
 	}
 	switch of.Status {
-	case job.OpProgress:
-		op, of.Status = job.OpProgress, ""
+	case job.OpProgress, job.OpAnswered:
+		op, of.Status = of.Status, ""
 	case job.SettledDone, job.SettledFailed, job.SettledUnavailable, job.SettledUnreached,
 		job.SettledThrottled, job.SettledReturned:
 	default:
-		return answer.Answer{}, bad("status", "want progress, done, fail, unavailable, "+
+		return answer.Answer{}, bad("status", "want progress, answered, done, fail, unavailable, "+
 			"unreached, retry-after, returned or an HTTP status")
 	}
 	id := query.Get("permit")

@@ -59,8 +59,8 @@ type Settlement struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 	// Used has actual costs, by name; omitted ones stay as estimated.
 	Used map[string]int64 `json:"used,omitempty"`
-	// Answer is SettledUnanswered or SettledUnsent. Otherwise OpAnswered has said that the answer
-	// began, or it has come by the end, except that a failed or returned one has none.
+	// Answer is a Settled… value; empty: it has begun by the end, but not of a call or run that
+	// failed or is returned. OpAnswered counts before it.
 	Answer string `json:"answer,omitempty"`
 
 	// Of jobs: SettledThrottled may be the job's own fault; a duration or RFC 3339, before which a
@@ -86,6 +86,7 @@ const (
 
 // Values of [Settlement.Answer].
 const (
+	SettledAnswered   = "seen"
 	SettledUnanswered = "none"   // the target gave none, so the request may still arrive
 	SettledUnsent     = "unsent" // the target did not get a request
 )

@@ -41,11 +41,8 @@ func (o Outcome) Settlement() job.Settlement {
 			s.Status = known.status
 		}
 	}
-	switch {
-	case o.Answer == AnswerUnsent && s.Status == job.SettledUnavailable:
-		s.Status = job.SettledUnreached
-	case o.Answer == AnswerNone:
-		s.Answer = job.SettledUnanswered
+	if o.Answer == AnswerSeen && o.Kind.Answer() != AnswerSeen {
+		s.Answer = job.SettledAnswered
 	}
 	if o.Again > 0 {
 		s.Again = o.Again.String()
@@ -67,7 +64,7 @@ func Settled(s job.Settlement, now time.Time) (Outcome, error) {
 		o.Answer = AnswerUnsent
 	case s.Answer == job.SettledUnanswered:
 		o.Answer = AnswerNone
-	default:
+	case s.Answer != job.SettledAnswered:
 		o.Answer = o.Kind.Answer()
 	}
 	switch o.Kind {

@@ -27,6 +27,7 @@ func TestSettlementsRoundTrip(t *testing.T) {
 		{Kind: OutcomeDone, RetryAfter: 2 * time.Second},
 		{Answer: AnswerNone, Kind: OutcomeFailed, RetryAfter: time.Minute, Error: "no"},
 		{Kind: OutcomeDone, Used: map[string]int64{"tokens": 830, "calls": 0}},
+		{Kind: OutcomeFailed, Error: "answered"},
 		{Kind: OutcomeThrottled, Answer: AnswerNone, Error: "busy"},
 		{Kind: OutcomeFailed, Unavailable: true, Answer: AnswerUnsent, Error: "refused"},
 	} {
