@@ -59,7 +59,8 @@ const (
 	// EventLimitBlocked, once a second: the limit Name blocked buckets For this long in total.
 	EventLimitBlocked = "limit_blocked"
 	// EventLimitsLeft, once a second: Data is a [][job.LimitLeft] of the limits that count all keys
-	// or are shared, and whose state this drainer keeps.
+	// or are shared, and whose state this drainer keeps. Of limits per key it has Open, of all keys
+	// together, while that is not 0.
 	EventLimitsLeft = "limits_left"
 	// EventOwnable: Value is 1 if this drainer may start the policy's jobs, 0 if not.
 	EventOwnable = "ownable"

@@ -4587,6 +4587,68 @@ func (Synced)`,
 		by:  "./policy/store TestASharedLimitIsOne",
 	},
 
+	// Limits that count from the answer: settings and what shows them.
+
+	{
+		name: "count-from-patch-keeps-former-defaults", file: "policy/patch.go",
+		old: "p.WithDefaults().withoutDerived()",
+		new: "p.WithDefaults()",
+		by:  "./policy TestDefaultsThatFollowTheLimitsFollowTheirPatch",
+	},
+	{
+		name: "count-from-start-is-not-the-default", file: "policy/defaults.go",
+		old: "if l.CountFrom == CountFromStart {",
+		new: "if false {",
+		by:  "./policy TestASharedLimitIsTheSameForAllPolicies",
+	},
+	{
+		name: "count-from-differs-unsaid", file: "policy/shared.go",
+		old: "}{l.Cost, l.CountFrom, l.Rule})",
+		new: "}{l.Cost, \"\", l.Rule})",
+		by:  "./policy TestASharedLimitIsTheSameForAllPolicies",
+	},
+	{
+		name: "count-from-needs-no-name-of-a-cost", file: "policy/limit.go",
+		old: "case l.CountFrom == CountFromEnd && l.Cost == \"\":",
+		new: "case false:",
+		by:  "./policy TestLimitsOnStartsAreRefusedWithAReason",
+	},
+	{
+		name: "count-from-answer-of-estimates", file: "policy/limit.go",
+		old: "case rule != nil && rule.Bound().Arrivals() != nil:",
+		new: "case false:",
+		by:  "./policy TestLimitsOnStartsAreRefusedWithAReason",
+	},
+	{
+		name: "count-from-windows-of-the-clock-without-a-margin", file: "policy/limit.go",
+		old: "if !l.Arrivals() || l.Algorithm == FixedWindow {",
+		new: "if !l.Arrivals() {",
+		by:  "./policy TestALimitThatCountsFromTheAnswer",
+	},
+	{
+		name: "count-from-max-delay-of-nothing", file: "policy/validate.go",
+		old: "case !p.CountsArrivals():",
+		new: "case false:",
+		by:  "./policy TestADoorPolicyCannotCountFromTheAnswer",
+	},
+	{
+		name: "count-from-open-units-stay", file: "workers/workersprom/workersprom.go",
+		old: "open.WithLabelValues(e.Policy, l.Name).Set(0)",
+		new: "",
+		by:  "./workers/workersprom TestRemaindersOfLimitsAreGauges",
+	},
+	{
+		name: "count-from-open-units-of-keys-are-not-told", file: "workers/internal/core/workers.go",
+		old: "append(v.LeftOfAll(now), v.OpenOfKeys()...)",
+		new: "v.LeftOfAll(now)",
+		by:  "./workers/internal/core TestUnitsWithoutAnAnswerAreReportedOfAllKeysTogether",
+	},
+	{
+		name: "played-jobs-last-as-all", file: "workers/whatif/drainer.go",
+		old: "lasts := cmp.Or(d.lasts[r.Seq], d.options.Duration)",
+		new: "lasts := d.options.Duration",
+		by:  "./workers/whatif TestSmallCasesComeOutAsByHand",
+	},
 	// Why starts are late.
 
 	{

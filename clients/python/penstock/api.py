@@ -287,6 +287,7 @@ class BucketLimitsItem(TypedDict):
     name: str
     left: int
     most: int
+    open: NotRequired[int]
 
 
 class BucketAudit(TypedDict):
@@ -389,6 +390,7 @@ class PolicyLimitsItem(Rule):
     cost: NotRequired[str]
     shadow: NotRequired[bool]
     shared: NotRequired[str]
+    count_from: NotRequired[Literal["start", "answer", "end"]]
 
 
 class PolicyAdaptiveRate(TypedDict):
@@ -463,6 +465,7 @@ class Policy(Rule):
     limits: NotRequired[list[PolicyLimitsItem]]
     shadow: NotRequired[bool]
     window_margin: NotRequired[Duration]
+    max_delay: NotRequired[Duration]
     weight: NotRequired[int]
     adaptive_rate: NotRequired[PolicyAdaptiveRate]
     outflow_total: NotRequired[Rate]

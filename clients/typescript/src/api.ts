@@ -1578,6 +1578,11 @@ export interface components {
                 left: number;
                 /** @description the limit's maximum */
                 most: number;
+                /**
+                 * @description units of requests without an answer, of a limit that counts from it; what is neither left nor open
+                 *     counts. Missing if there are none
+                 */
+                open?: number;
             }[];
             /**
              * @description a new owner is still reading the queue
@@ -1711,10 +1716,17 @@ export interface components {
                 shadow?: boolean;
                 /** @description name under which policies share it */
                 shared?: string;
+                /**
+                 * @description when a unit of a limit on starts begins to count: at the `start` (default), or held until the
+                 *     `answer` or the `end`, so that the limit holds for requests as they arrive at the target
+                 * @enum {string}
+                 */
+                count_from?: "start" | "answer" | "end";
             })[];
             /** @description count violations without enforcing the policy */
             shadow?: boolean;
             window_margin?: components["schemas"]["Duration"];
+            max_delay?: components["schemas"]["Duration"];
             /** @description share among policies with a common limit or worker, 1 to 1000 */
             weight?: number;
             adaptive_rate?: {

@@ -406,6 +406,15 @@ func (l *Limits) Answered(s *Set, ch *Charge, now, at Now) {
 	}
 }
 
+// Open reports the units of a start that wait for its answer.
+func (l *Limits) Open(ch *Charge, tell func(limit string, units int64)) {
+	for i, c := range ch.of {
+		if c.by == held {
+			tell(l.all[i].name, c.units)
+		}
+	}
+}
+
 // Return refunds a start that did not happen.
 func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 	s.latency = min(s.latency+1, l.most)

@@ -64,6 +64,29 @@ func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
 	return all
 }
 
+// OpenOfKeys returns the units of limits per key that runs hold until their answers, over all keys.
+func (v *Valve) OpenOfKeys() (all []job.LimitLeft) {
+	if !v.Policy.CountsArrivals() {
+		return nil
+	}
+	for _, r := range v.runs {
+		for c := r.charged; c != nil; c = c.next {
+			of, _, _ := v.chargeOf(r.heldJob, c)
+			if of == nil || c.by != nil {
+				continue
+			}
+			of.Open(c.charge, func(limit string, units int64) {
+				i := slices.IndexFunc(all, func(l job.LimitLeft) bool { return l.Name == limit })
+				if i < 0 {
+					i, all = len(all), append(all, job.LimitLeft{Name: limit})
+				}
+				all[i].Open += units
+			})
+		}
+	}
+	return all
+}
+
 func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now) []job.LimitLeft {
 	of.Left(used, now, func(name string, left, most, open int64) {
 		all = append(all, job.LimitLeft{Name: name, Left: left, Most: most, Open: open})

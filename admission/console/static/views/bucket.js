@@ -7,6 +7,7 @@ import { state } from "../findings.js";
 import { clock, count, key as shownKey, plural, rate, span } from "../format.js";
 import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
 import { changed, eta, blockedBy, late } from "../words.js";
+import { limits } from "./limits.js";
 
 const KEPT = 12; // events that are listed
 
@@ -62,6 +63,7 @@ export function view({ p, paused, last, b, override }, page) {
         ["Last error", b.last_error, "bad"],
         ["Own limits", own(override)],
         ["Partition", p.partitions > 1 ? b.partition : null])),
+    limits("Limits", p, b.limits),
     h("section", null,
       h("div", { class: "head" }, h("h2", null, "Last events"), b.depth ? link(to.jobs(name, key), `All ${plural(b.depth, "job")}`) : null,
         p.result_retention ? link(to.history(name, key), "Jobs that have ended") : null),

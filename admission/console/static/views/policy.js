@@ -9,6 +9,7 @@ import { count, key, perSecond, plural, rate, span } from "../format.js";
 import { action, confirm, facts, link, noRight, pager, search, table, to } from "../ui.js";
 import { changed, eta, late } from "../words.js";
 import { rule } from "./doors.js";
+import { limits } from "./limits.js";
 import { hasQueue, limit } from "./overview.js";
 import { recent, scheduled } from "./schedules.js";
 
@@ -22,16 +23,17 @@ export const events = ([name]) => "policy=" + encodeURIComponent(name) +
 export async function load([name], page) {
   const [p, stats] = await Promise.all([get(path("policies", name)), get("/v1/stats")]);
   const buckets = hasQueue(p.policy) ? await get(withQuery(path("buckets", name), { offset: page.state.offset || "", limit: PAGE })) : null;
+  const deepest = p.policy.limits && buckets?.buckets.length ? await get(path("buckets", name, buckets.buckets[0].key)) : null;
   const minute = Math.floor(page.now() / 60_000);
   if (buckets && page.state.minute !== minute) { // there is news once a minute
     page.state.day = await get(path("minutes", name));
     page.state.minute = minute;
   }
   const { schedules } = buckets ? await recent(page, () => get(path("schedules", name))) : { schedules: [] };
-  return { ...p, schedules, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets };
+  return { ...p, schedules, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets, deepest };
 }
 
-export function view({ policy: p, paused, retired, source, set, stat, window, buckets, schedules, last_change }, page) {
+export function view({ policy: p, paused, retired, source, set, stat, window, buckets, deepest, schedules, last_change }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
   const capacity = p.queue?.capacity ?? p.capacity;
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
@@ -71,6 +73,7 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
         ["Wait p50, p99", stat?.wait_ms ? `${span(stat.wait_ms.p50)}, ${span(stat.wait_ms.p99)}` : "–"],
         ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"],
       ] : [["Allowed", count(stat?.checks_allowed)], ["Refused", count(stat?.checks_refused), stat?.checks_refused ? "warn" : ""]])),
+    limits(deepest ? "Limits, in the bucket " + key(deepest.key) : "Limits", p, deepest?.limits),
     page.state.day ? h("section", null, h("h2", null, lasting(page.state.day)), day(page.state.day, Math.max(300, page.width))) : null,
     schedules.length ? h("section", null, h("h2", null, "Schedules"), scheduled("Schedules of " + name, schedules, page, name)) : null,
     buckets ? h("section", null,
