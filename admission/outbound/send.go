@@ -18,6 +18,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/answers"
+	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -160,7 +161,8 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 			err = silent
 		}
 		result := permits.Result{Status: permits.Unreached, Err: err}
-		left, unsent := out.Context().Err() != nil, exchange.Unsent()
+		_, unread := errors.AsType[*clienttls.FileError](err)
+		left, unsent := out.Context().Err() != nil, unread || exchange.Unsent()
 		untouched := oneshot.Leaving(err) || files.Short(err)
 		switch c.trace(0, err); {
 		case errors.Is(err, errBody):

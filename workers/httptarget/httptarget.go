@@ -202,7 +202,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 	switch {
 	case err == nil && !answers.Gateways(response.StatusCode):
 		j.Answered() // net/http returns the header of the final answer
-	case !exchange.Unsent():
+	case !exchange.Unsent() && !workers.IsMisconfigured(marked(err)):
 		j.Unanswered()
 	}
 	if used && oneshot.Leaving(err) {

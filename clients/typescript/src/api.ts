@@ -2753,9 +2753,14 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description a claimant's status: `progress` renews the lease, and with `retry_after_ms` pauses the bucket during the call; `unreached` is `unavailable` for a call that never reached the target. Or the HTTP status of the target's answer */
-                    status: ("progress" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
+                    /** @description a claimant's status: `progress` renews the lease, and with `retry_after_ms` pauses the bucket during the call; `answered` renews it when the answer's header has come; `unreached` is `unavailable` for a call that never reached the target. Or the HTTP status of the target's answer */
+                    status: ("progress" | "answered" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
                     error?: string;
+                    /**
+                     * @description for limits with `count_from: answer`: whether the target has answered, or got no request. By default an HTTP status is an answer, except 408, 499, 502, 503, 504 and 520 to 529, and `fail` and `unavailable` have none unless `answered` came before
+                     * @enum {unknown}
+                     */
+                    answer?: "seen" | "none" | "unsent";
                     /** @description how long the target wants no further requests */
                     retry_after_ms?: number;
                     /** @description actual costs, by name */
@@ -2832,6 +2837,8 @@ export interface operations {
                         /** @description the permit expires this long after its last `PUT`, which frees its place but not its cost; 0: report the end only if it pauses the bucket */
                         lease_ms: number;
                         start_within_ms: number;
+                        /** @description a limit has `count_from: answer`, so report `answered`; without an answer the call counts for so long after its end */
+                        max_delay_ms?: number;
                     };
                 };
             };
