@@ -217,12 +217,13 @@ func drawStrict(file string, rows []strictRow) error {
 			return err
 		}
 	}
+	refused.Legend.TextStyle.Font.Size = vg.Points(8)
 	for _, p := range []*plot.Plot{accepted, refused} {
 		p.NominalX(names...)
-		p.Y.Min = 0
+		p.X.Tick.Label.Font.Size, p.Y.Min = vg.Points(8), 0
 	}
-	return paper.WriteSVG(file, [][]*plot.Plot{{accepted, refused}}, 13*vg.Centimeter,
-		7*vg.Centimeter, vg.Centimeter/2)
+	return paper.WriteSVG(file, [][]*plot.Plot{{accepted}, {refused}}, 20*vg.Centimeter,
+		6*vg.Centimeter, vg.Centimeter/2)
 }
 
 func drawRow(accepted, refused *plot.Plot, r strictRow, color uint32) error {
