@@ -71,6 +71,8 @@ const spare = 0.5
 const (
 	rates      = 8 // number of rates tried, between the mean of the busiest key and the goal
 	mostBursts = 3
+	// Limits that count from the answer take twice the time to play.
+	strictRates = rates / 2
 )
 
 // Search plays a trace under policies of each algorithm. A leaking bucket gets the capacity at
@@ -206,8 +208,8 @@ func strict(g Goals, need float64, latency time.Duration) (all []policy.Policy) 
 	window := g.Outflow.Per
 	fastest := float64(g.Outflow.Count)
 	slowest := min(need*(window+latency).Seconds(), fastest)
-	for i := range rates {
-		units := slowest * math.Pow(fastest/slowest, float64(i+1)/rates)
+	for i := range strictRates {
+		units := slowest * math.Pow(fastest/slowest, float64(i+1)/strictRates)
 		l := policy.Limit{Key: policy.PlaceholderKey, CountFrom: policy.CountFromAnswer,
 			Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: int64(units + 1e-9),
 				Window: policy.Duration(window)}}
