@@ -2,7 +2,6 @@ package core
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
-	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -51,7 +49,6 @@ type request struct {
 	unsent       bool
 	answered     bool
 	caller       *caller // nil: a job's
-	name string
 }
 
 const never = time.Duration(math.MaxInt64)
@@ -150,9 +147,9 @@ func (s *stint) exchange(took time.Duration, o record.Outcome) record.Outcome {
 			o.Answer = record.AnswerUnsent
 		}
 	case rng.IntN(4) == 0: // its end says so
-		r.to, r.answered = w.now+took, true
+		r.to, r.answered = min(r.to, w.now+took), true
 	default:
-		if r.to, r.answered = answered, true; w.sabotage == countedTwice {
+		if r.to, r.answered = min(r.to, answered), true; w.sabotage == countedTwice {
 			r.to += 300 * time.Millisecond
 		}
 		if w.sabotage == informational {
@@ -187,7 +184,7 @@ func (s *stint) hasAnswer() {
 // lingers ends a run whose request has no answer a longest delay later, as the pool does.
 func (s *stint) lingers(o record.Outcome, end func(record.Outcome)) {
 	r, w := s.request, s.d.w
-	if r == nil || r.unsent || r.answered && r.to <= w.now {
+	if r == nil || !s.d.alive || r.unsent || r.answered && r.to <= w.now {
 		end(o)
 		return
 	}
@@ -416,6 +413,3 @@ func (c *caller) answers(took time.Duration) {
 	}
 	w.after(at-w.now, func() { c.report(job.OpAnswered, job.Settlement{}) })
 }
-
-var _ = fmt.Sprint
-var _ pace.Instant

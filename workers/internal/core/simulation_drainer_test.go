@@ -31,7 +31,7 @@ type drainer struct {
 	hindered time.Duration // latest end of the delay after a failed call
 	inbox    []func()
 	leaving  bool
-	before   pace.Instant // the loop's last reading of its clock
+	before   pace.Instant  // the loop's last reading of its clock
 	lost     time.Duration // last crash or expiry of its lease
 	cut      time.Duration // from NATS, until when
 	// by watched key: changes stay in order

@@ -1,7 +1,6 @@
 package core
 
 import (
-"fmt"
 	"iter"
 	"time"
 
@@ -153,7 +152,6 @@ func (d *drainer) ran(s *stint) {
 	f.handed = false
 	s.slot.at, s.slot.tokens = w.now, f.message.Costs["tokens"]
 	s.request = w.requests(f.bucket, d, f.cost, s.slot.tokens)
-	if s.request != nil { s.request.name = fmt.Sprint(f.seq, s.worker != nil, s.worker != nil && s.worker.from.gone()) }
 	now := d.told[f.policy]
 	s.slot.own, s.slot.total = s.slot.own.larger(now.own(f.key)), s.slot.total.larger(now.total())
 	w.aimed(d, atAStart, 300*time.Millisecond)

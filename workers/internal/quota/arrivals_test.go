@@ -99,7 +99,7 @@ func play(seed uint64, from policy.CountFrom) (p policy.Policy, all []request) {
 			e.Used["tokens"] = n
 		}
 		if o.charge == nil {
-			set, o.charge = l.Adopt(set, o.cost)
+			set, o.charge = l.Adopt(set, o.cost, true, true)
 		} else if !o.lost && rng.IntN(2) == 0 {
 			l.Answered(set, o.charge, clock.at(now), clock.at(now))
 		}

@@ -162,6 +162,7 @@ type Set struct {
 	states  []state
 	latest  time.Time // last instant charged
 	latency uint8     // doublings of the lag after overruns
+	awaited bool      // the last owner waited for reports of other processes
 	// lapses is when loose units that are held count as answered, by the process's clock.
 	lapses time.Duration
 }
@@ -505,7 +506,8 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 
 // Crashed charges the most that another process can have started between two instants, by the
 // limits and by units per cost. Recorded charges may be older, by up to slack. What may be
-// unanswered is held until the longest delay after the second instant.
+// unanswered is held until the longest delay after the second instant, unless the last owner waited
+// for reports.
 func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units) *Set {
 	if s == nil {
 		s = l.newSet()
@@ -513,6 +515,10 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 	asked := l.asked(to)
 	asked.wall = asked.wall.Add(2 * l.off(to))
 	charges := l.charges(s, asked)
+	if !s.awaited {
+		s.lapses = 0
+	}
+	s.lapses = max(s.lapses, to.Own+l.maxDelay)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
 		most, known := units[of.cost]
@@ -524,7 +530,6 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 		}
 		if of.arrivals {
 			st.loose = min(of.Most(), st.loose+min(most, of.Most()))
-			s.lapses = to.Own + l.maxDelay
 			continue
 		}
 		of.ChargeUnseen(&st.State, algorithms.Unseen{From: l.asked(from).of(of),
@@ -628,7 +633,8 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 		return s
 	}
 	fitted := l.newSet()
-	fitted.latest, fitted.latency, fitted.lapses = s.latest, s.latency, s.lapses
+	fitted.latest, fitted.latency, fitted.lapses, fitted.awaited = s.latest, s.latency, s.lapses,
+		s.awaited
 	for i, from := range places(before.names, l.names) {
 		if from >= 0 {
 			fitted.states[i] = s.states[from]

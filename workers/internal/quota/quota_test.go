@@ -373,7 +373,7 @@ func TestDebtEndsWithinAnHourOrTheWholeLimit(t *testing.T) {
 		used := map[string]int64{"tokens": policy.MaxLimit}
 		set, charge := l.Take(nil, at(0), c)
 		l.Done(set, charge, at(0), quota.End{Used: used}, quota.Noted{})
-		set, charge = l.Adopt(l.Decode(l.Encode(set, at(0)), l.Names(), at(0)), c)
+		set, charge = l.Adopt(l.Decode(l.Encode(set, at(0)), l.Names(), at(0)), c, true, true)
 		l.Done(set, charge, at(0), quota.End{Used: used}, quota.Noted{})
 		now := time.Duration(0)
 		for again := true; again; {

@@ -44,7 +44,10 @@ func (l *Limits) Encode(s *Set, now Now) string {
 				loose: st.loose}
 		}
 		if of.arrivals {
-			st.out = of.held(&st)
+			st.out = of.held(&st) << 1
+			if st.loose > 0 {
+				st.out++
+			}
 		}
 		for _, n := range []int64{st.A - from, st.B, st.C, st.owed, st.out, int64(len(st.Log))} {
 			data = binary.AppendVarint(data, n)
@@ -83,9 +86,14 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 			last += algorithms.LogEntry(r.next())
 			st.Log = append(st.Log, last)
 		}
-		if to >= 0 {
-			s.states[to] = st
+		if to < 0 {
+			continue
 		}
+		if l.all[to].arrivals {
+			s.awaited = s.awaited || st.loose&1 > 0
+			st.loose >>= 1
+		}
+		s.states[to] = st
 	}
 	if r.bad || len(r.data) > 0 {
 		return l.Crashed(nil, now, now, 0, nil)

@@ -70,17 +70,6 @@ func (in Inheritance) unknown() time.Duration {
 	return within
 }
 
-// gone reports whether a holder of runs is dead.
-func (in Inheritance) gone(holder string) bool {
-	return in.Crashed && holder == in.Owner || in.Gone[holder]
-}
-
-// runsElsewhere reports whether a process runs jobs, and will report their ends.
-func (in Inheritance) runsElsewhere() bool {
-	return slices.ContainsFunc(in.Handover.Running,
-		func(r record.Run) bool { return !in.gone(r.Holder) })
-}
-
 // within bounds unrecorded units by a budget; 0: no bound.
 func (in Inheritance) within(most, budget, cost int64) int64 {
 	if in.Unstarted {
@@ -156,7 +145,8 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 			p.inherited[r.Seq] = j
 		}
 		// A crash counts when the job arrives, unless its attempt record has it.
-		if in.gone(r.Holder) || r.Holder == j.record.CrashedBy {
+		if in.Crashed && r.Holder == in.Owner || in.Gone[r.Holder] ||
+			r.Holder == j.record.CrashedBy {
 			j.crashed = r.Holder
 		} else {
 			j.holder = r.Holder

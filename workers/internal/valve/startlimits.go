@@ -491,9 +491,6 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	if crash := b.Part.crash; crash != nil && crash.listed != nil {
 		b.own().used = v.quota.Sized(crash.sizes).Crashed(b.used, v.instant(crash.from),
 			v.instant(crash.to), in.slack(), crash.listed)
-		if in.runsElsewhere() {
-			v.quota.Await(b.used, v.instant(now))
-		}
 	}
 }
 

@@ -206,9 +206,6 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	}
 	t.used = limits.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
 		v.instant(now.Add(in.Fence)), in.slack(), most)
-	if in.runsElsewhere() {
-		t.Await(t.used, v.instant(now))
-	}
 }
 
 // A shared limit has a separate valve, without jobs, which moves with its only partition. The
