@@ -33,14 +33,14 @@ type Advice struct {
 	Per time.Duration
 	// Latency is the mean time until an answer, by the trace and the options.
 	Latency time.Duration
-	// Chosen starts the least within half of the goals, or has the lowest strain, if it can of those
-	// that count from the answer.
+	// Chosen starts the least within half of the goals. Without such a policy it has the lowest
+	// strain, of those that meet the goals at the target if there are any.
 	Chosen int
 }
 
 func (a Advice) Meets() bool { return a.Tried[a.Chosen].Strain <= 1 }
 
-// Strictest returns the policy of a limit that counts from the answer and is the goal itself, or -1.
+// Strictest returns the policy with the largest limit that counts from the answer, or -1.
 func (a Advice) Strictest() int {
 	best := -1
 	for i, t := range a.Tried {
