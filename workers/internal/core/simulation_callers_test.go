@@ -162,10 +162,14 @@ func (c *caller) hear(n int, t job.Turn, began *slot) {
 	w := c.w
 	switch {
 	case c.over || c.begun || n != c.asked:
-	case t.State == job.TurnGo && (w.now-c.at <= valve.ClaimWindow || w.sabotage == lateCaller) && !(c.silent && w.chance(0.5)):
+	case t.State == job.TurnGo && w.now-c.at <= valve.ClaimWindow && !(c.silent && w.chance(0.5)):
 		c.begin(t, began)
 	case t.State == job.TurnGo && c.silent:
 		c.over = true
+		if w.sabotage == lateCaller {
+			c.beginsRequest(began)
+			c.request.to += time.Second
+		}
 		c.report(job.OpSettle, job.Settlement{Status: job.SettledReturned})
 	case t.State == job.TurnGo, t.State == job.TurnOffer && !c.silent:
 		c.ask()

@@ -158,7 +158,7 @@ func (d *drainer) opened(found Opened) {
 		if !known {
 			noted = -1
 		}
-		w.replaced(d.core.shares[shareOf(p)].before.record.Owner, p)
+		w.replaced(p)
 		w.takeovers[shareOf(p)] = append(w.takeovers[shareOf(p)], takeover{w.now, noted})
 	}
 }

@@ -349,7 +349,7 @@ func (c *promise) told(s *stint) {
 	c.run = s
 	c.from.keys[s.Key]++
 	took, o := w.run(s)
-	o = s.exchange(took, o)
+	took, o = s.exchange(took, o)
 	timeout := s.timeout()
 	if w.chance(0.01) {
 		took = w.between(timeout, 5*timeout/2)

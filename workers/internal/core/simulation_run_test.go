@@ -110,7 +110,7 @@ func (d *drainer) decide(s *stint) {
 		return
 	}
 	took, o := w.run(s)
-	o = s.exchange(took, o)
+	took, o = s.exchange(took, o)
 	if estimated := s.fate.message.Costs["tokens"]; estimated > 0 && w.chance(0.5) {
 		used := 1 + w.rng.Int64N(estimated*5/4)
 		o.Used = map[string]int64{"tokens": used}
