@@ -9,7 +9,9 @@ import (
 
 func TestDefaultsThatFollowTheLimitsFollowTheirPatch(t *testing.T) {
 	const fromStart = `"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`
-	ms := func(n int) policy.Duration { return policy.Duration(n) * policy.Duration(time.Millisecond) }
+	ms := func(n int) policy.Duration {
+		return policy.Duration(time.Duration(n) * time.Millisecond)
+	}
 	for _, c := range []struct {
 		fields, patch    string
 		margin, maxDelay policy.Duration

@@ -48,7 +48,8 @@ func TestLimitsOnStartsAreRefusedWithAReason(t *testing.T) {
 		`"outflow":"1/s","max_delay":"2s"`: "applies only with a limit that has count_from: answer or end",
 		`"max_delay":"2s","limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "applies " +
 			"only with a limit that has count_from: answer or end",
-		`"max_delay":"2m",` + fromAnswer:                                                      "must be 1ms to 1m, not 2m",
+		`"max_delay":"2m",` + fromAnswer: "must be 1ms to 1m, not 2m",
+
 		`"window_margin":"1s",` + fromAnswer:                                                  "must be 0s to 125ms",
 		`"queue":false,"limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`:        "queue: false",
 		`"window_margin":"1s","limits":[{"algorithm":"sliding_log","limit":5,"window":"1s"}]`: "1ms to 125ms",
@@ -79,7 +80,8 @@ func TestALimitThatCountsFromTheAnswer(t *testing.T) {
 		p, err := policy.Read([]byte(`{"name":"p","algorithm":"leaking_bucket","capacity":9,` +
 			limits + `}`))
 		if err != nil || p.MaxDelay != want.maxDelay || p.WindowMargin != want.margin {
-			t.Errorf("%s: max_delay %v, window_margin %v, %v", limits, p.MaxDelay, p.WindowMargin, err)
+			t.Errorf("%s: max_delay %v, window_margin %v, %v", limits, p.MaxDelay, p.WindowMargin,
+				err)
 		}
 	}
 }

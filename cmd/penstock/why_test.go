@@ -90,8 +90,8 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 func TestALimitThatCountsFromTheAnswerSaysWhatItHolds(t *testing.T) {
 	now := time.Date(2026, 11, 23, 14, 32, 0, 0, time.Local)
 	soon, later := now.Add(140*time.Millisecond), now.Add(time.Minute)
-	window := policy.Duration(time.Second)
-	log := policy.Limit{Name: "calls", Rule: policy.Rule{Algorithm: policy.SlidingLog, Window: window}}
+	log := policy.Limit{Name: "calls", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Window: policy.Duration(time.Second)}}
 	tokens := policy.Limit{Name: "calls", Cost: "tokens", Rule: policy.Rule{
 		Algorithm: policy.TokenBucket}}
 	for _, c := range []struct {
@@ -103,7 +103,8 @@ func TestALimitThatCountsFromTheAnswerSaysWhatItHolds(t *testing.T) {
 		{log, job.LimitLeft{Most: 50, Open: 12}, &soon,
 			"the limit calls is exhausted: 12 unanswered, 38 answered within 1s; next in 140ms"},
 		{log, job.LimitLeft{Most: 50, Open: 50}, nil,
-			"the limit calls is exhausted: 50 unanswered, 0 answered within 1s; next after an answer"},
+			"the limit calls is exhausted: 50 unanswered, 0 answered within 1s; next after an " +
+				"answer"},
 		{tokens, job.LimitLeft{Most: 50, Left: 3, Open: 12}, &later,
 			"the limit calls is exhausted: 12 tokens unanswered, 35 counted; next at 14:33:00"},
 		{log, job.LimitLeft{Most: 50}, &later,

@@ -103,7 +103,8 @@ func TestLimitsShowWhatIsUnanswered(t *testing.T) {
 	for _, l := range []look{desk, phone} {
 		b := visit(t, w.base, l)
 		b.open("bucket/strict/acme")
-		b.sees("the limit calls is used up: 2 unanswered, 1 counted", "sliding log: 3 in 1h", "answer")
+		b.sees("the limit calls is used up: 2 unanswered, 1 counted", "sliding log: 3 in 1h",
+			"answer")
 		b.legible()
 		b.shoot("limits-" + l.String())
 		b.open("policy/strict")

@@ -4686,7 +4686,7 @@ func (Synced)`,
 		by:  "./workers/workersprom TestRemaindersOfLimitsAreGauges",
 	},
 	{
-		name: "count-from-open-units-of-keys-are-not-told", file: "workers/internal/core/workers.go",
+		name: "count-from-open-units-of-keys-untold", file: "workers/internal/core/workers.go",
 		old: "append(v.LeftOfAll(now), v.OpenOfKeys()...)",
 		new: "v.LeftOfAll(now)",
 		by:  "./workers/internal/core TestUnitsWithoutAnAnswerAreReportedOfAllKeysTogether",

@@ -158,8 +158,8 @@ func TestTheAdviceCountsFromTheAnswer(t *testing.T) {
 	for i := range all {
 		all[i].Duration = time.Duration(i%3) * 100 * time.Millisecond
 	}
-	if _, _, latency := demand(slices.Values(all), whatif.Options{}); latency < 99*time.Millisecond ||
-		latency > 101*time.Millisecond {
+	_, _, latency := demand(slices.Values(all), whatif.Options{})
+	if latency < 99*time.Millisecond || latency > 101*time.Millisecond {
 		t.Errorf("the mean latency of the trace is %v, want 100ms", latency)
 	}
 }

@@ -33,14 +33,14 @@ type Advice struct {
 	Per time.Duration
 	// Latency is the mean time until an answer, by the trace and the options.
 	Latency time.Duration
-	// Chosen starts the least within half of the goals, or has the lowest strain, if it can of those
-	// that count from the answer.
+	// Chosen starts the least within half of the goals. Without such a policy it has the lowest
+	// strain, of those that meet the goals at the target if there are any.
 	Chosen int
 }
 
 func (a Advice) Meets() bool { return a.Tried[a.Chosen].Strain <= 1 }
 
-// Strictest returns the policy of a limit that counts from the answer and is the goal itself, or -1.
+// Strictest returns the policy with the largest limit that counts from the answer, or -1.
 func (a Advice) Strictest() int {
 	best := -1
 	for i, t := range a.Tried {
@@ -71,6 +71,8 @@ const spare = 0.5
 const (
 	rates      = 8 // number of rates tried, between the mean of the busiest key and the goal
 	mostBursts = 3
+	// Limits that count from the answer take twice the time to play.
+	strictRates = rates / 2
 )
 
 // Search plays a trace under policies of each algorithm. A leaking bucket gets the capacity at
@@ -206,8 +208,8 @@ func strict(g Goals, need float64, latency time.Duration) (all []policy.Policy) 
 	window := g.Outflow.Per
 	fastest := float64(g.Outflow.Count)
 	slowest := min(need*(window+latency).Seconds(), fastest)
-	for i := range rates {
-		units := slowest * math.Pow(fastest/slowest, float64(i+1)/rates)
+	for i := range strictRates {
+		units := slowest * math.Pow(fastest/slowest, float64(i+1)/strictRates)
 		l := policy.Limit{Key: policy.PlaceholderKey, CountFrom: policy.CountFromAnswer,
 			Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: int64(units + 1e-9),
 				Window: policy.Duration(window)}}
