@@ -140,8 +140,9 @@ func (a *app) limits(ctx context.Context, q *question) error {
 	var p manage.Policy
 	_, err := a.get(ctx, path("policies", q.policy), &p)
 	if err == nil {
-		q.rate, q.total = p.Policy.Outflow, p.Policy.OutflowTotal
-		q.concurrency, q.capacity, q.last = p.Policy.Concurrency, p.Policy.Capacity, p.Last
+		now := p.Current()
+		q.rate, q.total, q.concurrency = now.Outflow, now.OutflowTotal, now.Concurrency
+		q.capacity, q.last, q.overridden = now.Capacity, p.Last, p.Overridden
 		var o manage.Override
 		_, err = a.get(ctx, path("policies", q.policy, "keys", q.key), &o)
 		if own := o.Override.Outflow; own != nil {
@@ -168,12 +169,16 @@ type question struct {
 	concurrency int
 	capacity    int64
 	last        *policy.LastChange // of the policy; nil: unknown
+	overridden  []string           // the policy's overrides, in words
 }
 
 const recent = 24 * time.Hour
 
-// news reports a recent change that may explain the wait.
+// news reports overrides of the policy, or a recent change, that may explain the wait.
 func (q *question) news() string {
+	if len(q.overridden) > 0 {
+		return q.policy + " is overridden: " + line(strings.Join(q.overridden, "; "), 300)
+	}
 	switch q.hold.By {
 	case job.BlockedByPaused, job.BlockedByPolicyPaused, job.BlockedByNoDrainer,
 		job.BlockedByStorage:
