@@ -62,7 +62,7 @@ export function view({ policy: p, paused, state: life, overridden, source, set, 
         ["Target", buckets && target(p)],
         ["From", source === "file" ? `the file of set “${set}”` : set ? `the API; it is not in the file of set “${set}”` : "the API"],
         ...(overridden ?? []).map((text) => ["Overridden", text, "warn"]),
-        ["Last change", changed(last_change)]),
+        ["Last change", changed({ last_change })]),
       facts(["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`], ...buckets ? [
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
