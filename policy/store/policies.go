@@ -328,6 +328,9 @@ func parseRecord(value []byte) (*record, error) {
 	if r.V != job.FormatVersion {
 		return nil, fmt.Errorf("read record: %w: format %d", job.ErrVersion, r.V)
 	}
+	if r.Source == policy.SourceFile {
+		r.Set = cmp.Or(r.Set, policy.DefaultSet)
+	}
 	return &r, nil
 }
 

@@ -59,13 +59,10 @@ type SetChange struct {
 	Revision uint64
 }
 
-// ErrShrinks refuses a set without most of its policies.
-var ErrShrinks = errors.New("this may be a truncated file")
-
 // Replace makes a file's policies those of its set: new and changed ones are written, and those
 // that left it become the API's or drain. All are checked before any is written; the error joins
-// all problems: errors of [Store.Put], policies of another set, records of a newer format, and
-// [ErrShrinks]. An unreadable record is replaced if the policy fits its stream. A repetition after
+// all problems: errors of [Store.Put], policies of another set, records of a newer format, and a set
+// that shrinks too much. An unreadable record is replaced if the policy fits its stream. A repetition after
 // a crash does the rest.
 //
 // A text that another one has replaced in the set changes nothing without Again: so a process that
@@ -188,9 +185,10 @@ func (s *Store) compare(ctx context.Context, f Set) (c comparison, err error) {
 		c.result.Differing = append(c.result.Differing, differing...)
 	}
 	if n := len(c.left); !f.Shrink && n > 0 && (2*n > members || len(f.Policies) == 0) {
-		problems = append(problems, fmt.Errorf("set %s loses %d of its %d policies (%s): %w; "+
-			"to have that, set allow_shrink: true", f.Name, n, members,
-			strings.Join(c.left[:min(n, 10)], ", "), ErrShrinks))
+		problems = append(problems, policy.Invalid([]policy.Problem{{Field: "policies",
+			Reason: fmt.Sprintf("set %s loses %d of its %d policies (%s): the file may be truncated; "+
+				"if not, set allow_shrink: true", f.Name, n, members,
+				strings.Join(c.left[:min(n, 10)], ", "))}}))
 	}
 	if len(problems) == 0 && added > 0 {
 		problems = append(problems, s.room(ctx, added))
