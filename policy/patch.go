@@ -34,6 +34,12 @@ func (o Override) Patch(patch []byte) (Override, error) {
 	return patched(o, patch, ParseOverride)
 }
 
+// Overrides reports whether a merge patch of a policy has only fields of an [Override].
+func Overrides(patch []byte) bool {
+	_, err := ParseOverride(patch)
+	return err == nil
+}
+
 func patched[T any](document T, patch []byte, parse func([]byte) (T, error)) (T, error) {
 	before, err := json.Marshal(document)
 	if err != nil {

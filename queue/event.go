@@ -103,8 +103,6 @@ const (
 	EventApplyFailed = "apply_failed"
 	// EventInventory, every few seconds: Data is a store.Inventory.
 	EventInventory = "inventory"
-	// EventRetired: a policy was retired because it left the file.
-	EventRetired = "retired"
 	// EventStored, every few seconds: Data is a [Storage].
 	EventStored = "stored"
 	// EventWritable, every second: Value is 1 if the embedded server can write.

@@ -140,9 +140,10 @@ func (a *app) limits(ctx context.Context, q *question) error {
 	var p manage.Policy
 	_, err := a.get(ctx, path("policies", q.policy), &p)
 	if err == nil {
-		q.rate, q.total = p.Policy.Outflow, p.Policy.OutflowTotal
-		q.concurrency, q.capacity, q.last = p.Policy.Concurrency, p.Policy.Capacity, p.Last
-		q.rules = p.Policy.Limits
+		now := p.Current()
+		q.rate, q.total, q.concurrency = now.Outflow, now.OutflowTotal, now.Concurrency
+		q.capacity, q.last, q.overridden = now.Capacity, p.Last, p.Overridden
+		q.rules = now.Limits
 		var o manage.Override
 		_, err = a.get(ctx, path("policies", q.policy, "keys", q.key), &o)
 		if own := o.Override.Outflow; own != nil {
@@ -176,12 +177,16 @@ type question struct {
 	rules       policy.Limits      // of the policy
 	left        []job.LimitLeft    // of the bucket, if one of the rules counts from the answer
 	last        *policy.LastChange // of the policy; nil: unknown
+	overridden  []string           // the policy's overrides, in words
 }
 
 const recent = 24 * time.Hour
 
-// news reports a recent change that may explain the wait.
+// news reports overrides of the policy, or a recent change, that may explain the wait.
 func (q *question) news() string {
+	if len(q.overridden) > 0 {
+		return q.policy + " is overridden: " + line(strings.Join(q.overridden, "; "), 300)
+	}
 	switch q.hold.By {
 	case job.BlockedByPaused, job.BlockedByPolicyPaused, job.BlockedByNoDrainer,
 		job.BlockedByStorage:

@@ -280,6 +280,93 @@ var table = []mutant{
 		by:  "./policy/store TestTheLastChangeOfAPolicyIsKept",
 	},
 
+	// Policies' masters, lives and levers.
+
+	{
+		name: "the-api-writes-a-files-policy", file: "policy/store/life.go",
+		old: "case ofFile && (a == written || a == condemned || a == offered):",
+		new: "case ofFile && (a == condemned || a == offered):",
+		by:  "./policy/store TestTheAPICannotChangeAFilesPolicy",
+	},
+	{
+		name: "a-file-takes-a-policy-of-the-api", file: "policy/store/life.go",
+		old: `n.Set == "" && !n.Draining:`,
+		new: `n.Set == "none" && !n.Draining:`,
+		by:  "./policy/store TestAFilesSetIsReplacedAsASet",
+	},
+	{
+		name: "what-left-its-file-is-still-the-files", file: "policy/store/life.go",
+		old: "n.Source, n.Draining = policy.SourceAPI, a == pruned",
+		new: "n.Draining = a == pruned",
+		by:  "./policy/store TestOneFunctionSaysWhatMayHappenNext",
+	},
+	{
+		name: "a-live-policy-is-forgotten", file: "policy/store/life.go",
+		old: "case a == drained && !n.Draining:",
+		new: "case false:",
+		by:  "./policy/store TestAPrunedPolicyClosesDrainsAndGoes",
+	},
+	{
+		name: "a-policy-is-forgotten-before-its-overrides", file: "policy/store/life.go",
+		old: `		func() error { return s.table.DeleteAll(ctx, name+".>") },` + "\n",
+		new: "",
+		by:  "./policy/store TestTheNextProcessCompletesWhatADeadOneBegan",
+	},
+	{
+		name: "a-truncated-file-is-taken", file: "policy/store/sets.go",
+		old: "2*n > members",
+		new: "false",
+		by:  "./policy/store TestATruncatedFileIsRefused",
+	},
+	{
+		name: "an-empty-file-is-taken", file: "policy/store/sets.go",
+		old: "|| len(f.Policies) == 0)",
+		new: "&& len(f.Policies) > 0)",
+		by:  "./policy/store TestATruncatedFileIsRefused",
+	},
+	{
+		name: "an-old-text-returns-by-a-restart", file: "policy/store/sets.go",
+		old: "newest = at <= 0 || f.Again",
+		new: "newest = true",
+		by:  "./policy/store TestTheNewestTextOfASetWins",
+	},
+	{
+		name: "an-old-text-never-returns", file: "policy/store/sets.go",
+		old: "newest = at <= 0 || f.Again",
+		new: "newest = at <= 0",
+		by:  "./policy/store TestTheNewestTextOfASetWins",
+	},
+	{
+		name: "an-old-text-returns-at-once", file: "internal/node/policies.go",
+		old: "if now.Sub(f.rival) < f.RetakeAfter {",
+		new: "if false {",
+		by:  "./internal/node TestATextReturnsOnceEveryProcessHasIt",
+	},
+	{
+		name: "a-lever-outlasts-its-time", file: "policy/lever.go",
+		old: "!now.Before(*one.Expires)",
+		new: "false",
+		by:  "./policy TestLevers",
+	},
+	{
+		name: "a-lever-ends-others", file: "policy/lever.go",
+		old: "one.Override, err = one.Patch(ended)",
+		new: "one.Override, err = Override{}, nil",
+		by:  "./policy TestLevers",
+	},
+	{
+		name: "a-lever-lowers-a-capacity", file: "policy/override.go",
+		old: "p.Capacity = max(p.Capacity, *o.Capacity)",
+		new: "p.Capacity = *o.Capacity",
+		by:  "./policy/store TestALeverIsApartFromWhatTheMasterWrites",
+	},
+	{
+		name: "a-released-target-loses-its-file", file: "policy/store/life.go",
+		old: "n.TargetSource = policy.SourceFile // also",
+		new: "n.TargetSource = policy.SourceAPI // also",
+		by:  ". TestARateChangesWithATargetFromTheFile",
+	},
+
 	// Changed jobs.
 
 	{
@@ -385,7 +472,7 @@ var table = []mutant{
 		by: "./workers/internal/valve TestTheEndOfACoolDownIsStoredBeforeTheAnswer",
 	},
 	{
-		name: "resume-keeps-the-cool-downs", file: "admission/manage/policies.go",
+		name: "resume-keeps-the-cool-downs", file: "admission/manage/overrides.go",
 		old: "	if o.Changed = nil; err == nil && !paused {",
 		new: "	if o.Changed = nil; err == nil && paused {",
 		by:  "./cmd/admitter TestResumeEndsAPauseThatTheTargetAskedFor",
@@ -4623,14 +4710,14 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestAHeldPolicyDelaysNoOther",
 	},
 	{
-		name: "shared-limit-is-two-in-a-file", file: "policy/store/files.go",
+		name: "shared-limit-is-two-in-a-file", file: "policy/store/sets.go",
 		old: "problem(p.Name, p.CheckShared(other))",
 		new: "_ = other",
 		by:  "./policy/store TestASharedLimitIsOne",
 	},
 	{
 		name: "shared-limit-is-another", file: "policy/store/policies.go",
-		old: "err = p.CheckShared(other.Policy)",
+		old: "err = p.CheckShared(other.Written)",
 		new: "",
 		by:  "./policy/store TestASharedLimitIsOne",
 	},

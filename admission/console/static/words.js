@@ -73,8 +73,9 @@ export function late(ms) {
     `the limit ${cause.slice(6)} was used up` : cause.replaceAll("_", " ")) };
 }
 
-/** changed describes a change within the last day, or returns null. */
-export function changed(last) {
+/** changed describes a policy's overrides, or a change within the last day, or returns null. */
+export function changed({ overridden, last_change: last }) {
+  if (overridden) return `is overridden: ${overridden.join("; ")}`;
   const ago = last ? Math.max(0, Date.now() - Date.parse(last.at)) : Infinity;
   return ago < 86400e3 ? `was changed ${span(ago)} ago: ${last.changed.join(", ")}` : null;
 }

@@ -489,23 +489,37 @@ class Policy(Rule):
     retry: NotRequired[PolicyRetry]
 
 
+class PolicyDocumentPolicy(Policy):
+
+
+class PolicyDocumentInForce(Policy):
+
+
+class PolicyDocumentOverridesItem(Override):
+    by: NotRequired[str]
+    at: str
+    because: NotRequired[str]
+    expires: NotRequired[str]
+
+
 class PolicyDocumentLastChange(TypedDict):
     at: str
     changed: Changes
 
 
 class PolicyDocument(TypedDict):
-    policy: Policy
+    policy: PolicyDocumentPolicy
     revision: int
     source: Literal["file", "api"]
     set: NotRequired[str]
+    state: Literal["live", "draining"]
     paused: bool
-    retired: bool
-    deleting: NotRequired[bool]
+    in_force: NotRequired[PolicyDocumentInForce]
+    overrides: NotRequired[list[PolicyDocumentOverridesItem]]
+    overridden: NotRequired[list[str]]
     last_change: NotRequired[PolicyDocumentLastChange]
     changed: NotRequired[Changes]
     dry_run: NotRequired[bool]
-    note: NotRequired[str]
     cooldowns_ended: NotRequired[int]
     probes: NotRequired[int]
     unanswered: NotRequired[Unanswered]
@@ -519,6 +533,7 @@ class Override(TypedDict):
     burst: NotRequired[int]
     concurrency: NotRequired[int]
     weight: NotRequired[int]
+    capacity: NotRequired[int]
     paused: NotRequired[bool]
 
 

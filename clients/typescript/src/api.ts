@@ -237,7 +237,7 @@ export interface paths {
          *
          *     `algorithm`, `partitions` and whether there is a queue cannot change, and a capacity below what a bucket holds
          *     returns 409. A `max_jobs` below what the policy holds is accepted: new jobs are refused until it holds fewer. A
-         *     PUT revives a `retired` policy.
+         *     PUT revives a `draining` policy. A policy that comes from a file cannot be replaced: 409 says what to do.
          *
          *     Only policies from a configuration file can have `target.http.headers` and `sign`. You can change
          *     everything but their target. You can send back the document that `GET` returned; only its `policy` is
@@ -250,17 +250,101 @@ export interface paths {
          * Delete a policy and its keys' limits.
          * @description The policy stops accepting jobs. If jobs are waiting, it reopens and the answer is 409; with `purge` they are
          *     dropped, and the policy is deleted once its running jobs have ended. Dead letters stay and can be replayed when
-         *     a policy of that name exists again. A policy from a configuration file returns when its text there changes.
+         *     a policy of that name exists again. A policy that comes from a file cannot be deleted: 409 says what to do.
          */
         delete: operations["deletePolicy"];
         options?: never;
         head?: never;
         /**
          * Change some fields of a policy.
-         * @description `target`, `queue` and `retry` are merged field by field. `dry_run` also checks what the buckets hold. For a
-         *     policy from a file, the answer's `note` says when the file will overwrite the change.
+         * @description `target`, `queue` and `retry` are merged field by field. `dry_run` also checks what the buckets hold. Of a
+         *     policy that comes from a file only `outflow`, `peak`, `burst`, `concurrency`, `weight` and a higher `capacity`
+         *     can be changed, which overrides the policy as with `/override`; other fields return 409, with what to do.
          */
         patch: operations["patchPolicy"];
+        trace?: never;
+    };
+    "/v1/policies/{policy}/override": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove all overrides of a policy, also its pause. */
+        delete: operations["restorePolicy"];
+        options?: never;
+        head?: never;
+        /**
+         * Override numbers of a policy, in an incident.
+         * @description An override of all keys, also of a policy that comes from a file. It applies at once, and survives restarts and
+         *     changes of the file until it expires (`for`) or is removed: then the numbers are those of the file, or the API,
+         *     at that time. Each request sets the fields it names, with its own `for` and `because`; null ends the override of
+         *     a field. Keys with limits of their own keep them. Without a `peak`, an `outflow` has the peak by default.
+         */
+        patch: operations["overridePolicy"];
+        trace?: never;
+    };
+    "/v1/take/{policy}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a configuration file take a policy of the API.
+         * @description From now on the file of the set takes the policy when it is loaded and has it. Until then the policy stays the
+         *     API's.
+         */
+        post: operations["takePolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/release/{policy}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a policy of a configuration file the API's.
+         * @description What the file says of it has no effect from now on; remove it there.
+         */
+        post: operations["releasePolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/v1/policies/{policy}/keys": {
@@ -340,7 +424,8 @@ export interface paths {
         /**
          * Pause a policy; running jobs finish.
          * @description A paused bucket accepts jobs up to its capacity and starts none. Jobs keep their places and attempts, but
-         *     deadlines still apply. Policies and keys are paused independently: jobs start only if neither is paused.
+         *     deadlines still apply. Policies and keys are paused independently: jobs start only if neither is paused. The
+         *     pause is an override of the policy.
          */
         post: operations["pausePolicy"];
         delete?: never;
@@ -1813,24 +1898,45 @@ export interface components {
             };
         };
         PolicyDocument: {
+            /** @description as its source wrote it, without overrides */
             policy: components["schemas"]["Policy"];
             /** @description increases with every change */
             revision: number;
             /**
-             * @description where its content comes from
+             * @description its one master, which alone writes it
              * @enum {string}
              */
             source: "file" | "api";
-            /** @description set of its configuration file */
+            /** @description set of its configuration file; of a policy of the API: the file that may take it */
             set?: string;
-            paused: boolean;
-            /** @description it accepts no new jobs */
-            retired: boolean;
             /**
-             * @description it will be deleted once its queue is empty
-             * @constant
+             * @description `draining`: it accepts no new jobs, and is gone once its queue is empty
+             * @enum {string}
              */
-            deleting?: true;
+            state: "live" | "draining";
+            paused: boolean;
+            /** @description the policy with its overrides; without overrides it is missing */
+            in_force?: components["schemas"]["Policy"];
+            /** @description overrides of the whole policy, the oldest first */
+            overrides?: (components["schemas"]["Override"] & {
+                /** @description name or address of the client */
+                by?: string;
+                /** Format: date-time */
+                at: string;
+                because?: string;
+                /**
+                 * Format: date-time
+                 * @description missing: never
+                 */
+                expires?: string;
+            })[];
+            /**
+             * @description the overrides in words
+             * @example [
+             *       "file: 96/s, now 2/s by ann, 23 min left: their incident"
+             *     ]
+             */
+            overridden?: string[];
             /** @description the last change of its content, if any */
             last_change?: {
                 /** Format: date-time */
@@ -1840,8 +1946,6 @@ export interface components {
             changed?: components["schemas"]["Changes"];
             /** @constant */
             dry_run?: true;
-            /** @description for a policy from a file: when the file overwrites the change */
-            note?: string;
             /** @description pauses asked for by the target that the request ended */
             cooldowns_ended?: number;
             /** @description open breakers whose next probe the request started */
@@ -1855,15 +1959,17 @@ export interface components {
          *     ]
          */
         Changes: string[];
-        /** @description a key's own limits, in place of the policy's */
+        /** @description a key's own limits, or an operator's of a whole policy, in place of the policy's */
         Override: {
             outflow?: components["schemas"]["Rate"];
             peak?: components["schemas"]["Rate"];
             burst?: number;
             /** @description 0: no limit */
             concurrency?: number;
-            /** @description share of `outflow_total` */
+            /** @description share of `outflow_total`; of a policy: of turns */
             weight?: number;
+            /** @description only of a whole policy, and at least its own */
+            capacity?: number;
             paused?: boolean;
         };
         OverrideDocument: {
@@ -3005,6 +3111,10 @@ export interface operations {
             query?: {
                 /** @description 1 validates without writing and returns the would-be result */
                 dry_run?: components["parameters"]["DryRun"];
+                /** @description how long an override lasts, such as `1h`; without it, until it is removed */
+                for?: components["schemas"]["Duration"];
+                /** @description why the override is made */
+                because?: string;
             };
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
@@ -3033,6 +3143,116 @@ export interface operations {
             409: components["responses"]["Conflict"];
             412: components["responses"]["PreconditionFailed"];
             415: components["responses"]["NoPatch"];
+            "4XX": components["responses"]["ProblemAnswer"];
+            "5XX": components["responses"]["Unavailable"];
+        };
+    };
+    restorePolicy: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["PolicyAnswer"];
+            412: components["responses"]["PreconditionFailed"];
+            "4XX": components["responses"]["ProblemAnswer"];
+            "5XX": components["responses"]["Unavailable"];
+        };
+    };
+    overridePolicy: {
+        parameters: {
+            query?: {
+                /** @description 1 validates without writing and returns the would-be result */
+                dry_run?: components["parameters"]["DryRun"];
+                /** @description how long an override lasts, such as `1h`; without it, until it is removed */
+                for?: components["schemas"]["Duration"];
+                /** @description why the override is made */
+                because?: string;
+            };
+            header?: {
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
+                "If-Match"?: components["parameters"]["IfMatch"];
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
+                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+            };
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        /** @description a JSON merge patch (RFC 7396) of the overridden numbers */
+        requestBody: {
+            content: {
+                "application/merge-patch+json": Record<string, never>;
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            200: components["responses"]["PolicyAnswer"];
+            412: components["responses"]["PreconditionFailed"];
+            415: components["responses"]["NoPatch"];
+            "4XX": components["responses"]["ProblemAnswer"];
+            "5XX": components["responses"]["Unavailable"];
+        };
+    };
+    takePolicy: {
+        parameters: {
+            query?: {
+                /** @description the set of the file */
+                set?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["PolicyAnswer"];
+            409: components["responses"]["Conflict"];
+            "4XX": components["responses"]["ProblemAnswer"];
+            "5XX": components["responses"]["Unavailable"];
+        };
+    };
+    releasePolicy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["PolicyAnswer"];
             "4XX": components["responses"]["ProblemAnswer"];
             "5XX": components["responses"]["Unavailable"];
         };
@@ -3217,7 +3437,12 @@ export interface operations {
     };
     pausePolicy: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description how long an override lasts, such as `1h`; without it, until it is removed */
+                for?: components["schemas"]["Duration"];
+                /** @description why the override is made */
+                because?: string;
+            };
             header?: never;
             path: {
                 /**

@@ -19,7 +19,7 @@ export const events = ([policy, key]) => "recent=1024&policy=" + encodeURICompon
 export async function load([policy, key], page) {
   const [p, b] = await Promise.all([get(path("policies", policy)), get(path("buckets", policy, key))]);
   page.state.starts ??= new Starts(page.now());
-  return { p: p.policy, paused: p.paused, last: p.last_change, b, override: b.override ?? {} };
+  return { p: p.policy, paused: p.paused, change: changed(p), b, override: b.override ?? {} };
 }
 
 export function heard(event, page) {
@@ -33,7 +33,7 @@ export function lost(from, until, page) {
   page.state.starts?.gaps.push([from, until]);
 }
 
-export function view({ p, paused, last, b, override }, page) {
+export function view({ p, paused, change, b, override }, page) {
   const name = p.name, key = b.key, is = state(b), delay = late(b.late_ms);
   const capacity = p.queue?.capacity ?? p.capacity;
   return [
@@ -42,7 +42,7 @@ export function view({ p, paused, last, b, override }, page) {
       h("span", { class: "tag " + is.level }, is.text),
       h("div", { class: "actions" }, actions(name, key, b, override, page))),
     h("p", { class: "lead" }, sentence(b, paused)),
-    changed(last) ? h("p", { class: "quiet" }, `${name} ${changed(last)}.`) : null,
+    change ? h("p", { class: "quiet" }, `${name} ${change}.`) : null,
     comb(page.state.starts, { outflow: b.outflow, peak: b.peak, burst: b.burst }, page.now(),
       Math.max(300, page.width)),
     h("div", { class: "columns" },

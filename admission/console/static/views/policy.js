@@ -33,7 +33,7 @@ export async function load([name], page) {
   return { ...p, schedules, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets, deepest };
 }
 
-export function view({ policy: p, paused, retired, source, set, stat, window, buckets, deepest, schedules, last_change }, page) {
+export function view({ policy: p, paused, state: life, overridden, source, set, stat, window, buckets, deepest, schedules, last_change }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
   const capacity = p.queue?.capacity ?? p.capacity;
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
@@ -41,12 +41,14 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
     h("div", { class: "head" },
       h("h1", null, name),
       paused ? h("span", { class: "tag warn" }, "paused") : null,
-      retired ? h("span", { class: "tag" }, "retired") : null,
+      overridden ? h("span", { class: "tag warn" }, "overridden") : null,
+      life === "draining" ? h("span", { class: "tag" }, "draining") : null,
       h("div", { class: "actions" },
         buckets?.buckets.some(down) ? action("Probe the target now", () => probe(page, name), { why, id: "probe" }) : null,
         buckets ? paused ?
           action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} is resumed.`), { why, id: "resume" }) :
           action("Pause", () => pause(page, name, buckets), { why, id: "pause" }) : null,
+        overridden ? action("End overrides", () => restore(page, name, overridden), { why, id: "restore" }) : null,
         p.result_retention ? link(to.history(name), "History") : null,
         link(to.audit(name), "Change history"),
         buckets ? link(to.dead(name), "Dead letters") : null)),
@@ -60,8 +62,9 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
         ["Concurrency per key", p.concurrency ? count(p.concurrency) : null],
         ["Partitions", p.partitions],
         ["Target", buckets && target(p)],
-        ["From", source === "file" ? `the file of set “${set}”` : "the API"],
-        ["Last change", changed(last_change)]),
+        ["From", source === "file" ? `the file of set “${set}”` : set ? `the API; it is not in the file of set “${set}”` : "the API"],
+        ...(overridden ?? []).map((text) => ["Overridden", text, "warn"]),
+        ["Last change", changed({ last_change })]),
       facts(["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`], ...buckets ? [
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
@@ -125,6 +128,13 @@ async function probe(page, name) {
     "Pauses that the target asked for end, too.", "Probe it", false)) {
     await page.does(() => ask("POST", path("resume", name)), ({ probes }) =>
       probes ? `${plural(probes, "job probes", "jobs probe")} the target of ${name}.` : `A job of ${name} is already probing the target.`);
+  }
+}
+
+async function restore(page, name, overridden) {
+  if (await confirm(`End the overrides of ${name}?`, "Its numbers are again what its file, or the API, says now: " +
+    overridden.join("; "), "End them")) {
+    await page.does(() => ask("DELETE", path("policies", name) + "/override"), `${name} is as its file, or the API, says.`);
   }
 }
 
