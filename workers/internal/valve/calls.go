@@ -320,7 +320,8 @@ func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool
 	b := p.bucket(c.Key, now)
 	defer v.place(b, now)
 	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
-	if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
+	counts := b.concurrency > 0 || v.Policy.CountsArrivals()
+	if j == nil && counts && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
 		j = v.adopt(p, c, now)
 	}
 	event := claimant.Progress
