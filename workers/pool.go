@@ -72,9 +72,28 @@ func (p *pool) work(r *valve.Run, job Job, owed callback, begin func(),
 	job.Started = p.clock.Date(now)
 	p.tellStart(r, job, now)
 	o := exited(r.Seq)
-	defer func() { p.report(*r, p.end(job, o, owed, now)) }()
+	defer func() {
+		o = p.end(job, o, owed, now)
+		p.linger(job, &o)
+		p.report(*r, o)
+	}()
 	o = run(job)
 	return true
+}
+
+// linger waits until the request of a run without an answer no longer arrives, as far as a limit
+// asks. If the drainer stops meanwhile, the outcome says so.
+func (p *pool) linger(job Job, o *record.Outcome) {
+	if job.settled.maxDelay == 0 || o.Answer != record.AnswerNone {
+		return
+	}
+	timer := time.NewTimer(job.settled.maxDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		o.Answer = record.AnswerSeen // as of now
+	case <-p.jobs.Done():
+	}
 }
 
 func (p *pool) grant(r valve.Run) {
@@ -193,7 +212,7 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, began pace.Instant)
 	job.settled.with(func(s *settled) { s.pass = nil })
 	if t, ended := told(job, o); ended {
 		if !owed.settle(p.jobs, t) {
-			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted}
+			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted, Answer: o.Answer}
 		} else {
 			p.broker.PublishResult(job.Header, t)
 		}

@@ -82,6 +82,9 @@ type LimitLeft struct {
 	Name string `json:"name"`
 	Left int64  `json:"left"`
 	Most int64  `json:"most"`
+	// Open are the units of requests without an answer, of a limit that counts from it. The others
+	// that are neither left nor open count.
+	Open int64 `json:"open,omitempty"`
 }
 
 // Hold is the cause that keeps a job from starting.

@@ -31,6 +31,8 @@ type Outcome struct {
 	Again time.Duration `json:"again,omitempty"`
 	// Answer says how the run's end stands to the target's answer.
 	Answer Answer `json:"answer,omitempty"`
+	// Answered: it counted from its answer before the partition was handed over; handed over.
+	Answered bool `json:"answered,omitempty"`
 	// Used is the actual cost, by name.
 	Used map[string]int64 `json:"used,omitempty"`
 	// failed, permanent: resulting attempts, handed over

@@ -251,7 +251,11 @@ func (v *Valve) leaseOf(k *claimer) time.Duration {
 func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 	p, k := j.Bucket.Part, j.call
 	switch {
+	case p.state > partitionLive && o.Kind == record.OutcomeReturned:
+		v.account(j, o, true, now)
+		return
 	case p.state > partitionLive:
+		v.leaveCharges(j, now)
 		return
 	case o.Kind == record.OutcomeProgress &&
 		v.claims.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
@@ -323,10 +327,15 @@ func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool
 	if c.Op == job.OpAnswered {
 		event = claimant.Answered
 	}
-	if j == nil || !v.claims.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
+	if j == nil || p.ended.Has(c.ID) || !v.claims.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
 		return false
 	}
-	j.call.Answers = j.call.Answers || event == claimant.Answered
+	delete(v.claims.ending, j)
+	v.awaits(j, now)
+	if event == claimant.Answered {
+		j.call.Answers = true
+		v.answer(j, now, now)
+	}
 	return true
 }
 
@@ -348,10 +357,29 @@ func (v *Valve) ends(p *Part, j *heldJob, c *job.Claim, now pace.Instant) {
 	if err != nil {
 		o.Kind = record.OutcomeFailed // it has ended, and must not hold its place
 	}
-	if v.claims.Take(j.call, claimant.Settle, pace.Never) {
+	switch {
+	case o.Answer == record.AnswerNone && v.lingers(j, o, now):
+		p.ended.Add(c.ID, now)
+	case v.claims.Take(j.call, claimant.Settle, pace.Never):
 		v.settle(j, o, now)
 		p.ended.Add(c.ID, now)
 	}
+}
+
+// lingers keeps a call running, with its outcome, while its request may arrive without an answer:
+// for the longest delay from its end.
+func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
+	until := ended.Add(time.Duration(v.Policy.MaxDelay))
+	if !v.Policy.CountsArrivals() || j.call.Answers ||
+		!v.claims.Take(j.call, claimant.Progress, until) {
+		return false
+	}
+	if v.claims.ending == nil {
+		v.claims.ending = map[*heldJob]record.Outcome{}
+	}
+	o.Answer = record.AnswerSeen // as of then
+	v.claims.ending[j] = o
+	return true
 }
 
 // adopt counts a running call that another owner's start began.
@@ -385,6 +413,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 
 func (v *Valve) dropCall(j *heldJob) {
 	v.detach(j)
+	delete(v.claims.ending, j)
 	delete(j.Bucket.Part.calls, j.call.ID)
 	v.memory.calls--
 	j.stage = stageGone
@@ -393,6 +422,9 @@ func (v *Valve) dropCall(j *heldJob) {
 func (v *Valve) leaveCalls(p *Part) {
 	for _, id := range slices.Sorted(maps.Keys(p.calls)) { // a seed must reproduce a run
 		j := p.calls[id]
+		if j.call.State() == claimant.Running {
+			v.leaveCharges(j, v.acted)
+		}
 		v.claims.Take(j.call, claimant.Leave, pace.Never)
 		if j.call.Reply != nil {
 			j.call.Reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})

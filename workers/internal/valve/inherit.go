@@ -395,6 +395,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 				p.progress[o.Seq] = o.Progress
 			}
 			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+			p.v.awaits(j, now)
 			p.v.place(j.Bucket, now)
 		} else {
 			p.v.settle(j, o, now)

@@ -65,8 +65,8 @@ func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
 }
 
 func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now) []job.LimitLeft {
-	of.Left(used, now, func(name string, left, most int64) {
-		all = append(all, job.LimitLeft{Name: name, Left: left, Most: most})
+	of.Left(used, now, func(name string, left, most, open int64) {
+		all = append(all, job.LimitLeft{Name: name, Left: left, Most: most, Open: open})
 	})
 	return all
 }
