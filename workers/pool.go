@@ -84,18 +84,10 @@ func (p *pool) work(r *valve.Run, job Job, owed callback, begin func(),
 // linger waits until the request of a run without an answer no longer arrives, as far as a limit
 // asks. If the drainer stops meanwhile, the outcome says so.
 func (p *pool) linger(job Job, o *record.Outcome) {
-	var wait time.Duration
-	job.settled.with(func(s *settled) {
-		if wait = s.maxDelay; s.answered {
-			o.Answer, wait = record.AnswerSeen, 0
-		}
-	})
-	ended := o.Kind == record.OutcomeFailed || o.Kind == record.OutcomeUncounted
-	if wait == 0 || o.Answer == record.AnswerUnsent || o.Answer == record.AnswerSeen && !ended {
+	if job.settled.maxDelay == 0 || o.Answer != record.AnswerNone {
 		return
 	}
-	o.Answer = record.AnswerNone
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(job.settled.maxDelay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -220,7 +212,7 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, began pace.Instant)
 	job.settled.with(func(s *settled) { s.pass = nil })
 	if t, ended := told(job, o); ended {
 		if !owed.settle(p.jobs, t) {
-			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted}
+			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted, Answer: o.Answer}
 		} else {
 			p.broker.PublishResult(job.Header, t)
 		}

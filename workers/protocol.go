@@ -47,10 +47,11 @@ func jobMessage(to, reply string, j Job, lease time.Duration) *nats.Msg {
 			m.Header[name] = values
 		}
 	}
-	m.Header[job.HeaderTurn] = []string{string(encoded(job.Turn{State: job.TurnGo,
-		LeaseMS: lease.Milliseconds(), MaxDelayMS: j.settled.maxDelayMS(), Job: &job.Started{ID: j.ID, Policy: j.Policy, Key: j.Key,
-			Attempt: j.Attempt, Accepted: j.Accepted.UTC(), IdempotencyKey: j.IdempotencyKey,
-			Kept: j.Kept()}}))}
+	turn := job.Turn{State: job.TurnGo, LeaseMS: lease.Milliseconds(),
+		MaxDelayMS: j.settled.maxDelayMS(), Job: &job.Started{ID: j.ID, Policy: j.Policy,
+			Key: j.Key, Attempt: j.Attempt, Accepted: j.Accepted.UTC(),
+			IdempotencyKey: j.IdempotencyKey, Kept: j.Kept()}}
+	m.Header[job.HeaderTurn] = []string{string(encoded(turn))}
 	return m
 }
 

@@ -183,7 +183,8 @@ func (w *world) listen() {
 	if _, err = nc.Subscribe("penstock.>", func(m *nats.Msg) {
 		c, err := job.ReadClaim(m.Data)
 		if err != nil || c.Key.Raw() != w.key ||
-			c.Op != job.OpSettle && c.Op != job.OpAnswered && (c.Op != job.OpProgress || c.RetryAfterMS == 0) {
+			c.Op != job.OpSettle && c.Op != job.OpAnswered &&
+				(c.Op != job.OpProgress || c.RetryAfterMS == 0) {
 			return
 		}
 		w.mu.Lock()

@@ -74,8 +74,8 @@ func Lent(id string, startBy time.Time, lease time.Duration,
 }
 
 // Answered reports that the target's answer has begun, not only an informational one (1xx): for a
-// limit that counts from the answer, the call counts from now on, and no longer from its end. A call
-// of several requests reports the last answer.
+// limit that counts from the answer, the call counts from now on, and no longer from its end. A
+// call of several requests reports the last answer.
 func (p *Permit) Answered() {
 	if p.MaxDelay > 0 && !p.answered.Swap(true) {
 		p.answers <- struct{}{}
