@@ -91,7 +91,9 @@ func (a *async) left(context.Context) (int, error) {
 	return info.Pending + info.Active + info.Scheduled + info.Retry, nil
 }
 
-func (a *async) work(url string) *exec.Cmd { return child(roleAsynq, workSpec{a.Addr(), url, slots}) }
+func (a *async) work(url string) *exec.Cmd {
+	return child(roleAsynq, workSpec{a.Addr(), url, slots})
+}
 
 func (a *async) victim(_ context.Context, crew []*proctest.Process) (*proctest.Process, error) {
 	return crew[0], nil

@@ -126,6 +126,7 @@ func TestAStrictTargetRefuses(t *testing.T) {
 	all := to.arrived()
 	if took := all[len(all)-1].at - all[0].at; took < time.Second &&
 		(failed != 3 || to.refusals() != 3 || len(all) != limit) {
-		t.Errorf("%d failed, %d refused and %d accepted in %v", failed, to.refusals(), len(all), took)
+		t.Errorf("%d failed, %d refused and %d accepted in %v", failed, to.refusals(),
+			len(all), took)
 	}
 }

@@ -164,7 +164,7 @@ func strictTable(rows []strictRow) paper.Table {
 	return t
 }
 
-//go:embed strict.md
+//go:embed strict/page.md
 var strictPage string
 
 func writeStrict(dir string, rows []strictRow) error {

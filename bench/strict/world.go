@@ -118,7 +118,8 @@ func (w *world) open(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	program := func(name, file string, args ...string) *process {
-		return &process{name: name, command: func() *exec.Cmd { return exec.Command(file, args...) }}
+		command := func() *exec.Cmd { return exec.Command(file, args...) }
+		return &process{name: name, command: command}
 	}
 	w.target = program("target", self, roleTarget)
 	if err := w.target.start(ctx); err != nil {
@@ -204,10 +205,10 @@ func (w *world) configuration() ([]byte, error) {
 		if w.rules.countFrom != "start" {
 			delay = fmt.Sprintf(", max_delay: %v", w.rules.maxDelay)
 		}
-		fmt.Fprintf(&b, "  - {name: %s, algorithm: leaking_bucket, limits: [{algorithm: sliding_log"+
-			", limit: %d, window: %v, count_from: %s}]%s, capacity: 1000000, partitions: 1, "+
-			"workers: %d, timeout: %v, retry: {backoff: 100ms, max_backoff: 500ms}", r.name, r.n,
-			r.window, w.rules.countFrom, delay, max(64, r.perSecond()/3), w.rules.timeout)
+		fmt.Fprintf(&b, "  - {name: %s, algorithm: leaking_bucket, limits: [{algorithm: "+
+			"sliding_log, limit: %d, window: %v, count_from: %s}]%s, capacity: 1000000, "+
+			"partitions: 1, workers: %d, timeout: %v, retry: {backoff: 100ms, max_backoff: 500ms}",
+			r.name, r.n, r.window, w.rules.countFrom, delay, max(64, r.perSecond()/3), w.rules.timeout)
 		if !r.calls {
 			fmt.Fprintf(&b, ", target: {http: {url: 'http://%s/%s'}}", l.From, r.name)
 		}

@@ -72,7 +72,8 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			strict := bucket{"strict", "k0"}
 			for i := range 11 {
 				at := 20*s + time.Duration(i)*99*ms
-				h.starts = append(h.starts, start{strict, "strict:call", 1, at, "drainer-0.1", false})
+				h.starts = append(h.starts,
+					start{strict, "strict:call", 1, at, "drainer-0.1", false})
 				h.requests = append(h.requests, request{strict, at})
 			}
 		}},

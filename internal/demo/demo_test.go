@@ -111,7 +111,7 @@ func TestReportNamesTheBrokenLaw(t *testing.T) {
 		{"starts of which nobody told", func(s *scene) {
 			s.starts = slices.Delete(s.starts, 700, 703)
 		}, "law 2 (rate): no drainer told of 3 starts"},
-		{"too slow", func(s *scene) { s.stretch(1.06) }, "law 2 (rate): 47.17/s is less than 47.50/s"},
+		{"too slow", func(s *scene) { s.stretch(1.06) }, "law 2 (rate): 47.17/s is less than 47.5"},
 		{"too fast", func(s *scene) { s.stretch(0.994) }, "law 2 (rate): the API counted 51"},
 		{"slow by a stall", func(s *scene) {
 			s.stretch(1.06)

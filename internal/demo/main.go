@@ -99,8 +99,8 @@ func run(ctx context.Context, admitter, drainer string, out *screen) (broken []s
 		return nil, err
 	}
 
-	s := &scene{penstock: p, api: api, second: second, traffic: newTraffic(p.httpURL, p.js), machine: machine,
-		out: out}
+	s := &scene{penstock: p, api: api, second: second, traffic: newTraffic(p.httpURL, p.js),
+		machine: machine, out: out}
 	err = s.play(ctx)
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if err != nil && !late {

@@ -75,8 +75,8 @@ func (p *penstock) start(ctx context.Context, dir, admitter, drainer, target, se
 	}
 	natsURL := p.admitter.ready["nats"]
 	p.httpURL = "http://" + p.admitter.ready["http"]
-	out.say("admitter: %s, NATS inside it at %s; limit %d in %v, counted from the answer; capacity %d",
-		p.httpURL, natsURL, apiLimit, apiWindow, capacity)
+	out.say("admitter: %s, NATS inside it at %s; limit %d in %v, counted from the answer; "+
+		"capacity %d", p.httpURL, natsURL, apiLimit, apiWindow, capacity)
 	for i := range 2 {
 		d, err := start(ctx, fmt.Sprintf("drainer %d", i+1), drainer, "--config", file,
 			"--nats-url", natsURL)

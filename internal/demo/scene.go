@@ -23,7 +23,7 @@ type scene struct {
 	letters   int
 }
 
-// longestTakeover includes the time for which the requests that the dead drainer may have sent count.
+// longestTakeover includes the time for which requests that the dead drainer may have sent count.
 const longestTakeover = lease + maxDelay + apiWindow + 2*time.Second
 
 // onTheWay bounds how long an event is under way from a drainer that is killed.
@@ -229,8 +229,8 @@ func (s *scene) outOfOrder(list []arrival, takeover time.Time) (jobs, requests i
 	return jobs, requests
 }
 
-// pace measures the rate with a backlog, until the kill and after it: when what the dead drainer may
-// have had under way has ceased to count.
+// pace measures the rate with a backlog, until the kill and again after it, when the requests that
+// the dead drainer may have sent no longer count.
 func (s *scene) pace(f *findings, starts []arrival) {
 	var before, after []arrival
 	for _, r := range starts {
@@ -300,7 +300,8 @@ func (s *scene) broken(f findings) (broken []string) {
 			f.unreported)
 	}
 	if f.arrived > apiLimit {
-		law(2, "rate", "the API counted %d requests in a second, and allows %d", f.arrived, apiLimit)
+		law(2, "rate", "the API counted %d requests in a second, and allows %d", f.arrived,
+			apiLimit)
 	}
 	if f.rate*f.measured.Seconds() < f.least*(f.measured-f.stalls).Seconds() {
 		law(2, "rate", "%.2f/s is less than %.2f/s, %v of N ÷ (T + latency), and stalls of this "+
