@@ -491,8 +491,8 @@ var table = []mutant{
 	},
 	{
 		name: "a-missing-file-costs-attempts", file: "workers/handler.go",
-		old: "	} else if IsMisconfigured(err) {",
-		new: "	} else if false {",
+		old: "	} else if IsMisconfigured(err) {\n		o.Kind",
+		new: "	} else if false {\n		o.Kind",
 		by:  "./cmd/admitter TestAMissingFileOfATargetCostsNoAttempt",
 	},
 	{
@@ -3284,8 +3284,8 @@ func (Synced)`,
 	},
 	{
 		name: "a-handler-that-exits-is-done", file: "workers/handler.go",
-		old: "Kind: record.OutcomeFailed,\n		Error: \"the handler called",
-		new: "Kind: record.OutcomeDone,\n		Error: \"the handler called",
+		old: "Kind: record.OutcomeFailed, Answer: record.AnswerNone,\n		Error: \"the handler",
+		new: "Kind: record.OutcomeDone, Answer: record.AnswerNone,\n		Error: \"the handler",
 		by:  "./workers TestDrainerOutcomes",
 	},
 	{
@@ -3887,8 +3887,8 @@ func (Synced)`,
 	},
 	{
 		name: "roster-forgets-nobody", file: "queue/kv/roster.go",
-		old: "latest.Sub(l.Stored) <= r.lease",
-		new: "!l.Deleted",
+		old: "latest.Sub(l.Stored) > r.lease",
+		new: "l.Deleted",
 		by:  "./queue/kv TestRosterGivesOthersTimeAfterItWasCutOff",
 	},
 	{
