@@ -314,7 +314,7 @@ var table = []mutant{
 	},
 	{
 		name: "a-truncated-file-is-taken", file: "policy/store/sets.go",
-		old: "2*n > members",
+		old: "2*n > c.members",
 		new: "false",
 		by:  "./policy/store TestATruncatedFileIsRefused",
 	},
@@ -3774,8 +3774,8 @@ func (Synced)`,
 	},
 	{
 		name: "roster-forgets-nobody", file: "queue/kv/roster.go",
-		old: "latest.Sub(l.Stored) <= r.lease",
-		new: "!l.Deleted",
+		old: "latest.Sub(l.Stored) > r.lease",
+		new: "l.Deleted",
 		by:  "./queue/kv TestRosterGivesOthersTimeAfterItWasCutOff",
 	},
 	{
@@ -4561,7 +4561,7 @@ func (Synced)`,
 	},
 	{
 		name: "shared-limit-is-two-in-a-file", file: "policy/store/sets.go",
-		old: "problem(p.Name, p.CheckShared(other))",
+		old: "c.problem(p.Name, p.CheckShared(other))",
 		new: "_ = other",
 		by:  "./policy/store TestASharedLimitIsOne",
 	},
