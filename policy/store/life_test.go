@@ -402,7 +402,7 @@ func dieAfter(t *testing.T, url string, steps int64) (survived bool) {
 	ctx := natstest.Context(t)
 	open := func(options ...nats.Option) *Store {
 		t.Helper()
-		nc, err := nats.Connect(url, append(options, nats.Timeout(lockedFor))...)
+		nc, err := nats.Connect(url, options...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -435,7 +435,8 @@ func dieAfter(t *testing.T, url string, steps int64) (survived bool) {
 	defer cancel()
 	left := &atomic.Int64{}
 	left.Store(1 << 40)
-	mortal := open(nats.SetCustomDialer(dialer{left, cancel}), nats.NoReconnect())
+	mortal := open(nats.SetCustomDialer(dialer{left, cancel}), nats.NoReconnect(),
+		nats.Timeout(lockedFor))
 	left.Store(steps)
 	survived = prune(within, mortal) == nil
 	if err := prune(ctx, s); err != nil {
