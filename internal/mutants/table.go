@@ -304,7 +304,7 @@ var table = []mutant{
 		name: "a-live-policy-is-forgotten", file: "policy/store/life.go",
 		old: "case a == drained && !n.Draining:",
 		new: "case false:",
-		by:  "./policy/store TestAPrunedPolicyClosesDrainsAndGoes",
+		by:  "./policy/store TestOneFunctionSaysWhatMayHappenNext",
 	},
 	{
 		name: "a-policy-is-forgotten-before-its-overrides", file: "policy/store/life.go",
@@ -351,7 +351,7 @@ var table = []mutant{
 	{
 		name: "a-lever-ends-others", file: "policy/lever.go",
 		old: "one.Override, err = one.Patch(ended)",
-		new: "one.Override, err = Override{}, nil",
+		new: "one.Override, err = (Override{}).Patch(ended)",
 		by:  "./policy TestLevers",
 	},
 	{
