@@ -121,8 +121,8 @@ func pausedOtherwise(e policy.Entry) error {
 		admission.ErrConflict, e.Paused)
 }
 
-// PausePolicy pauses or resumes all buckets by an override. The end of a pause ends their cool-downs
-// too.
+// PausePolicy pauses or resumes all buckets by an override. The end of a pause ends their
+// cool-downs too.
 func (s *Service) PausePolicy(ctx context.Context, name string, paused bool,
 	w Write) (Policy, error) {
 	before, err := s.queued(ctx, name)

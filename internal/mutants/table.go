@@ -304,7 +304,7 @@ var table = []mutant{
 		name: "a-live-policy-is-forgotten", file: "policy/store/life.go",
 		old: "case a == drained && !n.Draining:",
 		new: "case false:",
-		by:  "./policy/store TestAPrunedPolicyClosesDrainsAndGoes",
+		by:  "./policy/store TestOneFunctionSaysWhatMayHappenNext",
 	},
 	{
 		name: "a-policy-is-forgotten-before-its-overrides", file: "policy/store/life.go",
@@ -314,7 +314,7 @@ var table = []mutant{
 	},
 	{
 		name: "a-truncated-file-is-taken", file: "policy/store/sets.go",
-		old: "2*n > members",
+		old: "2*n > c.members",
 		new: "false",
 		by:  "./policy/store TestATruncatedFileIsRefused",
 	},
@@ -351,7 +351,7 @@ var table = []mutant{
 	{
 		name: "a-lever-ends-others", file: "policy/lever.go",
 		old: "one.Override, err = one.Patch(ended)",
-		new: "one.Override, err = Override{}, nil",
+		new: "one.Override, err = (Override{}).Patch(ended)",
 		by:  "./policy TestLevers",
 	},
 	{
@@ -4812,7 +4812,7 @@ func (Synced)`,
 	},
 	{
 		name: "shared-limit-is-two-in-a-file", file: "policy/store/sets.go",
-		old: "problem(p.Name, p.CheckShared(other))",
+		old: "c.problem(p.Name, p.CheckShared(other))",
 		new: "_ = other",
 		by:  "./policy/store TestASharedLimitIsOne",
 	},
