@@ -79,6 +79,9 @@ func (s *server) policies(url string) {
 	s.ask("GET", "/v1/policies/none", "", 404)
 	s.ask("PATCH", "/v1/policies/fast/override?for=1h&because=x", `{"concurrency":2}`, 200)
 	s.ask("PATCH", "/v1/policies/fast/override", `{"capacity":1}`, 400)
+	s.ask("PATCH", "/v1/policies/fast/override", `{}`, 412, `If-Match: "1"`)
+	s.ask("PATCH", "/v1/policies/fast/override", `[]`, 415,
+		"Content-Type: application/json-patch+json")
 	s.ask("PATCH", "/v1/policies/fast/override?for=1", `{"concurrency":2}`, 400)
 	s.ask("GET", "/v1/policies/fast", "", 200)
 	s.ask("DELETE", "/v1/policies/fast/override", "", 412, `If-Match: "1"`)

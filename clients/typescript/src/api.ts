@@ -3232,7 +3232,6 @@ export interface operations {
         requestBody?: never;
         responses: {
             200: components["responses"]["PolicyAnswer"];
-            409: components["responses"]["Conflict"];
             "4XX": components["responses"]["ProblemAnswer"];
             "5XX": components["responses"]["Unavailable"];
         };
