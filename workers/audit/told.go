@@ -37,7 +37,7 @@ type Breach struct {
 
 // String implements [fmt.Stringer].
 func (b Breach) String() string {
-	return fmt.Sprintf("%s: %d units started within %s, of at most %.1f, the last ones %s",
+	return fmt.Sprintf("%s: %d units counted within %s, of at most %.1f, the last ones %s",
 		b.Window.Limit, b.Window.Units, time.Duration(b.Window.Length), b.Window.Most,
 		strings.Join(b.Starts, " "))
 }
