@@ -219,7 +219,8 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, began pace.Instant)
 	}
 	e := job.ended(o, took)
 	if counts := job.settled.maxDelay > 0; counts && o.Answer != record.AnswerUnsent {
-		e.Started, e.AnswerMS = job.Started, job.settled.unanswered(o.Answer, began, took).Milliseconds()
+		e.Started = job.Started
+		e.AnswerMS = job.settled.unanswered(o.Answer, began, took).Milliseconds()
 	}
 	p.sink.Take(e)
 	return o

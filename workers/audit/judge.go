@@ -423,39 +423,6 @@ func (b *bucket) handedOver(a *audited, e queue.Event, now time.Time) {
 	b.source = e.From
 }
 
-// ended corrects a start to its actual cost, and judges it where the answer counts. Only both
-// events of a run together tell how long it was open.
-func (j *Judge) ended(a *audited, b *bucket, number uint64, e queue.Event) []Breach {
-	r, known := b.running[number]
-	if !known {
-		return nil
-	}
-	sent, same := !e.Started.IsZero(), e.From == r.source && e.Started.UnixNano() == r.at
-	if sent && !same {
-		return nil // the end of an earlier attempt
-	}
-	delete(b.running, number)
-	return j.judged(a, b, e.Key, func(i int, s spec) (v view, known bool) {
-		units := policy.Limit{Cost: s.cost}.Takes(r.cost, r.costs)
-		n, told := e.Used[s.cost]
-		if told = told && s.cost != ""; s.from != "" && !sent {
-			n, told = 0, true
-		}
-		run := start{at: r.at, seq: number, units: units}
-		switch {
-		case !s.arrives() && told:
-			b.laws[i].settle(run, n-units)
-		case s.arrives() && sent && e.From == b.source:
-			if told {
-				run.units = min(units, n) // each was counted for a time
-			}
-			run.until = s.until(r.at, e)
-			return b.laws[i].add(run), true
-		}
-		return v, false
-	})
-}
-
 func (a *audited) figure(limit string) *figure {
 	f := a.figures[limit]
 	if f == nil {

@@ -28,19 +28,52 @@ type counting struct {
 // remembered is how much longer than it counts a run is compared with those that end later.
 const remembered = 10 * time.Second
 
-// until returns when a run no longer counts, at the earliest. A former owner of its bucket may have
-// dated its answer by a clock that was behind.
+// until returns when a run no longer counts, at the earliest: another owner of its limit may have
+// dated its answer by a clock that is behind.
 func (s spec) until(started int64, end queue.Event) int64 {
 	open := end.AnswerMS
 	if s.from == policy.CountFromEnd {
 		open = max(open, end.DurationMS)
 	}
-	from := max(started, started+int64(time.Duration(open)*time.Millisecond-apart))
+	from := started + int64(time.Duration(open)*time.Millisecond-apart)
 	if s.kind == byWindow {
 		return from + int64(s.window)
 	}
 	_, until := s.clock().Bounds(time.Unix(0, from))
 	return until.UnixNano()
+}
+
+// ended corrects a start to its actual cost, and judges it where the answer counts. Only both
+// events of a run together tell how long it was open.
+func (j *Judge) ended(a *audited, b *bucket, number uint64, e queue.Event) []Breach {
+	r, known := b.running[number]
+	if !known {
+		return nil
+	}
+	sent, same := !e.Started.IsZero(), e.From == r.source && e.Started.UnixNano() == r.at
+	if sent && !same {
+		return nil // the end of an earlier attempt
+	}
+	delete(b.running, number)
+	return j.judged(a, b, e.Key, func(i int, s spec) (v view, known bool) {
+		units := policy.Limit{Cost: s.cost}.Takes(r.cost, r.costs)
+		n, told := e.Used[s.cost]
+		if told = told && s.cost != ""; s.from != "" && !sent {
+			n, told = 0, true
+		}
+		run := start{at: r.at, seq: number, units: units}
+		switch {
+		case !s.arrives() && told:
+			b.laws[i].settle(run, n-units)
+		case s.arrives() && e.From == b.source:
+			if told {
+				run.units = min(units, n) // each was counted for a time
+			}
+			run.until = s.until(r.at, e)
+			return b.laws[i].add(run), true
+		}
+		return v, false
+	})
 }
 
 func (l *openLaw) size() int { return len(l.known) }
@@ -69,7 +102,10 @@ func (l *openLaw) add(s start) view {
 		fullest = own
 	}
 	l.known = slices.Insert(l.known, p, own)
-	v := l.view(fullest)
+	v := view{units: fullest.sum, most: l.most, length: l.window, from: fullest.at, to: fullest.at}
+	if float64(v.units) > l.most {
+		l.name(&v)
+	}
 	l.latest = max(l.latest, s.at)
 	gone := 0
 	for gone < len(l.known) && l.known[gone].until <= l.latest-int64(remembered) {
@@ -79,10 +115,10 @@ func (l *openLaw) add(s start) view {
 	return v
 }
 
-func (l *openLaw) view(at counting) view {
-	v := view{units: at.sum, most: l.most, length: l.window, from: at.at, to: at.at}
-	for i := len(l.known) - 1; i >= 0 && l.known[i].until > at.at; i-- {
-		if c := l.known[i]; c.at <= at.at {
+// name adds the starts that count at an instant.
+func (l *openLaw) name(v *view) {
+	for i := len(l.known) - 1; i >= 0 && l.known[i].until > v.to; i-- {
+		if c := l.known[i]; c.at <= v.to {
 			v.from = min(v.from, c.at)
 			if len(v.starts) < mostNamed {
 				v.starts = append(v.starts, c.start)
@@ -90,5 +126,4 @@ func (l *openLaw) view(at counting) view {
 		}
 	}
 	slices.SortFunc(v.starts, func(a, b start) int { return cmp.Compare(a.at, b.at) })
-	return v
 }

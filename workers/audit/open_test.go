@@ -56,8 +56,8 @@ func (r run) events() (begins, ends queue.Event) {
 // whole tells both events of a run.
 func (s *scene) whole(from string, r run) []Breach {
 	begins, ends := r.events()
-	broken := s.tell(from, begins, began)
-	return append(broken, s.tell(from, ends, began)...)
+	broken := s.tell(from, begins, begins.At)
+	return append(broken, s.tell(from, ends, begins.At)...)
 }
 
 func TestOpenRunsCountWithThoseAnsweredInTheWindow(t *testing.T) {
@@ -88,7 +88,8 @@ func TestAWindowOfTheClockCountsTheRunsOpenInIt(t *testing.T) {
 	s := newScene(arriving(policy.Limit{Key: "{key}", Rule: policy.Rule{Limit: 2,
 		Algorithm: policy.FixedWindow, Window: policy.Duration(time.Second)}}))
 	for _, r := range []run{{job: 1, begun: 100, answer: 950, end: 950},
-		{job: 2, begun: 900, answer: 1100, end: 1100}, {job: 3, begun: 1200, answer: 1300, end: 1300},
+		{job: 2, begun: 900, answer: 1100, end: 1100},
+		{job: 3, begun: 1200, answer: 1300, end: 1300},
 	} {
 		if broken := s.whole("d", r); len(broken) > 0 {
 			t.Fatalf("job %d: %v", r.job, broken)
@@ -135,10 +136,16 @@ func TestOnlyRunsThatAreCertainlyOpenCount(t *testing.T) {
 			s.tell("d", ends, began)
 		},
 		"another process": func(s *scene) { s.whole("other", open) },
+		"a run of the process before": func(s *scene) {
+			begins, ends := open.events()
+			s.tell("other", begins, begins.At)
+			s.whole("d", run{job: 9, begun: 20, answer: 30, end: 40})
+			s.tell("other", ends, begins.At)
+		},
 		"the end of an earlier attempt": func(s *scene) {
 			begins, _ := open.events()
-			begins.At = begins.At.Add(-time.Minute)
 			_, ends := open.events()
+			ends.Started = ends.Started.Add(-time.Minute)
 			s.tell("d", begins, began)
 			s.tell("d", ends, began)
 		},
@@ -256,7 +263,8 @@ func TestUnsentRequestsDoNotCountForARate(t *testing.T) {
 	s := newScene(arriving(policy.Limit{Key: "{key}", Rule: policy.Rule{Window: 1, Capacity: 2,
 		Algorithm: policy.TokenBucket, Refill: algorithms.Rate{Count: 1, Per: time.Minute}}}))
 	for i := range 6 {
-		r := run{job: i + 1, begun: i * 10, answer: i*10 + 1, end: i*10 + 2, unsent: i%4 > 0 && i < 4}
+		r := run{job: i + 1, begun: i * 10, answer: i*10 + 1, end: i*10 + 2,
+			unsent: i%4 > 0 && i < 4}
 		if broken := s.whole("d", r); len(broken) > 0 != (i == 5) {
 			t.Fatalf("start %d: %v", i, broken)
 		}

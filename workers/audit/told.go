@@ -19,7 +19,7 @@ type Window struct {
 	Length policy.Duration `json:"window"`
 	Units  int64           `json:"units"` // started
 	Most   float64         `json:"most"`
-	From   time.Time       `json:"from"` // first and last start
+	From   time.Time       `json:"from"` // first and last start; of open runs only if broken
 	To     time.Time       `json:"to"`
 }
 
