@@ -179,6 +179,11 @@ type Event struct {
 	Cost  int64            `json:"cost,omitempty"`
 	Costs map[string]int64 `json:"costs,omitempty"`
 	Used  map[string]int64 `json:"used,omitempty"`
+	// The end of a run has its start's At as Started if a limit counts from the answer, unless no
+	// request was sent. AnswerMS is the time from then to the answer; without one, to max_delay
+	// after the end.
+	Started  time.Time `json:"started,omitzero"`
+	AnswerMS int64     `json:"answer_ms,omitempty"`
 	// Shadow has the delay, in milliseconds, by each shadow limit.
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -72,7 +73,11 @@ func TestTheEndOfARunSaysWhetherItWasAnswered(t *testing.T) {
 // A handler's goroutine that goes on reports nothing of the run after its end.
 func TestAnAnswerIsReportedOnceAndBeforeTheEnd(t *testing.T) {
 	reports := 0
-	j := Job{settled: &settled{answer: func() { reports++ }}}
+	report := func() pace.Instant {
+		reports++
+		return 0
+	}
+	j := Job{settled: &settled{answer: report}}
 	call(t.Context(), quiet(), time.Minute, func(_ context.Context, j Job) error {
 		j.Answered()
 		j.Answered()
@@ -81,7 +86,7 @@ func TestAnAnswerIsReportedOnceAndBeforeTheEnd(t *testing.T) {
 	if reports != 1 {
 		t.Errorf("%d reports of an answer", reports)
 	}
-	j.settled = &settled{answer: func() { reports++ }}
+	j.settled = &settled{answer: report}
 	ended := make(chan struct{})
 	late := make(chan struct{})
 	call(t.Context(), quiet(), time.Minute, func(_ context.Context, j Job) error {

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -73,5 +75,51 @@ func TestTheLoopReadsTheClockAfterItHasTakenAnEvent(t *testing.T) {
 	posted = d.now()
 	if !d.takeNext() || told < posted {
 		t.Errorf("an event of %v is handled at %v", posted, told)
+	}
+}
+
+// The end of a run tells how long its request was open, as limits count it.
+func TestTheEndOfARunTellsWhenItsUnitsCount(t *testing.T) {
+	t.Parallel()
+	p := arrivals("api")
+	p.MaxDelay = policy.Duration(500 * ms)
+	b := newBench(t, p)
+	events := make(chan queue.Event, 100)
+	b.drain(Options{Sink: queue.SinkFunc(func(e queue.Event) {
+		switch e.Type {
+		case queue.EventStarted, queue.EventDone, queue.EventFailed:
+			events <- e
+		}
+	})}, map[string]Handler{"api": func(_ context.Context, j Job) error {
+		began := time.Now()
+		switch j.Key.Raw() {
+		case "answered":
+			j.Answered()
+			waittest.Until(t, "time has passed", func() bool { return time.Since(began) > 20*ms })
+			j.Answered() // counts no more
+		case "failed":
+			return errors.New("the connection broke")
+		case "unsent":
+			j.Unsent()
+			return errors.New("no connection")
+		}
+		return nil
+	}})
+	for _, key := range []string{"answered", "failed", "unsent", "done"} {
+		b.publish("api", key, 0, 1)
+		begins, ends := <-events, <-events
+		open := ends.AnswerMS - ends.DurationMS
+		switch told := ends.Started.Equal(begins.At) && !begins.At.IsZero(); {
+		case begins.Type != queue.EventStarted || ends.Type == queue.EventStarted:
+			t.Fatalf("%s: %+v, then %+v", key, begins, ends)
+		case key == "unsent":
+			if !ends.Started.IsZero() || ends.AnswerMS != 0 {
+				t.Errorf("nothing was sent: %+v", ends)
+			}
+		case !told, key == "done" && open != 0, key == "failed" && open != 500,
+			key == "answered" && open > -10:
+			t.Errorf("%s: started %v and %v, answered %d ms from its end", key, begins.At,
+				ends.Started, open)
+		}
 	}
 }

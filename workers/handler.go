@@ -20,6 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -79,7 +80,7 @@ func (j Job) Progress(text string) { j.settled.advance(text) }
 func (j Job) Answered() {
 	j.settled.with(func(s *settled) {
 		if s.answered = true; s.answer != nil {
-			s.answer()
+			s.replied = s.answer()
 			s.answer = nil
 		}
 	})
@@ -106,6 +107,22 @@ func (s *settled) close(by record.Answer) record.Answer {
 		}
 	})
 	return by
+}
+
+// unanswered returns how long a run's request was open, as limits count it.
+func (s *settled) unanswered(a record.Answer, began pace.Instant,
+	took time.Duration) (open time.Duration) {
+	s.with(func(s *settled) {
+		switch {
+		case s.replied > 0:
+			open = s.replied.Since(began)
+		case a == record.AnswerNone:
+			open = took + s.maxDelay
+		default:
+			open = took
+		}
+	})
+	return open
 }
 
 // progressEvery is the interval between reports.
@@ -320,9 +337,10 @@ type settled struct {
 	passing  bool
 
 	answered bool
-	answer   func()        // reports it; nil: no limit asks, or the run is over
-	missed   record.Answer // that there was none; empty: as the end says
-	maxDelay time.Duration // after an end without an answer; 0: no limit asks
+	answer   func() pace.Instant // reports it; nil: no limit asks, or the run is over
+	replied  pace.Instant        // as answer said; 0: not called
+	missed   record.Answer       // that there was none; empty: as the end says
+	maxDelay time.Duration       // after an end without an answer; 0: no limit asks
 }
 
 // with calls do under the lock, unless a test made the job.

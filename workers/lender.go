@@ -266,8 +266,9 @@ func (l *lender) attempt(k *loan, j Job, to string, lease time.Duration) job.Set
 			Settlement: job.Settlement{Progress: text}}) // the next one may get through
 	}
 	if j.settled.maxDelay > 0 {
-		j.settled.answer = func() {
+		j.settled.answer = func() pace.Instant {
 			_ = k.Send(to, job.Claim{Op: job.OpAnswered}) // the end says it, too
+			return l.now()
 		}
 	}
 	l.log.Debug("start for another drainer", "policy", j.Policy, "job", j.ID, "key", j.Key.Raw(),

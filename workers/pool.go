@@ -3,7 +3,6 @@ package workers
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -132,12 +131,13 @@ func newJob(r *valve.Run, born born) Job {
 		Attempt: r.Attempt, Accepted: r.Stored, settled: born.said}
 }
 
-// answered reports that the answer to a run's request has begun.
-func (p *pool) answered(r valve.Run) {
-	at := p.now() // not the loop's, which may be earlier
+// answered reports that the answer to a run's request has begun by the instant it returns.
+func (p *pool) answered(r valve.Run) (at pace.Instant) {
+	at = p.now() // not the loop's, which may be earlier
 	p.post(func(now pace.Instant) {
 		p.core.Handle(core.Answered{Policy: r.Part.Policy, Run: r.Number, At: at}, now)
 	})
+	return at
 }
 
 func (p *pool) tellStart(r *valve.Run, j Job, now pace.Instant) {
@@ -149,7 +149,7 @@ func (p *pool) tellStart(r *valve.Run, j Job, now pace.Instant) {
 			p.post(func(pace.Instant) { p.progressed(*r, text) })
 		}
 		if j.settled.maxDelay > 0 {
-			j.settled.answer = sync.OnceFunc(func() { p.answered(*r) })
+			j.settled.answer = func() pace.Instant { return p.answered(*r) }
 		}
 	}
 	e := j.event(queue.EventStarted)
@@ -217,7 +217,12 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, began pace.Instant)
 			p.broker.PublishResult(job.Header, t)
 		}
 	}
-	p.sink.Take(job.ended(o, took))
+	e := job.ended(o, took)
+	if counts := job.settled.maxDelay > 0; counts && o.Answer != record.AnswerUnsent {
+		e.Started = job.Started
+		e.AnswerMS = job.settled.unanswered(o.Answer, began, took).Milliseconds()
+	}
+	p.sink.Take(e)
 	return o
 }
 

@@ -947,6 +947,66 @@ var table = []mutant{
 		new: "if false {",
 		by:  "./workers/audit TestStartsAfterAChangeAreNotJudgedUntilAllFollowIt",
 	},
+	{
+		name: "audit-compares-processes", file: "workers/audit/judge.go",
+		old: "if b.source != e.From {",
+		new: "if false {",
+		by:  "./workers/audit TestOnlyRunsThatAreCertainlyOpenCount",
+	},
+	{
+		name: "audit-mistakes-attempts", file: "workers/audit/open.go",
+		old: "e.From == r.source && e.Started.UnixNano() == r.at",
+		new: "true",
+		by:  "./workers/audit TestOnlyRunsThatAreCertainlyOpenCount",
+	},
+	{
+		name: "audit-trusts-clocks", file: "workers/audit/open.go",
+		old: "*time.Millisecond-apart)",
+		new: "*time.Millisecond)",
+		by:  "./workers/audit TestOnlyRunsThatAreCertainlyOpenCount",
+	},
+	{
+		name: "audit-counts-from-the-start", file: "workers/audit/open.go",
+		old: "open := end.AnswerMS",
+		new: "open := int64(0)",
+		by:  "./workers/audit TestOpenRunsCountWithThoseAnsweredInTheWindow",
+	},
+	{
+		name: "audit-ignores-the-end", file: "workers/audit/open.go",
+		old: "open = max(open, end.DurationMS)",
+		new: "",
+		by:  "./workers/audit TestUsageCountsFromTheEnd",
+	},
+	{
+		name: "audit-counts-estimates", file: "workers/audit/open.go",
+		old: "run.units = min(units, n)",
+		new: "run.units = max(units, n)",
+		by:  "./workers/audit TestUsageCountsFromTheEnd",
+	},
+	{
+		name: "audit-misses-runs-told-later", file: "workers/audit/open.go",
+		old: "if c.sum += s.units; c.sum > fullest.sum {",
+		new: "if c.sum > fullest.sum {",
+		by:  "./workers/audit TestTheFullestInstantIsFound",
+	},
+	{
+		name: "audit-counts-units-given-back", file: "workers/audit/open.go",
+		old: `s.from != "" && !sent {`,
+		new: "false {",
+		by:  "./workers/audit TestUnsentRequestsDoNotCountForARate",
+	},
+	{
+		name: "audit-compares-a-former-process", file: "workers/audit/open.go",
+		old: "case s.arrives() && e.From == b.source:",
+		new: "case s.arrives():",
+		by:  "./workers/audit TestOnlyRunsThatAreCertainlyOpenCount",
+	},
+	{
+		name: "end-tells-no-max-delay", file: "workers/handler.go",
+		old: "open = took + s.maxDelay",
+		new: "open = took",
+		by:  "./workers TestTheEndOfARunTellsWhenItsUnitsCount",
+	},
 
 	// The lease, its fence and the leases of others.
 

@@ -11,6 +11,9 @@
 //
 // It shares only policies and events (see [queue.Event]) with the code that starts jobs. It
 // compares instants by the drainers' clocks, which agree between hosts as well as NTP keeps them.
+// A window that counts from the answer holds the runs that are open or were answered within it. An
+// auditor judges them when they end.
+//
 // Events are numbered, so an auditor detects and reports missed ones.
 //
 // While an auditor listens, drainers publish all events of all policies. That costs a drainer some

@@ -1,13 +1,18 @@
 package audit_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/audit"
 	"github.com/penstock-mq/penstock/workers/workerstest"
 )
@@ -68,4 +73,28 @@ func TestABrokenLimitIsReported(t *testing.T) {
 	if b := auditor.Breaches(); len(b) == 0 || b[0].Policy != "stripe" {
 		t.Errorf("breaches %v", b)
 	}
+}
+
+func TestAnAuditorSeesOpenRuns(t *testing.T) {
+	p := workerstest.Policy("stripe", "100/s")
+	p.Limits = policy.Limits{{Name: "target", CountFrom: policy.CountFromAnswer,
+		Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 5,
+			Window: policy.Duration(100 * time.Millisecond)}}}
+	kit := workerstest.New(t, p)
+	kit.Handle("stripe", func(_ context.Context, j workers.Job) error {
+		if j.ID == "stripe:3" && j.Attempt == 1 {
+			return errors.New("the connection broke")
+		}
+		j.Answered()
+		return nil
+	})
+	auditor := kit.Audit()
+	kit.Publish("stripe", "tenant", nil, 20)
+	kit.Wait("stripe", 20)
+	waittest.Until(t, "it has heard of full use", func() bool {
+		seen, _ := auditor.Bucket("stripe", "tenant")
+		return slices.ContainsFunc(seen.Worst, func(w audit.Window) bool {
+			return w.Limit == "target" && w.Units == 5
+		})
+	})
 }

@@ -80,11 +80,12 @@ type bucket struct {
 	held    int
 }
 
-// running is a start whose costs may be settled.
+// running is a start whose costs may be settled, or whose answer counts.
 type running struct {
-	at    int64
-	cost  int64
-	costs map[string]int64
+	source string
+	at     int64
+	cost   int64
+	costs  map[string]int64
 }
 
 type twice[T any] struct {
@@ -217,7 +218,7 @@ func totals(p policy.Policy) []spec {
 	return specs
 }
 
-func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
+func (j *Judge) Heard(name string, e queue.Event, now time.Time) (broken []Breach) {
 	a := j.policies[name]
 	if a == nil || !a.policy.Paced() {
 		return nil
@@ -230,24 +231,24 @@ func (j *Judge) Heard(name string, e queue.Event, now time.Time) []Breach {
 	case err != nil:
 		return nil
 	case e.Type == queue.EventStarted:
-		broken := append(j.started(a, a.bucket(j, e), j.specs(a.policy, e.Key), seq, e, now),
+		broken = append(j.started(a, a.bucket(j, e), j.specs(a.policy, e.Key), seq, e, now),
 			j.started(a, a.all, totals(a.policy), seq, e, now)...)
 		for _, s := range a.shared {
 			broken = append(broken, j.started(a, s.starts, s.specs, seq, e, now)...)
 		}
 		return broken
-	case e.Type != queue.EventAccepted:
+	case e.Type == queue.EventDone, e.Type == queue.EventFailed, e.Type == queue.EventThrottled:
 		counted := []*bucket{a.buckets[e.Key], a.all}
 		for _, s := range a.shared {
 			counted = append(counted, s.starts)
 		}
 		for _, b := range counted {
 			if b != nil {
-				b.settle(b.number(name, seq), e.Used)
+				broken = append(broken, j.ended(a, b, b.number(name, seq), e)...)
 			}
 		}
 	}
-	return nil
+	return broken
 }
 
 func (j *Judge) lost(a *audited, now time.Time) {
@@ -344,20 +345,35 @@ func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue
 		return nil
 	}
 	cost, number := max(e.Cost, 1), b.number(a.policy.Name, seq)
-	byCost := func(s spec) bool { return s.cost != "" }
-	if len(b.running) < mostRunning && slices.ContainsFunc(specs, byCost) {
-		b.running[number] = running{e.At.UnixNano(), cost, e.Costs}
+	ends := func(s spec) bool { return s.cost != "" || s.from != "" }
+	if len(b.running) < mostRunning && slices.ContainsFunc(specs, ends) {
+		b.running[number] = running{e.From, e.At.UnixNano(), cost, e.Costs}
 	}
+	return j.judged(a, b, e.Key, func(i int, s spec) (v view, known bool) {
+		if s.arrives() {
+			return v, false
+		}
+		units := policy.Limit{Cost: s.cost}.Takes(cost, e.Costs)
+		return b.laws[i].add(start{at: e.At.UnixNano(), seq: number, units: units}), true
+	})
+}
+
+// judged notes what the laws that know more say, and returns the breaches.
+func (j *Judge) judged(a *audited, b *bucket, key job.Key,
+	say func(int, spec) (v view, known bool)) (broken []Breach) {
 	held := 0
 	for i, s := range b.specs {
-		units := policy.Limit{Cost: s.cost}.Takes(cost, e.Costs)
-		v := b.laws[i].add(start{e.At.UnixNano(), number, units})
+		v, known := say(i, s)
 		held += b.laws[i].size()
+		if !known {
+			continue
+		}
+		at := time.Unix(0, v.to)
 		w := Window{Limit: s.limit, Length: policy.Duration(v.length), Units: v.units,
 			Most: v.most, From: time.Unix(0, v.from).UTC(), To: time.Unix(0, v.to).UTC()}
-		b.worst[i].note(e.At, w, fuller)
+		b.worst[i].note(at, w, fuller)
 		f := a.figure(s.limit)
-		f.worst.note(e.At, w.Share(), larger)
+		f.worst.note(at, w.Share(), larger)
 		if float64(v.units) <= v.most+1e-6 || v.from <= b.broken[i] {
 			continue
 		}
@@ -366,7 +382,7 @@ func (j *Judge) started(a *audited, b *bucket, specs []spec, seq uint64, e queue
 			continue
 		}
 		f.broken++
-		breach := Breach{Policy: a.policy.Name, Key: e.Key, Window: w}
+		breach := Breach{Policy: a.policy.Name, Key: key, Window: w}
 		for _, s := range v.starts {
 			breach.Starts = append(breach.Starts, b.id(s.seq))
 		}
@@ -397,22 +413,14 @@ func (b *bucket) handedOver(a *audited, e queue.Event, now time.Time) {
 			b.begin(b.specs)
 		}
 	}
-	b.source = e.From
-}
-
-// settle corrects a start to its actual cost.
-func (b *bucket) settle(number uint64, used map[string]int64) {
-	r, known := b.running[number]
-	if !known {
-		return
-	}
-	delete(b.running, number)
-	for i, s := range b.specs {
-		if n, told := used[s.cost]; told && s.cost != "" {
-			units := policy.Limit{Cost: s.cost}.Takes(r.cost, r.costs)
-			b.laws[i].settle(start{r.at, number, units}, n-units)
+	if b.source != e.From {
+		for _, l := range b.laws {
+			if open, is := l.(*openLaw); is {
+				open.known = nil // its instants are by another clock
+			}
 		}
 	}
+	b.source = e.From
 }
 
 func (a *audited) figure(limit string) *figure {

@@ -12,6 +12,7 @@ type start struct {
 	at    int64 // Unix nanoseconds
 	seq   uint64
 	units int64
+	until int64 // counted until then, where that depends on the answer
 }
 
 // law is a limit on a bucket's starts, with its state. Starts may be reported out of order. A law
@@ -41,6 +42,8 @@ type spec struct {
 	rate   float64
 	// slots counts a window's last start as one unit: it may take slots in advance.
 	slots bool
+	// from says when units of a window begin to count; until then they are open.
+	from policy.CountFrom
 }
 
 type kind int
@@ -79,7 +82,8 @@ const mostRemembered = 100_000
 
 func specOf(l policy.Limit) spec {
 	b := l.OnStarts().Bound()
-	s := spec{limit: l.Name, cost: l.Cost, window: b.Window, zone: l.Zone, most: float64(b.Units)}
+	s := spec{limit: l.Name, cost: l.Cost, window: b.Window, zone: l.Zone, most: float64(b.Units),
+		from: l.CountFrom}
 	switch {
 	case b.Window == 0:
 		s.kind, s.rate = byRate, b.Rate.PerSecond()
@@ -93,16 +97,24 @@ func specOf(l policy.Limit) spec {
 	return s
 }
 
+// arrives reports whether a window counts units from the answer or the end.
+func (s spec) arrives() bool { return s.from != "" && s.kind != byRate }
+
 func (s spec) law() law {
-	switch s.kind {
-	case byRate:
+	switch {
+	case s.arrives():
+		return &openLaw{spec: s}
+	case s.kind == byRate:
 		return &rateLaw{spec: s}
-	case byWindow:
+	case s.kind == byWindow:
 		return &windowLaw{spec: s}
 	}
-	// zones are separate values, and cannot be compared
-	rule := policy.Rule{Limit: 1, Window: policy.Duration(s.window), Zone: s.zone}
-	return &clockLaw{spec: s, clock: rule.Fixed()}
+	return &clockLaw{spec: s, clock: s.clock()}
+}
+
+// clock makes the clock's windows anew, because zones cannot be compared.
+func (s spec) clock() algorithms.FixedWindow {
+	return policy.Rule{Limit: 1, Window: policy.Duration(s.window), Zone: s.zone}.Fixed()
 }
 
 func (s spec) taken(last start) int64 {

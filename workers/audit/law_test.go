@@ -36,7 +36,7 @@ func TestAllWindowsAreJudgedFromAFewMarks(t *testing.T) {
 		at := int64(time.Hour)
 		for seq := range uint64(200) {
 			at += draw.Int64N(int64(220 * time.Millisecond))
-			starts = append(starts, start{at, seq, 1 + draw.Int64N(2)*draw.Int64N(4)})
+			starts = append(starts, start{at, seq, 1 + draw.Int64N(2)*draw.Int64N(4), 0})
 		}
 		told = slices.Clone(starts)
 		for range draw.IntN(60) {
@@ -71,7 +71,7 @@ func TestStartsOfAWindow(t *testing.T) {
 		at := int64(time.Hour)
 		for seq := range uint64(200) {
 			at += draw.Int64N(int64(200 * time.Millisecond))
-			one := start{at, seq, 1 + draw.Int64N(2)}
+			one := start{at, seq, 1 + draw.Int64N(2), 0}
 			starts = append(starts, one)
 			var want int64
 			for _, other := range starts {
@@ -99,7 +99,7 @@ func TestClockWindowsFollowTheirZone(t *testing.T) {
 		after time.Duration
 		units int64
 	}{{0, 1}, {23*time.Hour - 1, 2}, {23 * time.Hour, 1}, {47*time.Hour - 1, 2}} {
-		v := law.add(start{begin.Add(step.after).UnixNano(), uint64(i), 1})
+		v := law.add(start{begin.Add(step.after).UnixNano(), uint64(i), 1, 0})
 		if v.units != step.units {
 			t.Errorf("%v: %d units in the window, want %d", step.after, v.units, step.units)
 		}
@@ -119,7 +119,7 @@ func TestClockWindowsStartOver(t *testing.T) {
 		{0, 1, 1}, {59 * time.Second, 2, 2}, {60 * time.Second, 1, 3}, {90 * time.Second, 2, 3},
 		{119 * time.Second, 3, 3}, {240 * time.Second, 1, 1},
 	} {
-		s := start{begin.Add(step.after).UnixNano(), uint64(i), 1}
+		s := start{begin.Add(step.after).UnixNano(), uint64(i), 1, 0}
 		if v := fixed.add(s); v.units != step.inFixed {
 			t.Errorf("%v: %d units in the window, want %d", step.after, v.units, step.inFixed)
 		}

@@ -19,7 +19,7 @@ type Window struct {
 	Length policy.Duration `json:"window"`
 	Units  int64           `json:"units"` // started
 	Most   float64         `json:"most"`
-	From   time.Time       `json:"from"` // first and last start
+	From   time.Time       `json:"from"` // first and last start; of open runs only if broken
 	To     time.Time       `json:"to"`
 }
 
@@ -37,7 +37,7 @@ type Breach struct {
 
 // String implements [fmt.Stringer].
 func (b Breach) String() string {
-	return fmt.Sprintf("%s: %d units started within %s, of at most %.1f, the last ones %s",
+	return fmt.Sprintf("%s: %d units counted within %s, of at most %.1f, the last ones %s",
 		b.Window.Limit, b.Window.Units, time.Duration(b.Window.Length), b.Window.Most,
 		strings.Join(b.Starts, " "))
 }
