@@ -218,7 +218,10 @@ type Call = permits.Request
 //	StartBy time.Time
 //	ID      string
 //	Lease   time.Duration // its life without renewal; 0: none
+//	// the longest delay of a request without an answer; 0: no limit counts from the answer
+//	MaxDelay time.Duration
 //
+//	Answered()           // the answer has begun
 //	Settle(Result)       // how the call ended: permits.Done, Failed, Unavailable, Throttled
 //	Pause(time.Duration) // pauses the bucket during the call
 //	Return()             // the call did not begin
