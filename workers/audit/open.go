@@ -69,7 +69,7 @@ func (j *Judge) ended(a *audited, b *bucket, number uint64, e queue.Event) []Bre
 			if told {
 				run.units = min(units, n) // each was counted for a time
 			}
-			run.until = s.until(r.at, e)
+			run.until = max(r.at, s.until(r.at, e))
 			return b.laws[i].add(run), true
 		}
 		return v, false
