@@ -227,7 +227,7 @@ func (h *handler) ready(r *http.Request, at place) (answer.Answer, error) {
 		if strings.Contains(r.Header.Get("Accept"), "application/json") {
 			return answer.JSON(status, report), nil
 		}
-		return answer.Text(status, report.Lines()...), nil
+		return answer.Text(status, health.Lines(report)...), nil
 	}
 	if err != nil {
 		return answer.Unavailable(http.StatusServiceUnavailable, err.Error(), err), nil

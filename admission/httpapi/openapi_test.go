@@ -13,11 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/admission/watch"
-	"github.com/penstock-mq/penstock/internal/health"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/workers"
 )
 
 type operation struct {
@@ -123,18 +120,18 @@ func TestTheDescriptionHasTheFields(t *testing.T) {
 		"PolicyDocument":   reflect.TypeFor[manage.Policy](),
 		"Override":         reflect.TypeFor[policy.Override](),
 		"OverrideDocument": reflect.TypeFor[manage.Override](),
-		"Job":              reflect.TypeFor[manage.Job](),
-		"Jobs":             reflect.TypeFor[manage.Jobs](),
-		"EndedJob":         reflect.TypeFor[manage.EndedJob](),
+		"Job":              reflect.TypeFor[api.Job](),
+		"Jobs":             reflect.TypeFor[api.Jobs](),
+		"EndedJob":         reflect.TypeFor[api.EndedJob](),
 		"Bucket":           reflect.TypeFor[manage.Bucket](),
-		"DeadPolicy":       reflect.TypeFor[manage.DeadPolicy](),
-		"DeadLetter":       reflect.TypeFor[manage.DeadLetter](),
-		"Day":              reflect.TypeFor[queue.Day](),
-		"Replayed":         reflect.TypeFor[manage.Replayed](),
-		"Drainer":          reflect.TypeFor[workers.DrainerState](),
-		"Event":            reflect.TypeFor[watch.Event](),
-		"Stats":            reflect.TypeFor[watch.Stats](),
-		"Readiness":        reflect.TypeFor[health.Report](),
+		"DeadPolicy":       reflect.TypeFor[api.DeadPolicy](),
+		"DeadLetter":       reflect.TypeFor[api.DeadLetter](),
+		"Day":              reflect.TypeFor[api.Day](),
+		"Replayed":         reflect.TypeFor[api.Replayed](),
+		"Drainer":          reflect.TypeFor[api.Drainer](),
+		"Event":            reflect.TypeFor[api.Event](),
+		"Stats":            reflect.TypeFor[api.Stats](),
+		"Readiness":        reflect.TypeFor[api.Readiness](),
 	} {
 		compareFields(t, name, schemas[name], of, schemas)
 	}

@@ -10,35 +10,33 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// Policy is a policy's document.
 type Policy struct {
-	Policy   policy.Policy      `json:"policy"`
-	Revision uint64             `json:"revision"`
-	Source   string             `json:"source"`
-	Set      string             `json:"set,omitempty"`
-	Paused   bool               `json:"paused"`
-	Retired  bool               `json:"retired"`
-	Deleting bool               `json:"deleting,omitempty"`
-	Last     *policy.LastChange `json:"last_change,omitempty"`
+	Policy policy.Policy `json:"policy"`
+	api.PolicyState
+}
 
-	// Only of a change.
-
-	Changed policy.Changes `json:"changed,omitempty"`
-	DryRun  bool           `json:"dry_run,omitempty"`
-	Note    string         `json:"note,omitempty"`
-	*Resumed
+// Policies is the list of them.
+type Policies struct {
+	Policies []Policy `json:"policies"`
 }
 
 const fileNote = "the file of set %s overwrites this once its own text of the policy changes"
 
 func described(e policy.Entry) Policy {
-	return Policy{Policy: e.Policy, Revision: e.Revision, Source: e.Source, Set: e.Set,
-		Paused: e.Paused, Retired: e.Retired, Deleting: e.Deleting, Last: e.Last}
+	p := Policy{e.Policy, api.PolicyState{Revision: e.Revision, Source: e.Source, Set: e.Set,
+		Paused: e.Paused, Retired: e.Retired, Deleting: e.Deleting}}
+	if e.Last != nil {
+		p.Last = &api.LastChange{At: e.Last.At, Changed: e.Last.Changed}
+	}
+	return p
 }
 
 type Write struct {
@@ -81,11 +79,11 @@ func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	return described(entry), err
 }
 
-func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
+func (s *Service) Day(ctx context.Context, name string) (api.Day, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.queued(ctx, name); err != nil {
-		return queue.Day{}, err
+		return api.Day{}, err
 	}
 	day, err := s.broker.Day(ctx, name)
 	return day, translate(err)
@@ -340,7 +338,7 @@ func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Po
 		return Policy{}, err
 	}
 	s.awaitFollowed(ctx, name, revision)
-	var resumed *Resumed
+	var resumed *api.Resumed
 	if !paused {
 		resumed = s.resume(ctx, before.Policy, "")
 	}
@@ -349,21 +347,18 @@ func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Po
 	return p, err
 }
 
+// Override is the document of a key's own limits.
 type Override struct {
 	Key      string          `json:"key"`
 	Override policy.Override `json:"override"`
 	Revision uint64          `json:"-"`
-
-	// Only of a change.
-
-	Changed policy.Changes `json:"changed,omitempty"`
-	DryRun  bool           `json:"dry_run,omitempty"`
-	*Resumed
+	api.Written
 }
 
+// Overrides is a page of them.
 type Overrides struct {
 	Overrides []Override `json:"overrides"`
-	Next      *string    `json:"next,omitempty"`
+	Next      *string    `json:"next,omitempty"` // the next page's `after`; missing on the last page
 }
 
 func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
@@ -448,7 +443,7 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 	if entry.Deleting {
 		return Override{}, fmt.Errorf("%w: policy %q is being deleted", admission.ErrConflict, name)
 	}
-	o := Override{Key: key.Raw(), DryRun: w.DryRun}
+	o := Override{Key: key.Raw(), Written: api.Written{DryRun: w.DryRun}}
 	written, err := s.policies.ChangeOverride(ctx, name, key, func(
 		current store.Override) (policy.Override, error) {
 		if err := w.check(current.Revision); err != nil {
@@ -470,7 +465,8 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 	}
 	err = translate(err)
 	s.NoteTried(ctx, err, "override written through the API", "policy", name, "key", key.Raw(),
-		"revision", written.Revision, "changed", o.Changed)
+		"revision", written.Revision, "changed",
+		policy.Changes(o.Changed))
 	if err != nil {
 		return Override{}, err
 	}

@@ -14,13 +14,19 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/policyfile"
 	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
 
-type allPolicies struct{ Policies []manage.Policy }
+// policyDocument is a policy as the server tells it.
+type policyDocument struct {
+	Policy policy.Policy `json:"policy"`
+	api.PolicyState
+}
+
+type allPolicies struct{ Policies []policyDocument }
 
 func (a *app) policyNames(ctx context.Context) (names []string, err error) {
 	var all allPolicies
@@ -67,13 +73,13 @@ func (a *app) policiesList() *cobra.Command {
 
 func (a *app) policyTable(all allPolicies) error {
 	return list(a, "POLICY|ALGORITHM|RATE|CAPACITY|STATE|FROM", all.Policies,
-		func(p manage.Policy) row {
+		func(p policyDocument) row {
 			capacity := ""
 			if p.Policy.Capacity != 0 {
 				capacity = strconv.FormatInt(p.Policy.Capacity, 10)
 			}
 			return row{p.Policy.Name, p.Policy.Algorithm, rate(p.Policy), capacity,
-				policyState(p), strings.TrimSpace(p.Source + " " + p.Set)}
+				policyState(p.PolicyState), strings.TrimSpace(p.Source + " " + p.Set)}
 		})
 }
 
@@ -94,7 +100,7 @@ func rate(p policy.Policy) string {
 	return strings.Join(parts, ", ")
 }
 
-func policyState(p manage.Policy) string {
+func policyState(p api.PolicyState) string {
 	switch {
 	case p.Deleting:
 		return "deleting"
@@ -112,7 +118,7 @@ func (a *app) policiesShow() *cobra.Command {
 		Short: "Show a policy with its defaults, as YAML",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			type shown struct {
-				manage.Policy
+				api.PolicyState
 				Text json.RawMessage `json:"policy"`
 			}
 			return call(cmd.Context(), a, request{path: a.path("policies")}, func(p shown) error {
@@ -120,7 +126,7 @@ func (a *app) policiesShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printf("# %s, revision %d, from %s\n%s", policyState(p.Policy),
+				return a.printf("# %s, revision %d, from %s\n%s", policyState(p.PolicyState),
 					p.Revision, strings.TrimSpace(p.Source+" "+p.Set), text)
 			})
 		},
@@ -200,7 +206,7 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 	if dry {
 		query = "?dry_run=1"
 	}
-	var before manage.Policy
+	var before policyDocument
 	_, err := a.get(ctx, path("policies", p.Name), &before)
 	if found, ok := errors.AsType[*problem](err); err != nil &&
 		(!ok || found.Status != http.StatusNotFound) {
@@ -212,7 +218,7 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 		return err
 	}
 	return call(ctx, a, request{method: http.MethodPut, path: path("policies", p.Name) + query,
-		body: body}, func(after manage.Policy) error {
+		body: body}, func(after policyDocument) error {
 		verb := "changed"
 		switch {
 		case isNew:

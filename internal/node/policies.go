@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
@@ -48,7 +49,7 @@ type policyWriter struct {
 	wants Wanted
 	last  []store.FileChange
 	// for the audit list
-	unlisted []queue.Change
+	unlisted []api.AuditEntry
 }
 
 func (f *policyWriter) write(ctx context.Context, w Wanted) error {
@@ -63,7 +64,7 @@ func (f *policyWriter) write(ctx context.Context, w Wanted) error {
 		if c.Before != nil {
 			changed = policy.Diff(*c.Before, c.After)
 		}
-		f.unlisted = append(f.unlisted, queue.Change{By: "file of set " + w.Set,
+		f.unlisted = append(f.unlisted, api.AuditEntry{By: "file of set " + w.Set,
 			What: "policy written by the file", Policy: c.After.Name, Changed: changed})
 	}
 	f.wants, f.last = w, result.Written
@@ -129,7 +130,7 @@ func (f *policyWriter) logResult(result store.FileResult, w Wanted) {
 	}
 }
 
-func (f *policyWriter) list(ctx context.Context, c queue.Change) {
+func (f *policyWriter) list(ctx context.Context, c api.AuditEntry) {
 	if err := f.Broker.Audit(ctx, c); err != nil && ctx.Err() == nil {
 		f.Log.Error("change missing from the audit list", "change", c.What, "policy", c.Policy,
 			"error", err)
@@ -150,7 +151,7 @@ func (f *policyWriter) pruned(ctx context.Context) (time.Duration, error) {
 	retired, waiting, err := f.Store.RetireAbsent(ctx, set)
 	for _, name := range retired {
 		f.Sink.Take(queue.Event{Type: queue.EventRetired, Policy: name})
-		f.list(ctx, queue.Change{By: "file of set " + set, What: "policy retired", Policy: name})
+		f.list(ctx, api.AuditEntry{By: "file of set " + set, What: "policy retired", Policy: name})
 		f.Log.Warn("policy retired: it is no longer in the file, and prune is set; its "+
 			"dead letters stay", "policy", name, "set", set)
 	}

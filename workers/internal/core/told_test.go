@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -21,7 +22,7 @@ func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 	tell := func() {
 		nothing := func(_, _ string, _ time.Duration) {}
 		c.Tell(now, nothing, nothing, func(string, int) {}, func(string, valve.Breakers) {},
-			func(_ string, balances []job.LimitLeft) {
+			func(_ string, balances []api.LimitLeft) {
 				for _, b := range balances {
 					left = append(left, b.Left)
 				}
