@@ -58,8 +58,8 @@ type Refused struct {
 	Decision
 }
 
-// Client is the calling client.
-type Client struct {
+// Grant is the calling client and its rights.
+type Grant struct {
 	Name     string   `json:"name"` // empty without `http.tokens`
 	Rights   []string `json:"rights"`
 	Policies []string `json:"policies"` // patterns: `*` matches any bytes

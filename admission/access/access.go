@@ -48,8 +48,8 @@ type Client struct {
 	keys     patterns
 }
 
-func (c *Client) Grant() api.Client {
-	return api.Client{Name: c.Name, Rights: strings.Split((c.rights & Any).String(), ","),
+func (c *Client) Grant() api.Grant {
+	return api.Grant{Name: c.Name, Rights: strings.Split((c.rights & Any).String(), ","),
 		Policies: c.policies, Keys: c.keys}
 }
 

@@ -1,5 +1,5 @@
-// Package httpapi serves the API over HTTP. The table in routes lists all endpoints; openapi.yaml
-// describes them.
+// Package httpapi serves the API over HTTP. The table in routes lists all endpoints; openapi.yaml,
+// which describes them, is generated from it by internal/apitest.
 //
 // A key is the rest of the path: "//" and ".." are not cleaned, and %2F is a slash of the key.
 package httpapi

@@ -1,6 +1,6 @@
 // Package manage operates on policies, buckets, jobs and dead letters. A valve that does not answer
-// within a deadline is reported, and delays no other partition. openapi.yaml describes the fields
-// of the documents.
+// within a deadline is reported, and delays no other partition. The documents are of
+// package api.
 package manage
 
 import (

@@ -2986,7 +2986,7 @@ func (Synced)`,
 		name: "a-route-that-nobody-knows", file: "admission/httpapi/routes.go",
 		old: `"/v1/drainers"`,
 		new: `"/v1/owners"`,
-		by:  "./admission/httpapi TestTheDescriptionHasTheRoutes",
+		by:  "./admission/httpapi TestManagePaths",
 	},
 	{
 		name: "malformed-header-says-its-name-twice", file: "queue/job/headers.go",

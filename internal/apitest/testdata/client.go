@@ -77,9 +77,9 @@ func run(ctx context.Context, url, token string) error {
 	if err != nil {
 		return err
 	}
-	if missing.ApplicationproblemJSON4XX == nil {
+	if missing.ApplicationproblemJSON404 == nil {
 		return errors.New("what is missing is no problem")
 	}
-	fmt.Println("missing", missing.StatusCode(), missing.ApplicationproblemJSON4XX.Title)
+	fmt.Println("missing", missing.StatusCode(), missing.ApplicationproblemJSON404.Title)
 	return nil
 }
