@@ -362,9 +362,10 @@ func (g *generator) content(of any, code string, s section) members {
 			one := g.schemas.of(kind)
 			refs = append(refs, one)
 			for _, value := range values[strings.TrimPrefix(one.Ref, component)+"."+of.field] {
-				if !slices.Contains(mapping, value) {
-					mapping = append(mapping, value, one.Ref)
+				if i := slices.Index(mapping, value); i >= 0 { // the last one counts
+					mapping = slices.Delete(mapping, i, i+2)
 				}
+				mapping = append(mapping, value, one.Ref)
 			}
 		}
 		return is("application/json", members{"oneOf", refs,

@@ -27,8 +27,10 @@ type schemas struct {
 	all       map[string]*jsonschema.Schema
 }
 
-// names are those of schemas that differ from their type's.
+// names are those of schemas that differ from their type's. Orval names a parameter after the schema
+// of a body, so that must not be the name of one in the path.
 var names = map[reflect.Type]string{
+	reflect.TypeFor[policy.Policy]():   "PolicySettings",
 	reflect.TypeFor[manage.Policy]():   "PolicyDocument",
 	reflect.TypeFor[manage.Override](): "OverrideDocument",
 	reflect.TypeFor[manage.Bucket]():   "BucketDetail",
@@ -85,7 +87,7 @@ var values = map[string][]any{
 var ends = []job.End{job.EndDead, job.EndReplayed, job.EndCancelled, job.EndPurged, job.EndDone}
 
 // optional are fields that a request may leave out although an answer has them.
-var optional = []string{"Policy.name", "Limit.key"}
+var optional = []string{"PolicySettings.name", "Limit.key"}
 
 // always are fields that are never missing or null, although their type permits it.
 var always = []string{"BatchJob.key", "AuditEntry.id", "AuditEntry.at", "Rejected.detail",

@@ -536,11 +536,28 @@ class Policies(TypedDict):
     policies: list[PolicyDocument]
 
 
-class PolicyQueue(TypedDict):
+class PolicyDocument(TypedDict):
+    policy: PolicySettings
+    revision: int
+    source: Literal["file", "api"]
+    set: NotRequired[str]
+    paused: bool
+    retired: bool
+    deleting: NotRequired[bool]
+    last_change: NotRequired[LastChange]
+    changed: NotRequired[list[str]]
+    dry_run: NotRequired[bool]
+    cooldowns_ended: NotRequired[int]
+    probes: NotRequired[int]
+    unanswered: NotRequired[list[int]]
+    note: NotRequired[str]
+
+
+class PolicySettingsQueue(TypedDict):
     capacity: NotRequired[int]
 
 
-class Policy(TypedDict):
+class PolicySettings(TypedDict):
     name: NotRequired[str]
     algorithm: NotRequired[Literal["token_bucket", "leaking_bucket", "fixed_window", "sliding_log", "sliding_counter"]]
     outflow: NotRequired[Rate]
@@ -560,7 +577,7 @@ class Policy(TypedDict):
     weight: NotRequired[int]
     peak: NotRequired[Rate]
     peak_total: NotRequired[Rate]
-    queue: NotRequired[bool | PolicyQueue]
+    queue: NotRequired[bool | PolicySettingsQueue]
     on_store_error: NotRequired[Literal["open", "closed", "local"]]
     concurrency: NotRequired[int]
     workers: NotRequired[int]
@@ -576,23 +593,6 @@ class Policy(TypedDict):
     max_bytes: NotRequired[Size]
     dead: NotRequired[DeadSettings]
     retry: NotRequired[Retry]
-
-
-class PolicyDocument(TypedDict):
-    policy: Policy
-    revision: int
-    source: Literal["file", "api"]
-    set: NotRequired[str]
-    paused: bool
-    retired: bool
-    deleting: NotRequired[bool]
-    last_change: NotRequired[LastChange]
-    changed: NotRequired[list[str]]
-    dry_run: NotRequired[bool]
-    cooldowns_ended: NotRequired[int]
-    probes: NotRequired[int]
-    unanswered: NotRequired[list[int]]
-    note: NotRequired[str]
 
 
 Problem = TypedDict("Problem", {

@@ -2353,9 +2353,9 @@ export interface components {
         "WWW-Authenticate": string;
         /** @description the content type to use */
         "Accept-Patch": "application/merge-patch+json";
-        /** @description no-store */
+        /** @description the stream is not stored */
         "Cache-Control": string;
-        /** @description no */
+        /** @description the stream is not buffered */
         "X-Accel-Buffering": string;
     };
     pathItems: never;

@@ -29,8 +29,8 @@ func run(ctx context.Context, url, token string) error {
 		return err
 	}
 	outflow, capacity := "1/s", 100
-	put, err := c.PutPolicyWithResponse(ctx, "mail", nil, api.Policy{
-		Algorithm: new(api.PolicyAlgorithmLeakingBucket), Outflow: &outflow, Capacity: &capacity})
+	put, err := c.PutPolicyWithResponse(ctx, "mail", nil, api.PolicySettings{
+		Algorithm: new(api.PolicySettingsAlgorithmLeakingBucket), Outflow: &outflow, Capacity: &capacity})
 	if err != nil {
 		return err
 	}
