@@ -27,8 +27,8 @@ type schemas struct {
 	all       map[string]*jsonschema.Schema
 }
 
-// names are those of schemas that differ from their type's. Orval names a parameter after the schema
-// of a body, so that must not be the name of one in the path.
+// names are those of schemas that differ from their type's. Orval names a parameter after the
+// schema of a body, so that must not be the name of one in the path.
 var names = map[reflect.Type]string{
 	reflect.TypeFor[policy.Policy]():   "PolicySettings",
 	reflect.TypeFor[manage.Policy]():   "PolicyDocument",

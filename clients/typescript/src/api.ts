@@ -1389,7 +1389,7 @@ export interface components {
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
-            state: "dead" | "replayed" | "purged" | "done";
+            state: "dead" | "replayed" | "cancelled" | "purged" | "done";
             /** Format: date-time */
             accepted_at: string;
             /** @description its dead letter */
@@ -1515,7 +1515,7 @@ export interface components {
              * @description `delayed`: waiting for a retry, or not due yet; `finishing`: ended, with the outcome being written; `stored`: not loaded by any drainer; `cancelled`: only in the answer to its cancellation (enum property replaced by openapi-typescript)
              * @enum {string}
              */
-            state: "waiting" | "delayed" | "running" | "finishing" | "stored" | "cancelled";
+            state: "waiting" | "delayed" | "running" | "finishing" | "stored";
             /** @description number of jobs ahead of it in its bucket; ignores costs if more than 4,096 wait */
             position: number | null;
             /** @description calls waiting in its bucket, which get nine of ten starts */
@@ -1802,8 +1802,40 @@ export interface components {
         Policies: {
             policies: components["schemas"]["PolicyDocument"][];
         };
+        /** @description Policy is a policy's document. */
+        PolicyDocument: {
+            policy: components["schemas"]["PolicySettings"];
+            /** @description increases with every change */
+            revision: number;
+            /**
+             * @description where its content comes from
+             * @enum {string}
+             */
+            source: "file" | "api";
+            /** @description set of its configuration file */
+            set?: string;
+            paused: boolean;
+            /** @description it accepts no new jobs */
+            retired: boolean;
+            /** @description it will be deleted once its queue is empty */
+            deleting?: boolean;
+            /** @description the last change of its content, if any */
+            last_change?: components["schemas"]["LastChange"];
+            /** @description changed fields with their old and new values */
+            changed?: string[];
+            /** @description nothing was written */
+            dry_run?: boolean;
+            /** @description pauses asked for by the target that the request ended */
+            cooldowns_ended?: number;
+            /** @description open breakers whose next probe the request started */
+            probes?: number;
+            /** @description partitions whose drainer did not answer */
+            unanswered?: number[];
+            /** @description for a policy from a file: when the file overwrites the change */
+            note?: string;
+        };
         /** @description Policy is a named rule, or several limits. A zero number means "not given". */
-        Policy: {
+        PolicySettings: {
             /** @description 1 to 32 of a-z, 0-9 and -; fixed */
             name?: string;
             /** @enum {string} */
@@ -1874,38 +1906,6 @@ export interface components {
             max_bytes?: components["schemas"]["Size"];
             dead?: components["schemas"]["DeadSettings"];
             retry?: components["schemas"]["Retry"];
-        };
-        /** @description Policy is a policy's document. */
-        PolicyDocument: {
-            policy: components["schemas"]["Policy"];
-            /** @description increases with every change */
-            revision: number;
-            /**
-             * @description where its content comes from
-             * @enum {string}
-             */
-            source: "file" | "api";
-            /** @description set of its configuration file */
-            set?: string;
-            paused: boolean;
-            /** @description it accepts no new jobs */
-            retired: boolean;
-            /** @description it will be deleted once its queue is empty */
-            deleting?: boolean;
-            /** @description the last change of its content, if any */
-            last_change?: components["schemas"]["LastChange"];
-            /** @description changed fields with their old and new values */
-            changed?: string[];
-            /** @description nothing was written */
-            dry_run?: boolean;
-            /** @description pauses asked for by the target that the request ended */
-            cooldowns_ended?: number;
-            /** @description open breakers whose next probe the request started */
-            probes?: number;
-            /** @description partitions whose drainer did not answer */
-            unanswered?: number[];
-            /** @description for a policy from a file: when the file overwrites the change */
-            note?: string;
         };
         /** @description Problem is an error (RFC 9457). */
         Problem: {
@@ -3172,7 +3172,7 @@ export interface operations {
         /** @description at most 64 KiB */
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Policy"];
+                "application/json": components["schemas"]["PolicySettings"];
             };
         };
         responses: {

@@ -30,7 +30,8 @@ func run(ctx context.Context, url, token string) error {
 	}
 	outflow, capacity := "1/s", 100
 	put, err := c.PutPolicyWithResponse(ctx, "mail", nil, api.PolicySettings{
-		Algorithm: new(api.PolicySettingsAlgorithmLeakingBucket), Outflow: &outflow, Capacity: &capacity})
+		Algorithm: new(api.PolicySettingsAlgorithmLeakingBucket), Outflow: &outflow,
+		Capacity: &capacity})
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,8 @@ func run(ctx context.Context, url, token string) error {
 
 	submitted, err := c.SubmitJob(ctx, &api.SubmitJobReqWithContentType{ContentType: "text/plain",
 		Content: api.SubmitJobReq{Data: strings.NewReader("hello")}},
-		api.SubmitJobParams{Policy: "mail", Key: "a/b c", PenstockNotBefore: api.NewOptString("1h")})
+		api.SubmitJobParams{Policy: "mail", Key: "a/b c",
+			PenstockNotBefore: api.NewOptString("1h")})
 	accepted, ok := submitted.(*api.SubmitJobAcceptedHeaders)
 	if err != nil || !ok {
 		return fmt.Errorf("submit: %T, %w", submitted, err)
