@@ -162,7 +162,7 @@ bench: ## benchmarks of checks, submissions and draining
 		$$(grep -rl '^func Benchmark' --include='*_test.go' ./admission ./algorithms ./queue ./workers | \
 			xargs -n 1 dirname | sort -u)
 
-.PHONY: $(MODULES:%=test-module-%) bench-permits bench-calls bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service bench-outbox callers compare accuracy reference screenshots test-bench
+.PHONY: $(MODULES:%=test-module-%) bench-permits bench-calls bench-drain bench-depth soak bench-scale bench-limits bench-sync bench-end bench-limiters bench-service bench-outbox strict callers compare compare-strict accuracy reference screenshots test-bench
 
 bench-drain: ## how exactly, fairly and fast jobs start: docs/bench-drain*, its numbers in bin, in about seven minutes
 	go -C bench run ./drain -out ../docs -data ../bin
@@ -192,6 +192,9 @@ bench-end: ## what acknowledging a job costs compared to deleting its message, o
 bench-limiters: setup ## how fast limiters decide, ours and others: docs/bench-limiters.md, in about four minutes
 	go -C bench run ./limiters -out ../docs
 
+strict: ## what a target counts by its own clock while all is frozen, killed, held and cut, in three minutes; LONG=1: 300 windows of a second, docs/strict.md, in twenty
+	go -C bench run ./strict $(if $(SEED),-seed $(SEED)) $(if $(LONG),-windows 300 -window 1s -for 30m -out ../docs)
+
 callers: ## ten processes that call a strict API through an SDK, without and with Penstock: docs/callers.svg, in half a minute
 	go -C bench run ./callers -out ../docs
 
@@ -206,6 +209,9 @@ bench-outbox: setup ## transactions with a job a second compared to River's Inse
 
 compare: setup ## one limit for four workers, ours and other job queues': docs/compare.*, in about six minutes (npm)
 	go -C bench run ./compare -out ../docs
+
+compare-strict: setup ## what a target with a limit accepts and refuses, by its latency, of ours and other job queues: docs/compare-strict.*, in about eight minutes (npm)
+	go -C bench run ./compare -strict -out ../docs
 
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin

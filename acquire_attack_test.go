@@ -100,6 +100,7 @@ func TestWaitingCallersHearWhatBecomesOfTheirPolicy(t *testing.T) {
 		want   error
 	}{
 		"deleted": {func(p *penstock.Penstock) (int, string) {
+			ask(t, p, "POST", "/v1/release/api", "")
 			return ask(t, p, "DELETE", "/v1/policies/api", "")
 		}, penstock.ErrUnknownPolicy},
 		"paused": {func(p *penstock.Penstock) (int, string) {
@@ -109,6 +110,7 @@ func TestWaitingCallersHearWhatBecomesOfTheirPolicy(t *testing.T) {
 			return ask(t, p, "POST", "/v1/pause/api/a", "")
 		}, penstock.ErrPaused},
 		"deleted and made anew": {func(p *penstock.Penstock) (int, string) {
+			ask(t, p, "POST", "/v1/release/api", "")
 			ask(t, p, "DELETE", "/v1/policies/api", "")
 			return ask(t, p, "PUT", "/v1/policies/api",
 				`{"algorithm":"leaking_bucket","outflow":"100/s","capacity":100}`)

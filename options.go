@@ -34,16 +34,19 @@ import (
 // Options configure [Open]. The zero value means an embedded NATS server in a temporary directory,
 // which only this process can reach, without policies.
 type Options struct {
-	// Policies are written for all processes, except those that equal their last write by a file or
-	// program: a restart keeps operators' changes. Nil: use the policies in NATS. See
-	// [LoadPolicies].
+	// Policies are those of Set, for all processes; nil: use the policies in NATS. See
+	// [LoadPolicies]. The API cannot change them, but operators can override their numbers. While
+	// processes with different Policies start in any order, the newest apply: older ones return
+	// once every process has had them for a minute.
 	Policies []policy.Policy
 	// Set names the set of Policies; default [policy.DefaultSet]. Programs with different policies
 	// on one NATS need different sets.
 	Set string
-	// Prune retires policies that left the set, once no job waits in them; by default they stay,
-	// with a warning.
+	// Prune ends policies that left the set: they take no new jobs, and go once their queues are
+	// empty. By default they stay, and belong to the API.
 	Prune bool
+	// AllowShrink lets the set become empty or lose more than half of its policies.
+	AllowShrink bool
 	// Schedules of Set, with jobs of Policies. Others of Set are removed, unless it is nil.
 	Schedules []schedules.Entry
 
@@ -133,7 +136,8 @@ type Limits interface {
 }
 
 func (o Options) wanted() node.Wanted {
-	return node.Wanted{Set: o.Set, Policies: o.Policies, Prune: o.Prune, Schedules: o.Schedules}
+	return node.Wanted{Set: o.Set, Policies: o.Policies, Prune: o.Prune,
+		Shrink: o.AllowShrink, Schedules: o.Schedules}
 }
 
 func (o Options) withDefaults() Options {

@@ -42,6 +42,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
+	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/audit"
 )
@@ -62,6 +63,7 @@ type Penstock struct {
 	broker  *queue.Broker
 	door    *door.Door
 	node    *node.Node
+	roster  *kv.Roster
 	drainer *workers.Drainer // nil: AdmitOnly
 	auditor *audit.Auditor   // nil: no audit
 
@@ -146,8 +148,15 @@ func (p *Penstock) build() (err error) {
 			return err
 		}
 	}
+	live := func(int) {}
+	if o.shared {
+		live = o.Limits.SetLive
+	}
+	p.roster = kv.NewRoster(p.broker.Tables().Admitters, rosterLease, live)
+	p.closers = append(p.closers, p.leave)
 	in := node.Options{Broker: p.broker, Store: store.New(p.broker, o.Logger), Wanted: o.wanted(),
-		Check: p.nats.Check(), Cache: o.Cache, Offline: o.StartWithoutNATS, Log: o.Logger}
+		Roster: p.roster,
+		Check:  p.nats.Check(), Cache: o.Cache, Offline: o.StartWithoutNATS, Log: o.Logger}
 	if !o.AdmitOnly {
 		if err := p.buildDrainer(); err != nil {
 			return err
@@ -172,6 +181,13 @@ func (p *Penstock) build() (err error) {
 	in.Schedules, in.Follow, in.Sink = p.door.Schedules, p.door.Follow, p.door.Sink
 	p.node = node.New(in)
 	return nil
+}
+
+// leave ends the lease that Open took, if Run has not.
+func (p *Penstock) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	p.roster.Leave(ctx)
 }
 
 func (p *Penstock) newBroker(name string) (*queue.Broker, error) {
@@ -284,9 +300,9 @@ func (p *Penstock) SetUsers(users []embedded.User) error {
 	return p.nats.Inside.SetUsers(users)
 }
 
-// Reload applies changed Policies, Set, Prune, Schedules and DrainPolicies, and rereads the files
-// of clients and certificates. After an error about them no policy is changed. Reload waits for
-// NATS, and until this process follows the policies, or before Run leaves that to Run.
+// Reload applies changed Policies, Set, Prune, AllowShrink, Schedules and DrainPolicies, and rereads
+// the files of clients and certificates. After an error about them no policy is changed. Reload
+// waits for NATS, and until this process follows the policies, or before Run leaves that to Run.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits

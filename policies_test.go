@@ -71,16 +71,21 @@ func TestAReloadOfBadPoliciesChangesNothing(t *testing.T) {
 	}
 }
 
-func TestAReloadRetiresMissingPolicies(t *testing.T) {
+func TestAReloadEndsMissingPolicies(t *testing.T) {
 	p := open(t, penstock.Options{Policies: []policy.Policy{door("signup"), door("rewards")}})
 	run(t, p)
 	next := penstock.Options{Policies: []policy.Policy{door("signup")}, Prune: true}
 	if err := p.Reload(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is not retired", func() bool { return p.Policies()["rewards"].Retired })
-	if p.Policies()["signup"].Retired {
-		t.Error("the other one is retired")
+	eventually(t, "it is not gone", func() bool { return p.Policies()["rewards"] == nil })
+	if p.Policies()["signup"].Draining {
+		t.Error("the other one is draining")
+	}
+	next.Policies = []policy.Policy{}
+	if err := p.Reload(t.Context(), next); err == nil ||
+		!strings.Contains(err.Error(), "allow_shrink") {
+		t.Errorf("an empty set: %v", err)
 	}
 }
 

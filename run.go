@@ -10,7 +10,6 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/health"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
-	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 const rosterLease = 5 * time.Second
@@ -44,12 +43,10 @@ func (p *Penstock) serving() []func(context.Context) error {
 	if p.auditor != nil {
 		parts = append(parts, prepared(p.auditor.Run))
 	}
-	if l := p.options.Limits; p.options.shared {
-		roster := kv.NewRoster(p.broker.Tables().Admitters, rosterLease, l.SetLive)
-		parts = append(parts, prepared(roster.Run))
-		if store, ok := l.(interface{ Run(context.Context) error }); ok {
-			parts = append(parts, store.Run)
-		}
+	parts = append(parts, prepared(p.roster.Run))
+	store, runs := p.options.Limits.(interface{ Run(context.Context) error })
+	if runs && p.options.shared {
+		parts = append(parts, store.Run)
 	}
 	return parts
 }

@@ -122,7 +122,7 @@ func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 	works("at first")
 
 	status, body := ask(t, p, "PATCH", path, `{"outflow":"2/s"}`)
-	if status != 200 || !strings.Contains(body, "the file of set default overwrites this once") {
+	if status != 200 || !strings.Contains(body, "file: 1000/s, now 2/s by 192.0.2.1") {
 		t.Fatalf("%d %s", status, body)
 	}
 	works("after its rate was changed")
@@ -131,10 +131,19 @@ func TestARateChangesWithATargetFromTheFile(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &read); err != nil {
 		t.Fatal(err)
 	}
+	if read.Policy["outflow"] != "1000/s" {
+		t.Errorf("what the file says is lost: %s", body)
+	}
 	read.Policy["outflow"] = "500/s"
 	whole, err := json.Marshal(read.Policy)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for method, path := range map[string]string{"POST": "/v1/release/billing",
+		"DELETE": path + "/override"} {
+		if status, body = ask(t, p, method, path, ""); status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
 	}
 	if status, body = ask(t, p, "PUT", path, string(whole)); status != 200 {
 		t.Errorf("it cannot be put as it was read: %d %s", status, body)
@@ -233,6 +242,9 @@ func TestJobsOfATargetBehindOAuth2AndClientCertificates(t *testing.T) {
 		if strings.Contains(text, secret) || strings.Contains(text, token) {
 			t.Errorf("a secret shows: %s", text)
 		}
+	}
+	if status, body := ask(t, p, "POST", "/v1/release/pay", ""); status != 200 {
+		t.Fatal(status, body)
 	}
 	for _, field := range []string{"oauth2", "tls"} {
 		patch := map[string]string{"oauth2": `{"client_id":"other"}`, "tls": `{"ca":"/etc/passwd"}`}

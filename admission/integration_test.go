@@ -206,7 +206,7 @@ func TestWrongQuestions(t *testing.T) {
 	h := open(t, stripe, door)
 	retired := door
 	retired.Name = "retired"
-	set := policy.Entries{"retired": {Policy: retired, Revision: 1, Retired: true}}
+	set := policy.Entries{"retired": {Policy: retired, Revision: 1, Draining: true}}
 	for _, p := range []policy.Policy{stripe, door} {
 		set[p.Name] = &policy.Entry{Policy: p, Revision: 1}
 	}
@@ -224,7 +224,7 @@ func TestWrongQuestions(t *testing.T) {
 		}{
 			{"submit", "nobody", "k", nil, nil, 404, "nobody"},
 			{"check", "nobody", "k", nil, nil, 404, "nobody"},
-			{"check", "retired", "k", nil, nil, 404, "is retired"},
+			{"check", "retired", "k", nil, nil, 404, "is draining"},
 			{"submit", "UPPER", "k", nil, nil, 404, "UPPER"},
 			{"check", "stripe", "k", nil, nil, 409, "has a queue: submit jobs"},
 			{"submit", "door", "k", nil, nil, 409, "no queue"},

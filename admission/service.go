@@ -64,7 +64,7 @@ type Service struct {
 type livePolicy struct {
 	policy   policy.Policy
 	revision uint64
-	retired  bool
+	draining bool
 
 	limit    Limit // Limiter is nil when a queue alone decides
 	queue    Quota // zero without a queue
@@ -125,7 +125,7 @@ func (s *Service) SetPolicies(set policy.Entries, changed ...string) error {
 			delete(after, name)
 			continue
 		}
-		if former != nil && former.revision == entry.Revision && former.retired == entry.Retired {
+		if former != nil && former.revision == entry.Revision && former.draining == entry.Draining {
 			continue
 		}
 		built, err := s.build(*entry, former)
@@ -151,7 +151,7 @@ func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, er
 	if err := policy.Invalid(p.Validate()); err != nil {
 		return nil, err
 	}
-	l := &livePolicy{policy: p, revision: entry.Revision, retired: entry.Retired, interval: maxHold}
+	l := &livePolicy{policy: p, revision: entry.Revision, draining: entry.Draining, interval: maxHold}
 	if p.HasQueue() {
 		l.queue = Quota{Policy: p.Name, Units: p.QueueCapacity()}
 	}
@@ -209,13 +209,13 @@ func (s *Service) live(name string) (*livePolicy, error) {
 	switch {
 	case l == nil:
 		return nil, UnknownPolicy(name)
-	case l.retired:
-		return nil, fmt.Errorf("%w: %q is retired", ErrUnknownPolicy, name)
+	case l.draining:
+		return nil, fmt.Errorf("%w: %q is draining, and takes no new jobs", ErrUnknownPolicy, name)
 	}
 	return l, nil
 }
 
-// Known returns an error unless there is such a policy, perhaps a retired one.
+// Known returns an error unless there is such a policy, perhaps a draining one.
 func (s *Service) Known(name string) error {
 	if policies := s.policies.Load(); policies != nil && (*policies)[name] == nil {
 		return UnknownPolicy(name)

@@ -75,7 +75,7 @@ func TestSubmitErrors(t *testing.T) {
 	retired := setOf(1, stripe, door)
 	retired["old"] = &policy.Entry{Policy: policy.Policy{Name: "old",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket,
-			Outflow: rate("1/s"), Capacity: 1}}, Revision: 1, Retired: true}
+			Outflow: rate("1/s"), Capacity: 1}}, Revision: 1, Draining: true}
 	for _, c := range []struct {
 		name string
 		fail error

@@ -54,6 +54,9 @@ type LimitLeft struct {
 	Name string `json:"name"`
 	Left int64  `json:"left"` // units available now
 	Most int64  `json:"most"` // the limit's maximum
+	// units of requests without an answer, of a limit that counts from it; what is neither left nor
+	// open counts. Missing if there are none
+	Open int64 `json:"open,omitempty"`
 }
 
 // Fill is the use of a bound, in bytes.

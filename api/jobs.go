@@ -191,15 +191,23 @@ type Permit struct {
 	LeaseMS int64 `json:"lease_ms"`
 	// begin the call within this time of the answer
 	StartWithinMS int64 `json:"start_within_ms"`
+	// a limit has `count_from: answer`, so report `answered`; without an answer the call counts for
+	// so long after its end
+	MaxDelayMS int64 `json:"max_delay_ms,omitempty"`
 }
 
 // Settlement says how a call goes, or how it ended.
 type Settlement struct {
 	// a claimant's status: `progress` renews the lease, and with `retry_after_ms` pauses the bucket
-	// during the call; `unreached` is `unavailable` for a call that never reached the target. Or
-	// the HTTP status of the target's answer
+	// during the call; `answered` renews it when the answer's header has come; `unreached` is
+	// `unavailable` for a call that never reached the target. Or the HTTP status of the target's
+	// answer
 	Status any    `json:"status"`
 	Error  string `json:"error,omitempty"`
+	// for limits with `count_from: answer`: whether the target has answered, or got no request. By
+	// default an HTTP status is an answer, except 408, 499, 502, 503, 504 and 520 to 529, and
+	// `fail` and `unavailable` have none unless `answered` came before
+	Answer string `json:"answer,omitempty"`
 	// how long the target wants no further requests
 	RetryAfterMS int64            `json:"retry_after_ms,omitempty"`
 	Used         map[string]int64 `json:"used,omitempty"` // actual costs, by name

@@ -4,16 +4,16 @@ import "time"
 
 // PolicyState is a policy's document without its content.
 type PolicyState struct {
-	Revision uint64      `json:"revision"`      // increases with every change
-	Source   string      `json:"source"`        // where its content comes from
-	Set      string      `json:"set,omitempty"` // set of its configuration file
-	Paused   bool        `json:"paused"`
-	Retired  bool        `json:"retired"`               // it accepts no new jobs
-	Deleting bool        `json:"deleting,omitempty"`    // it will be deleted once its queue is empty
-	Last     *LastChange `json:"last_change,omitempty"` // the last change of its content, if any
+	Revision uint64 `json:"revision"` // increases with every change
+	Source   string `json:"source"`   // its one master, which alone writes it
+	// set of its configuration file; of a policy of the API: the file that may take it
+	Set string `json:"set,omitempty"`
+	// `draining`: it accepts no new jobs, and is gone once its queue is empty
+	State      string      `json:"state"`
+	Paused     bool        `json:"paused"`
+	Overridden []string    `json:"overridden,omitempty"`  // the overrides in words
+	Last       *LastChange `json:"last_change,omitempty"` // the last change of its content, if any
 	Written
-	// for a policy from a file: when the file overwrites the change
-	Note string `json:"note,omitempty"`
 }
 
 // LastChange is the last change of a policy's content.

@@ -165,6 +165,37 @@ func TestWorkersReportProgressAndReplies(t *testing.T) {
 	})
 }
 
+// A worker reports an answer at once if a limit asks for it.
+func TestWorkersReportAnswers(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		p := jobs()
+		p.WindowMargin = policy.Duration(time.Millisecond)
+		p.Limits = policy.Limits{{Name: "arrivals", CountFrom: policy.CountFromAnswer,
+			Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 1000,
+				Window: policy.Duration(time.Second)}}}
+		i := start(t, p)
+		heard, err := i.nc.SubscribeSync("penstock.claim.jobs.>")
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.publish("a", "answered")
+		i.work(l, i.p.NATSURL(), "jobs")
+		for {
+			m, err := heard.NextMsg(waittest.Patience())
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch c, err := job.ReadClaim(m.Data); {
+			case err != nil || c.Op == job.OpClaim || c.Op == job.OpProgress:
+			case c.Op == job.OpAnswered:
+				return
+			default:
+				t.Fatalf("report %+v before the answer", c)
+			}
+		}
+	})
+}
+
 // A worker and callers in 40 lines follow docs/workers-protocol.md, and nothing else.
 func TestTheProtocolsPageIsEnough(t *testing.T) {
 	t.Parallel()

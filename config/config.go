@@ -34,9 +34,12 @@ type Config struct {
 	// Set names the set of the file's policies: 1 to 32 of a-z, 0-9 and -. Admitters with different
 	// files need different sets; a policy belongs to one set.
 	Set string `json:"set"`
-	// Prune retires policies that left the set's file, once no jobs wait in them. Otherwise they
-	// stay, with a warning.
+	// Prune ends policies that left the set's file: they take no new jobs, and go once their queues
+	// are empty. Otherwise they stay, and belong to the API.
 	Prune bool `json:"prune"`
+	// AllowShrink lets the set become empty or lose more than half of its policies, which otherwise
+	// is refused, because a file may be truncated.
+	AllowShrink bool `json:"allow_shrink"`
 	// Audit lets the admitter check all starts against the limits.
 	Audit     bool              `json:"audit"`
 	Policies  []policy.Policy   `json:"-"` // without defaults

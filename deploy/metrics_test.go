@@ -65,7 +65,6 @@ func dashboard(t *testing.T, text []byte) {
 var unseen = map[string]string{
 	"penstock_audit_incomplete":           "explains penstock_audit_worst_ratio",
 	"penstock_envoy_hits_total":           "details of penstock_checks_total",
-	"penstock_policy_retirements_total":   "is wanted by the file, and in the log",
 	"penstock_shadow_wait_seconds_total":  "how long; how often is shown",
 	"penstock_shadow_delay_seconds_total": "how long; how often is shown",
 }

@@ -2,9 +2,10 @@
 // processes, and compares the output.
 //
 // Words, fields and their order must match; numbers and times may differ, and "…" matches any text.
-// Ports are replaced by free ones, and /run/secrets by a temporary directory. `curl` and `nats` are
-// stand-ins (tools_test.go) with the options of the pages. The test runs a page's commands in one
-// shell, and commands that end in "&" in the background, until the end of their block.
+// Ports are replaced by free ones, and /run/secrets by a temporary directory. `curl`, `nats` and
+// `systemctl` are stand-ins (tools_test.go, systemd_test.go) with the options of the pages. The
+// test runs a page's commands in one shell, and commands that end in "&" in the background, until
+// the end of their block.
 package docs
 
 import (
@@ -31,7 +32,8 @@ import (
 var pictures = flag.String("pictures", "", "a directory for pictures of tools.md; without, none")
 
 // tools are the stand-ins: this test binary under other names.
-var tools = map[string]func(args []string) error{"curl": curl, "nats": natsCLI}
+var tools = map[string]func(args []string) error{"curl": curl, "nats": natsCLI,
+	"systemctl": systemctl}
 
 func TestMain(m *testing.M) {
 	if tool := filepath.Base(os.Args[0]); tools[tool] != nil {
@@ -54,10 +56,12 @@ type reader struct {
 	count int
 }
 
-func newReader(t *testing.T) *reader {
+// newReader makes the reader of a page in an empty directory. exchange has pairs of texts in the
+// page and what they are here, in addition to ports.
+func newReader(t *testing.T, exchange ...string) *reader {
 	t.Helper()
 	r := &reader{t: t, dir: t.TempDir()}
-	exchange := []string{"/run/secrets", r.dir}
+	exchange = append(exchange, "/run/secrets", r.dir)
 	for _, port := range []string{"8080", "8081", "4222", "4223", "4224", "4225", "6222", "6223",
 		"6224"} {
 		free, err := proctest.FreePort()
@@ -192,8 +196,7 @@ func (r *reader) follow(page string) {
 		for i++; i < len(lines) && lines[i] != "```"; i++ {
 		}
 		block := lines[begin:min(i, len(lines))]
-		if name, isFile := strings.CutPrefix(strings.Join(block[:min(1, len(block))], ""),
-			"# file: "); isFile {
+		if name := fileOf(block); name != "" {
 			content := r.here.Replace(strings.Join(block, "\n") + "\n")
 			if err := os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o600); err != nil {
 				r.t.Fatal(err)
@@ -237,6 +240,19 @@ func (r *reader) block(page string, all []step) int {
 		r.compare(page, s, got)
 	}
 	return len(all)
+}
+
+// fileOf returns the name of the file that a block shows; empty: the block has commands. A comment
+// in the first line has the name, or in the second one below "#!".
+func fileOf(block []string) string {
+	if len(block) > 1 && strings.HasPrefix(block[0], "#!") {
+		block = block[1:]
+	}
+	first := strings.Join(block[:min(1, len(block))], "")
+	if name, is := strings.CutPrefix(strings.TrimLeft(first, "#/ "), "file: "); is {
+		return name
+	}
+	return ""
 }
 
 func asks(command string) bool {

@@ -36,6 +36,9 @@ func (p Policy) WithDefaults() Policy {
 			l = l.withDefaults()
 			if p.Paced() {
 				l.Key = cmp.Or(l.Key, PlaceholderKey)
+				if l.CountFrom == CountFromStart {
+					l.CountFrom = ""
+				}
 			}
 			p.Limits[i] = l
 		}

@@ -1,24 +1,57 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
 
+// Entry is a stored policy. Its master, which writes it, is a file or the API; operators' levers
+// change it for a while.
 type Entry struct {
-	Policy   Policy // with defaults
+	Policy   Policy // in force: as written, with the levers and defaults
+	Written  Policy // by its master, with defaults
+	Levers   Levers
+	Paused   bool   // by a lever
 	Revision uint64 // of the record
 	Stored   time.Time
-	Retired  bool   // takes no new jobs
-	Deleting bool   // retired, and removed with its stream
-	Paused   bool   // by an operator
-	Source   string // SourceAPI or SourceFile
+	// Draining: takes no new jobs, and is gone once its queue is empty.
+	Draining bool
+	Source   string // the master: SourceAPI or SourceFile
 	// of the target: decides where the target may be, and whether it may use the drainer's files
 	TargetSource string
-	// of the last file with the policy; may be empty
+	// of the file. A file of any set may take a policy of the API that has one: it has left that
+	// set, or was offered to it.
 	Set string
 	// nil: unchanged or unknown
 	Last *LastChange
+}
+
+// InForce sets what results from the policy as written and its levers. Levers that cannot apply to
+// it, because its file has changed, wait until they can.
+func (e *Entry) InForce() {
+	o := e.Levers.Override()
+	e.Policy, e.Paused = e.Written, o.Paused
+	if len(e.Levers) > 0 && len(o.ApplyAll(e.Written).Validate()) == 0 {
+		e.Policy = o.ApplyAll(e.Written)
+	}
+}
+
+// Difference lists what differs in force.
+func (e *Entry) Difference(after Entry) Changes {
+	changed := Diff(e.Policy, after.Policy)
+	if e.Paused != after.Paused {
+		changed = append(changed, fmt.Sprintf("paused %t → %t", e.Paused, after.Paused))
+	}
+	return changed
+}
+
+// Overridden tells what the levers change; see [Lever.Text].
+func (e *Entry) Overridden(now time.Time) (texts []string) {
+	for _, l := range e.Levers {
+		texts = append(texts, l.Text(*e, now))
+	}
+	return texts
 }
 
 // HasQueue reports whether the policy has a queue; false for nil.
@@ -64,4 +97,10 @@ func Changed[V any](before, after map[string]*V) (names []string) {
 const (
 	SourceAPI  = "api"
 	SourceFile = "file"
+)
+
+// States of a policy; one that is gone is not found.
+const (
+	StateLive     = "live"
+	StateDraining = "draining"
 )

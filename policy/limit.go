@@ -26,7 +26,8 @@ type Limit struct {
 	// Shared names a limit on starts of several policies with the same rule and one partition each;
 	// see [Limit.CheckAsShared].
 	Shared string `json:"shared,omitempty"`
-	// CountFrom says when a unit of a limit on starts begins to count; default [CountFromStart].
+	// CountFrom says when a unit of a limit on starts begins to count: at the start (default), when
+	// it is answered, or at the end.
 	CountFrom CountFrom `json:"count_from,omitempty"`
 	Rule
 }
@@ -331,11 +332,6 @@ func (p Policy) checkStartLimits(c *checker) {
 		c.add("window_margin", "must be %s to %s (an eighth of the shortest window), not %s",
 			p.leastMargin(), longest, p.WindowMargin)
 	}
-	if p.MaxDelay != 0 && !p.CountsArrivals() {
-		c.add("max_delay", "applies only with a limit that has count_from: %s", CountFromAnswer)
-	} else if p.MaxDelay < 0 || p.MaxDelay > Duration(time.Minute) {
-		c.add("max_delay", "must be at most 1m, not %s", p.MaxDelay)
-	}
 }
 
 const leastWindowMargin = Duration(time.Millisecond)
@@ -412,11 +408,10 @@ func (l Limit) checkStarts(c *checker) {
 func (l Limit) checkCountFrom(c *checker) {
 	rule := l.OnStarts()
 	switch {
+	case l.CountFrom == "":
 	case !l.Arrivals():
-		if l.CountFrom != "" && l.CountFrom != CountFromStart {
-			c.add("count_from", "%s: want %s, %s or %s", quote(string(l.CountFrom)), CountFromStart,
-				CountFromAnswer, CountFromEnd)
-		}
+		c.word("count_from", string(l.CountFrom),
+			wordsOf([]CountFrom{CountFromStart, CountFromAnswer, CountFromEnd}))
 	case rule != nil && rule.Bound().Arrivals() != nil:
 		c.add("count_from", "must be %s: %v; use a %s or %s", CountFromStart,
 			rule.Bound().Arrivals(), SlidingLog, FixedWindow)

@@ -8,7 +8,8 @@ import (
 
 const MaxWeight = 1000
 
-// Override has the settings of one key. Nil fields follow the policy.
+// Override has the settings of one key, or of a whole policy in a [Lever]. Nil fields follow the
+// policy.
 type Override struct {
 	Outflow *algorithms.Rate `json:"outflow,omitempty"`
 	// default: in the policy's ratio to the outflow
@@ -19,7 +20,9 @@ type Override struct {
 	// Weight is the key's share of turns under outflow_total and limits for all keys, 1 (default)
 	// to 1000.
 	Weight *int64 `json:"weight,omitempty"`
-	Paused bool   `json:"paused,omitempty"` // by an operator
+	// Capacity of buckets, at least the policy's: only of a whole policy.
+	Capacity *int64 `json:"capacity,omitempty"`
+	Paused   bool   `json:"paused,omitempty"` // by an operator
 }
 
 func (o Override) PeakRatio(p Policy) float64 {
@@ -43,6 +46,61 @@ func (o Override) Apply(p Policy) Policy {
 	return p
 }
 
+// ApplyAll returns the policy with an override of all keys. An outflow without a peak has the peak by
+// default. What no longer fits the policy, whose file may have changed, is cut down.
+func (o Override) ApplyAll(p Policy) Policy {
+	if p = o.Apply(p); o.Outflow != nil {
+		p.Peak = algorithms.Rate{}
+	}
+	if o.Peak != nil && o.Peak.PerSecond() >= p.Outflow.PerSecond() {
+		p.Peak = *o.Peak
+	}
+	if a := p.AdaptiveRate; a != nil && a.Min.PerSecond() > p.Outflow.PerSecond() {
+		p.AdaptiveRate = &AdaptiveRate{Min: p.Outflow}
+	}
+	if o.Weight != nil {
+		p.Weight = *o.Weight
+	}
+	if o.Capacity != nil {
+		p.Capacity = max(p.Capacity, *o.Capacity)
+	}
+	if p.MaxJobs > 0 {
+		p.MaxJobs = max(p.MaxJobs, p.QueueCapacity())
+	}
+	if o.Burst != nil {
+		p.Burst = min(p.Burst, p.Capacity)
+	}
+	return p
+}
+
+// ValidateAll is [Override.Validate] of an override of all keys.
+func (o Override) ValidateAll(p Policy) []Problem {
+	p = p.WithDefaults()
+	var c checker
+	for field, given := range map[string]bool{"outflow": o.Outflow != nil, "peak": o.Peak != nil,
+		"burst": o.Burst != nil, "capacity": o.Capacity != nil} {
+		if given && p.Door() {
+			c.add(field, "can only be overridden in a %s, not in a %s", LeakingBucket, p.decider())
+		}
+	}
+	if o.Paused && !p.HasQueue() {
+		c.add("paused", "applies only to policies with a queue")
+	}
+	if o.Capacity != nil && *o.Capacity < p.Capacity {
+		c.add("capacity", "must be at least the policy's (%d), not %d", p.Capacity, *o.Capacity)
+	}
+	if outflow := o.Apply(p).Outflow; o.Peak != nil {
+		c.peak("peak", *o.Peak, "outflow", outflow)
+	}
+	if most := o.ApplyAll(p).Capacity; o.Burst != nil && *o.Burst > most {
+		c.add("burst", "must be at most the capacity (%d), not %d", most, *o.Burst)
+	}
+	if len(c.problems) > 0 {
+		return c.problems
+	}
+	return o.ApplyAll(p).Validate()
+}
+
 func (o Override) IsZero() bool { return o == Override{} }
 
 func ParseOverride(data []byte) (Override, error) { return parse[Override](data) }
@@ -55,6 +113,9 @@ func (o Override) Validate(p Policy) []Problem {
 				p.Name)}}
 	}
 	var c checker
+	if o.Capacity != nil {
+		c.add("capacity", "applies only to a whole policy")
+	}
 	paced := o.Outflow != nil || !p.Outflow.IsZero()
 	switch {
 	case o.Outflow == nil:

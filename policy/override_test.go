@@ -52,7 +52,7 @@ func TestParseOverride(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                        "is not JSON: unexpected end",
 		`[]`:                      "want fields, not a list",
-		`{"capacity":5}`:          "capacity: unknown field",
+		`{"limit":5}`:             "limit: unknown field",
 		`{"outflow":5}`:           "outflow: 5: want a rate",
 		`{"outflow":"0/s"}`:       `outflow: "0/s": the rate must be positive`,
 		`{"burst":0}`:             "burst: must not be 0",

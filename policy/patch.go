@@ -8,7 +8,22 @@ func (p Policy) Patch(patch []byte) (Policy, error) {
 	if _, err := Parse(patch); err != nil {
 		return Policy{}, err
 	}
-	return patched(p.WithDefaults(), patch, Parse)
+	return patched(p.WithDefaults().withoutDerived(), patch, Parse)
+}
+
+// withoutDerived returns the policy without the defaults that its limits imply: those of other
+// limits may differ.
+func (p Policy) withoutDerived() Policy {
+	derived := p
+	derived.WindowMargin, derived.MaxDelay = 0, 0
+	derived = derived.WithDefaults()
+	if p.WindowMargin == derived.WindowMargin {
+		p.WindowMargin = 0
+	}
+	if p.MaxDelay == derived.MaxDelay {
+		p.MaxDelay = 0
+	}
+	return p
 }
 
 // Patch applies a JSON merge patch (RFC 7396); null restores the policy's value.
@@ -17,6 +32,12 @@ func (o Override) Patch(patch []byte) (Override, error) {
 		return Override{}, err
 	}
 	return patched(o, patch, ParseOverride)
+}
+
+// Overrides reports whether a merge patch of a policy has only fields of an [Override].
+func Overrides(patch []byte) bool {
+	_, err := ParseOverride(patch)
+	return err == nil
 }
 
 func patched[T any](document T, patch []byte, parse func([]byte) (T, error)) (T, error) {

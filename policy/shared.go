@@ -58,9 +58,10 @@ func (p Policy) CheckShared(other Policy) error {
 func (l Limit) numbers() string {
 	l.Count = "" // always CountAccepted for limits on starts
 	data, err := json.Marshal(struct {
-		Cost string `json:"cost,omitempty"`
+		Cost      string    `json:"cost,omitempty"`
+		CountFrom CountFrom `json:"count_from,omitempty"`
 		Rule
-	}{l.Cost, l.Rule})
+	}{l.Cost, l.CountFrom, l.Rule})
 	if err != nil {
 		return err.Error()
 	}

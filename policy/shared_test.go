@@ -12,6 +12,9 @@ func TestSharedLimitsAreLimitsOnStartsWithAName(t *testing.T) {
 	for text, reason := range map[string]string{
 		`{"name":"account","algorithm":"sliding_log","limit":5,"window":"1s"}`: "",
 
+		`{"name":"account","algorithm":"sliding_log","limit":5,"window":"1s","count_from":"answer"}`: "",
+		`{"name":"account","algorithm":"sliding_log","limit":5,"window":"1s","count_from":"end"}`:    "count_from: end requires a cost",
+
 		`{"algorithm":"sliding_log","limit":5,"window":"1s"}`:                "name: is required",
 		`{"name":"a","algorithm":"sliding_log"}`:                             "limit: is required",
 		`{"name":"a","algorithm":"sliding_log","window":"1s","shadow":true}`: "shadow",
@@ -45,6 +48,8 @@ func TestASharedLimitIsTheSameForAllPolicies(t *testing.T) {
 		`{"shared":"other","algorithm":"sliding_log","limit":6,"window":"1s"}`:        true,
 		`{"shared":"account","algorithm":"sliding_log","limit":6,"window":"1s"}`:      false,
 		`{"shared":"account","algorithm":"token_bucket","capacity":6,"refill":"1/s"}`: false,
+		strings.Replace(account, "}", `,"count_from":"start"}`, 1):                    true,
+		strings.Replace(account, "}", `,"count_from":"answer"}`, 1):                   false,
 	} {
 		if err := a.CheckShared(sharing("b", limits)); (err == nil) != agree {
 			t.Errorf("%s: %v", limits, err)
@@ -53,6 +58,10 @@ func TestASharedLimitIsTheSameForAllPolicies(t *testing.T) {
 	err := a.CheckShared(sharing("b", strings.Replace(account, "5", "6", 1)))
 	if err == nil || !strings.Contains(err.Error(), "limits[0]: the shared limit account of "+
 		"policy b is ") {
+		t.Error(err)
+	}
+	err = a.CheckShared(sharing("b", strings.Replace(account, "}", `,"count_from":"answer"}`, 1)))
+	if err == nil || !strings.Contains(err.Error(), `policy b is {"count_from":"answer",`) {
 		t.Error(err)
 	}
 	if err := a.CheckShared(sharing("a", strings.Replace(account, "5", "6", 1))); err != nil {

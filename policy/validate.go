@@ -101,6 +101,14 @@ func (p Policy) Validate() []Problem {
 		c.add("window_margin", "applies only to limits on starts of a leaking bucket with a queue")
 	}
 	switch {
+	case p.MaxDelay == 0:
+	case !p.CountsArrivals():
+		c.add("max_delay", "applies only with a limit that has count_from: %s or %s",
+			CountFromAnswer, CountFromEnd)
+	case p.MaxDelay < shortest || p.MaxDelay > Duration(time.Minute):
+		c.add("max_delay", "must be %s to 1m, not %s", shortest, p.MaxDelay)
+	}
+	switch {
 	case p.Weight == 0:
 	case !p.HasQueue():
 		c.add("weight", "requires a queue: it is the share of turns that its jobs get")

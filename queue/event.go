@@ -59,7 +59,8 @@ const (
 	// EventLimitBlocked, once a second: the limit Name blocked buckets For this long in total.
 	EventLimitBlocked = "limit_blocked"
 	// EventLimitsLeft, once a second: Data is a [][api.LimitLeft] of the limits that count all keys
-	// or are shared, and whose state this drainer keeps.
+	// or are shared, and whose state this drainer keeps. Of limits per key it has Open, of all keys
+	// together, while that is not 0.
 	EventLimitsLeft = "limits_left"
 	// EventOwnable: Value is 1 if this drainer may start the policy's jobs, 0 if not.
 	EventOwnable = "ownable"
@@ -102,8 +103,6 @@ const (
 	EventApplyFailed = "apply_failed"
 	// EventInventory, every few seconds: Data is a store.Inventory.
 	EventInventory = "inventory"
-	// EventRetired: a policy was retired because it left the file.
-	EventRetired = "retired"
 	// EventStored, every few seconds: Data is a [Storage].
 	EventStored = "stored"
 	// EventWritable, every second: Value is 1 if the embedded server can write.
@@ -184,13 +183,14 @@ type Event struct {
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
 	// Not published. Accepted is when the job was stored, Trace the id of its sampled trace, For
-	// how late it started. The types describe the others.
+	// how late it started, Answer a [job.Settlement.Answer]. The types describe the others.
 	Policy   string        `json:"-"`
 	Header   nats.Header   `json:"-"`
 	Accepted time.Time     `json:"-"`
 	Reply    *job.Reply    `json:"-"`
 	Trace    string        `json:"-"`
 	Name     string        `json:"-"`
+	Answer   string        `json:"-"`
 	For      time.Duration `json:"-"`
 	Value    int64         `json:"-"`
 	Data     any           `json:"-"`

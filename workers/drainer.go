@@ -320,7 +320,7 @@ func (d *Drainer) receive() (now pace.Instant, err error) {
 			"stopped before the handover was complete: some jobs may run twice")
 	}
 	now = d.now()
-	for end := now.Add(receiveFor); now < end && d.takeNext(now); {
+	for end := now.Add(receiveFor); now < end && d.takeNext(); {
 		now = d.now()
 	}
 	if d.closed {
@@ -330,18 +330,19 @@ func (d *Drainer) receive() (now pace.Instant, err error) {
 	return now, nil
 }
 
-// takeNext takes an outcome, otherwise an event.
-func (d *Drainer) takeNext(now pace.Instant) bool {
+// takeNext takes an outcome, otherwise an event. It reads the clock after that: an outcome dates
+// answers, and this process may have been frozen since an earlier reading.
+func (d *Drainer) takeNext() bool {
 	select {
 	case r := <-d.pool.results:
-		d.core.Handle(r, now)
-		d.ended = now
+		d.ended = d.now()
+		d.core.Handle(r, d.ended)
 		return true
 	default:
 	}
 	select {
 	case do := <-d.events:
-		do(now)
+		do(d.now())
 	default:
 		return false
 	}

@@ -79,6 +79,19 @@ func (b *bench) put(p policy.Policy) {
 	b.answered(func() error { return b.broker.Apply(b.t.Context(), p) })
 }
 
+// pause pauses or resumes policy api.
+func (b *bench) pause(paused bool) {
+	b.t.Helper()
+	patch := fmt.Appendf(nil, `{"paused":%t}`, paused)
+	b.answered(func() error {
+		_, err := store.New(b.broker, nil).ChangeLevers(b.t.Context(), "api", false,
+			func(e policy.Entry) (policy.Levers, error) {
+				return e.Levers.Patch(patch, policy.Lever{})
+			})
+		return err
+	})
+}
+
 // answered repeats a call until NATS answers; a busy machine may need several.
 func (b *bench) answered(call func() error) {
 	b.t.Helper()

@@ -19,7 +19,6 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -58,20 +57,14 @@ func TestAProcessFrozenBeforeTheFinalCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newRestartableBench(t, c.policy)
-			b.answered(func() error {
-				_, err := store.New(b.broker, nil).SetPaused(t.Context(), "api", true)
-				return err
-			})
+			b.pause(true)
 			if _, err := b.nc.Request(c.subject, []byte("job"), deadline); err != nil {
 				t.Fatal(err)
 			}
 			child := b.freezer(c.lease)
 			child.expect("decided")
 			child.signal(syscall.SIGSTOP)
-			b.answered(func() error {
-				_, err := store.New(b.broker, nil).SetPaused(t.Context(), "api", false)
-				return err
-			})
+			b.pause(false)
 			var ran seen
 			if !c.passes {
 				b.drain(Options{}, map[string]Handler{"api": ran.handle})

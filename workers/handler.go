@@ -75,13 +75,37 @@ func (j Job) Progress(text string) { j.settled.advance(text) }
 
 // Answered reports that the target's answer has begun: for a limit that counts from the answer, the
 // request counts from now on, and no longer from the end of the run. A handler that makes several
-// requests calls it after the last answer.
+// requests calls it after the last answer. HTTP and NATS targets do so themselves.
 func (j Job) Answered() {
 	j.settled.with(func(s *settled) {
 		if s.answered = true; s.answer != nil {
 			s.answer()
+			s.answer = nil
 		}
 	})
+}
+
+// Unanswered reports that the target gave no answer, so that the request may still arrive, although
+// the run ends as if it had: with no error, or one of [Permanent] or [RetryAfter]. An example is a
+// 504, which a gateway may have made. For a limit that counts from the answer the request counts
+// until the policy's max_delay after the run. It has no effect if [Job.Answered] is called.
+func (j Job) Unanswered() { j.settled.miss(record.AnswerNone) }
+
+// Unsent reports that the run sent no request, because no connection could be made, for example.
+// Limits that count from the answer then count nothing. Only the last call of Unsent and
+// [Job.Unanswered] counts, and neither if [Job.Answered] is called.
+func (j Job) Unsent() { j.settled.miss(record.AnswerUnsent) }
+
+func (s *settled) miss(a record.Answer) { s.with(func(s *settled) { s.missed = a }) }
+
+// close returns what is known of the answer at the end of a run, and hears no more of it.
+func (s *settled) close(by record.Answer) record.Answer {
+	s.with(func(s *settled) {
+		if by, s.answer = cmp.Or(s.missed, by), nil; s.answered {
+			by = record.AnswerSeen
+		}
+	})
+	return by
 }
 
 // progressEvery is the interval between reports.
@@ -195,6 +219,7 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 			"job", job.ID, "key", job.Key.Raw(), "attempt", job.Attempt, "panic",
 			record.Clip(fmt.Sprint(p.value), record.MostError), "stack", p.stack)
 	}
+	o := outcomeOf(seq, err)
 	if files.Short(err) { // says nothing about the job or its target
 		lines.Log("files", slog.LevelWarn, "no free file descriptor: jobs wait, which counts no "+
 			"attempt; "+files.Advice, "policy", job.Policy, "limit", files.Limit(), "error", err)
@@ -202,15 +227,13 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 		case <-time.After(filesPause):
 		case <-ctx.Done():
 		}
-		return record.Outcome{Seq: seq, Kind: record.OutcomeUncounted,
+		o = record.Outcome{Seq: seq, Kind: record.OutcomeUncounted, Answer: record.AnswerNone,
 			Error: record.Clip(err.Error(), record.MostError)}
-	}
-	if IsMisconfigured(err) {
+	} else if IsMisconfigured(err) {
 		lines.Log("misconfigured "+job.Policy, slog.LevelWarn, "a mistake of this process keeps "+
 			"it from running jobs: they wait, which counts no attempt", "policy", job.Policy,
 			"error", err)
 	}
-	o := outcomeOf(seq, err)
 	if over := context.DeadlineExceeded; errors.Is(ctx.Err(), over) {
 		o.Error = record.Clip(strings.ReplaceAll(o.Error, over.Error(),
 			fmt.Sprintf("no answer within %v, the timeout", policy.Duration(timeout))),
@@ -219,6 +242,7 @@ func call(ctx context.Context, lines *seldom.Log, timeout time.Duration, handle 
 	job.settled.with(func(s *settled) {
 		o.Used, o.RetryAfter = maps.Clone(s.costs), max(o.RetryAfter, s.pause)
 	})
+	o.Answer = job.settled.close(o.Answer)
 	return o
 }
 
@@ -250,7 +274,7 @@ func caught(ctx context.Context, handle Handler, job Job) (err error) {
 
 // exited is the outcome of a handler that ends its goroutine, as t.FailNow does in a test.
 func exited(seq uint64) record.Outcome {
-	return record.Outcome{Seq: seq, Kind: record.OutcomeFailed,
+	return record.Outcome{Seq: seq, Kind: record.OutcomeFailed, Answer: record.AnswerNone,
 		Error: "the handler called runtime.Goexit"}
 }
 
@@ -274,6 +298,9 @@ func outcomeOf(seq uint64, err error) record.Outcome {
 		e, _ := errors.AsType[laterError](err)
 		o.Unavailable, o.Again = IsUnavailable(err), e.after
 	}
+	if o.Answer = o.Kind.Answer(); IsMisconfigured(err) {
+		o.Answer = record.AnswerUnsent
+	}
 	o.Error = record.Clip(err.Error(), record.MostError)
 	return o
 }
@@ -293,7 +320,9 @@ type settled struct {
 	passing  bool
 
 	answered bool
-	answer   func() // reports it; nil: no limit asks
+	answer   func()        // reports it; nil: no limit asks, or the run is over
+	missed   record.Answer // that there was none; empty: as the end says
+	maxDelay time.Duration // after an end without an answer; 0: no limit asks
 }
 
 // with calls do under the lock, unless a test made the job.

@@ -134,12 +134,7 @@ func TestLaw4OrderOfAcceptance(t *testing.T) {
 	for i := range 20 {
 		b.send("api", "a", fmt.Sprint(100+i), "Penstock-Priority", "5")
 	}
-	pause := func(paused bool) {
-		b.answered(func() error {
-			_, err := store.New(b.broker, nil).SetPaused(t.Context(), "api", paused)
-			return err
-		})
-	}
+	pause := b.pause
 	pause(true) // until the valve holds all jobs
 	var ran seen
 	b.drain(Options{}, map[string]Handler{"api": func(ctx context.Context, job Job) error {

@@ -265,6 +265,11 @@ func (l *lender) attempt(k *loan, j Job, to string, lease time.Duration) job.Set
 		_ = k.Send(to, job.Claim{Op: job.OpProgress,
 			Settlement: job.Settlement{Progress: text}}) // the next one may get through
 	}
+	if j.settled.maxDelay > 0 {
+		j.settled.answer = func() {
+			_ = k.Send(to, job.Claim{Op: job.OpAnswered}) // the end says it, too
+		}
+	}
 	l.log.Debug("start for another drainer", "policy", j.Policy, "job", j.ID, "key", j.Key.Raw(),
 		"attempt", j.Attempt)
 	o, returned := exited(0), make(chan struct{})

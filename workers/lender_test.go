@@ -16,10 +16,11 @@ import (
 
 // owner plays a valve in another process.
 type owner struct {
-	b       *bench
-	nc      *nats.Conn
-	inbox   string
-	reports chan *nats.Msg
+	b        *bench
+	nc       *nats.Conn
+	inbox    string
+	reports  chan *nats.Msg
+	maxDelay time.Duration
 }
 
 func (b *bench) owns() *owner {
@@ -58,7 +59,8 @@ func (o *owner) offers() (*nats.Msg, job.Claim) {
 func (o *owner) starts(claim *nats.Msg, lease time.Duration) {
 	o.b.t.Helper()
 	if err := o.nc.PublishMsg(jobMessage(claim.Reply, o.inbox,
-		Job{ID: "api:1", Policy: "api", Key: "a", Attempt: 1}, lease)); err != nil {
+		Job{ID: "api:1", Policy: "api", Key: "a", Attempt: 1,
+			settled: &settled{maxDelay: o.maxDelay}}, lease)); err != nil {
 		o.b.t.Fatal(err)
 	}
 }

@@ -52,8 +52,12 @@ type born struct {
 func (p *pool) born(r valve.Run) born {
 	name, created := r.Part.Policy, p.backlogs.born(r.Part, r.Stored)
 	policy := p.catalog.policies[name]
+	said := &settled{kept: policy.ResultRetention > 0}
+	if policy.CountsArrivals() {
+		said.maxDelay = time.Duration(policy.MaxDelay)
+	}
 	return born{created, p.callbacks.of(policy.Callbacks, name, r.Key, r.Header, created, r.Seq),
-		&settled{kept: policy.ResultRetention > 0}}
+		said}
 }
 
 // work makes a job's final check, runs it and reports. False: it did not pass.
@@ -68,9 +72,28 @@ func (p *pool) work(r *valve.Run, job Job, owed callback, begin func(),
 	job.Started = p.clock.Date(now)
 	p.tellStart(r, job, now)
 	o := exited(r.Seq)
-	defer func() { p.report(*r, p.end(job, o, owed, now)) }()
+	defer func() {
+		o = p.end(job, o, owed, now)
+		p.linger(job, &o)
+		p.report(*r, o)
+	}()
 	o = run(job)
 	return true
+}
+
+// linger waits until the request of a run without an answer no longer arrives, as far as a limit
+// asks. If the drainer stops meanwhile, the outcome says so.
+func (p *pool) linger(job Job, o *record.Outcome) {
+	if job.settled.maxDelay == 0 || o.Answer != record.AnswerNone {
+		return
+	}
+	timer := time.NewTimer(job.settled.maxDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		o.Answer = record.AnswerSeen // as of now
+	case <-p.jobs.Done():
+	}
 }
 
 func (p *pool) grant(r valve.Run) {
@@ -125,7 +148,9 @@ func (p *pool) tellStart(r *valve.Run, j Job, now pace.Instant) {
 			p.sink.Take(e)
 			p.post(func(pace.Instant) { p.progressed(*r, text) })
 		}
-		j.settled.answer = sync.OnceFunc(func() { p.answered(*r) })
+		if j.settled.maxDelay > 0 {
+			j.settled.answer = sync.OnceFunc(func() { p.answered(*r) })
+		}
 	}
 	e := j.event(queue.EventStarted)
 	e.WaitMS = max(0, j.Started.Sub(j.Accepted)).Milliseconds()
@@ -176,6 +201,7 @@ func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 	e := j.event(ends[o.Kind])
 	e.Name, e.Reply, e.DurationMS = string(o.Kind), j.settled.said(), took.Milliseconds()
 	e.Error, e.Used, e.PauseMS = o.Error, o.Used, o.RetryAfter.Milliseconds()
+	e.Answer = string(o.Answer)
 	e.For = took
 	return e
 }
@@ -186,7 +212,7 @@ func (p *pool) end(job Job, o record.Outcome, owed callback, began pace.Instant)
 	job.settled.with(func(s *settled) { s.pass = nil })
 	if t, ended := told(job, o); ended {
 		if !owed.settle(p.jobs, t) {
-			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted}
+			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted, Answer: o.Answer}
 		} else {
 			p.broker.PublishResult(job.Header, t)
 		}
@@ -224,6 +250,9 @@ func (a attempts) Take(e queue.Event) {
 		a.log.Debug("start", append(args, "wait", max(0, e.At.Sub(e.Accepted)), "started", e.At)...)
 	case queue.EventDone, queue.EventFailed, queue.EventThrottled, queue.EventUncounted:
 		args = append(args, "outcome", e.Name, "took", e.For)
+		if e.Answer != "" {
+			args = append(args, "answer", e.Answer)
+		}
 		if e.Error != "" {
 			args = append(args, "error", e.Error)
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 )
 
 func TestAStepOfPriorityIsWorthWaiting(t *testing.T) {
@@ -17,12 +16,7 @@ func TestAStepOfPriorityIsWorthWaiting(t *testing.T) {
 	p := leaky("api", "500/s")
 	p.Concurrency, p.PriorityStep = 1, policy.Duration(step)
 	b := newBench(t, p)
-	pause := func(paused bool) {
-		b.answered(func() error {
-			_, err := store.New(b.broker, nil).SetPaused(t.Context(), "api", paused)
-			return err
-		})
-	}
+	pause := b.pause
 	pause(true) // until the valve holds all jobs
 	for i := range n {
 		b.send("api", "a", fmt.Sprint(i), "Penstock-Priority", fmt.Sprint(i*7%19-9))

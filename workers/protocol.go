@@ -47,11 +47,17 @@ func jobMessage(to, reply string, j Job, lease time.Duration) *nats.Msg {
 			m.Header[name] = values
 		}
 	}
-	m.Header[job.HeaderTurn] = []string{string(encoded(job.Turn{State: job.TurnGo,
-		LeaseMS: lease.Milliseconds(), Job: &job.Started{ID: j.ID, Policy: j.Policy, Key: j.Key,
-			Attempt: j.Attempt, Accepted: j.Accepted.UTC(), IdempotencyKey: j.IdempotencyKey,
-			Kept: j.Kept()}}))}
+	turn := job.Turn{State: job.TurnGo, LeaseMS: lease.Milliseconds(),
+		MaxDelayMS: j.settled.maxDelayMS(), Job: &job.Started{ID: j.ID, Policy: j.Policy,
+			Key: j.Key, Attempt: j.Attempt, Accepted: j.Accepted.UTC(),
+			IdempotencyKey: j.IdempotencyKey, Kept: j.Kept()}}
+	m.Header[job.HeaderTurn] = []string{string(encoded(turn))}
 	return m
+}
+
+func (s *settled) maxDelayMS() (ms int64) {
+	s.with(func(s *settled) { ms = (s.maxDelay + time.Millisecond - 1).Milliseconds() })
+	return ms
 }
 
 // readJob reverses jobMessage.
@@ -61,7 +67,8 @@ func readJob(t *claims.Turn) (j Job, lease time.Duration, err error) {
 	}
 	j = Job{ID: t.Job.ID, IdempotencyKey: t.Job.IdempotencyKey, Policy: t.Job.Policy,
 		Key: t.Job.Key, Body: t.Body, Attempt: t.Job.Attempt, Accepted: t.Job.Accepted,
-		settled: &settled{kept: t.Job.Kept}}
+		settled: &settled{kept: t.Job.Kept,
+			maxDelay: time.Duration(t.MaxDelayMS) * time.Millisecond}}
 	for name, values := range t.Header {
 		if !strings.EqualFold(name, job.HeaderTurn) {
 			if j.Header == nil {

@@ -29,7 +29,7 @@ func TestAJobArrivesAsItWasSent(t *testing.T) {
 			"Penstock-Deadline": {"1h"},
 			"idempotency-key":   {"x"},
 		},
-		settled: &settled{kept: true},
+		settled: &settled{kept: true, maxDelay: 20 * time.Millisecond},
 	}
 	m := jobMessage("to", "reply", j, 1500*time.Millisecond)
 	if m.Subject != "to" || m.Reply != "reply" {
@@ -72,8 +72,10 @@ func TestReportsOfARun(t *testing.T) {
 		{text: `{"v":1,"op":"settle","status":"done"}`,
 			outcome: record.Outcome{Kind: record.OutcomeDone}},
 		{text: `{"v":1,"op":"settle","status":"fail"}`,
-			outcome: record.Outcome{Kind: record.OutcomeFailed,
+			outcome: record.Outcome{Kind: record.OutcomeFailed, Answer: record.AnswerNone,
 				Error: "the worker gave no reason"}},
+		{text: `{"v":1,"op":"settle","status":"retry-after","answer":"none"}`,
+			outcome: record.Outcome{Kind: record.OutcomeThrottled, Answer: record.AnswerNone}},
 		{text: `{"v":1,"op":"settle","status":"permanent"}`,
 			outcome: record.Outcome{Kind: record.OutcomePermanent,
 				Error: "the worker gave no reason"}},

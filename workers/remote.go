@@ -195,12 +195,20 @@ func (r *remote) work(run valve.Run, timeout time.Duration, born born) {
 	begin := func() { err = r.nc.PublishMsg(m) }
 	if !r.pool.work(&run, j, born.owed, begin, func(j Job) record.Outcome {
 		if err != nil {
-			return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
+			return unsent(run)
 		}
-		return r.await(run, j, reports, timeout)
+		o := r.await(run, j, reports, timeout)
+		o.Answer = j.settled.close(o.Answer)
+		return o
 	}) {
 		r.say(run.Worker, job.Turn{State: job.TurnRefused})
 	}
+}
+
+// unsent is the outcome of a run that no worker got.
+func unsent(run valve.Run) record.Outcome {
+	return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted,
+		Answer: record.AnswerUnsent}
 }
 
 // await follows a worker's reports of a job.
@@ -211,16 +219,19 @@ func (r *remote) await(run valve.Run, j Job, reports <-chan *nats.Msg,
 	defer timer.Stop()
 	stop := job.Turn{State: job.TurnStop}
 	interrupted := r.pool.jobs.Done()
-	overdue := record.Outcome{Seq: run.Seq, Kind: record.OutcomeFailed,
+	overdue := record.Outcome{Seq: run.Seq, Kind: record.OutcomeFailed, Answer: record.AnswerNone,
 		Error: fmt.Sprintf("the worker sent neither progress nor an outcome for %v", timeout)}
 	var forwarded pace.Instant
 	for {
 		select {
 		case m := <-reports:
 			if noResponders(m) {
-				return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
+				return unsent(run)
 			}
 			c, o, err := readReport(m, r.clock.Date(r.now()))
+			if err == nil && c.Op == job.OpAnswered {
+				j.Answered()
+			}
 			switch {
 			case err != nil:
 				r.seldom.Log("worker "+run.Part.Policy, slog.LevelWarn,
@@ -250,7 +261,7 @@ func (r *remote) await(run valve.Run, j Job, reports <-chan *nats.Msg,
 			return overdue
 		case <-interrupted:
 			interrupted = nil
-			overdue = record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted}
+			overdue.Kind, overdue.Error = record.OutcomeUncounted, ""
 			r.say(run.Worker, stop)
 			timer.Reset(r.linger)
 		case <-r.stopped:

@@ -133,7 +133,7 @@ func (d *Drainer) configure(changed []string, now pace.Instant) {
 			own = named && (local || d.options.OwnAll) && !d.options.WorkerOnly
 			apart = !own || !local || entry.Policy.Target == nil
 			queues[name] = &core.QueuePolicy{Policy: entry.Policy, Paused: entry.Paused,
-				Retired: entry.Retired, Own: own, Local: local, Stored: entry.Stored}
+				Retired: entry.Draining, Own: own, Local: local, Stored: entry.Stored}
 		}
 		if d.lender.apart[name] = apart; !apart {
 			delete(d.lender.apart, name)

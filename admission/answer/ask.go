@@ -200,13 +200,15 @@ func Acquire(ctx context.Context, ask Asker, of permits.Request, header http.Hea
 	tell := func(op string, how job.Settlement) error {
 		r := at
 		body, err := json.Marshal(api.Settlement{Status: cmp.Or(how.Status, op), Error: how.Error,
-			RetryAfterMS: how.RetryAfterMS, Used: how.Used})
+			Answer: how.Answer, RetryAfterMS: how.RetryAfterMS, Used: how.Used})
 		if err == nil {
 			r.Body = body
 			_, err = ask(context.WithoutCancel(ctx), r)
 		}
 		return err
 	}
-	return permits.Lent(given.Permit, time.Now().Add(time.Duration(given.StartWithinMS)*ms),
-		time.Duration(given.LeaseMS)*ms, tell), nil
+	p := permits.Lent(given.Permit, time.Now().Add(time.Duration(given.StartWithinMS)*ms),
+		time.Duration(given.LeaseMS)*ms, tell)
+	p.MaxDelay = time.Duration(given.MaxDelayMS) * ms
+	return p, nil
 }

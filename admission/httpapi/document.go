@@ -44,6 +44,9 @@ func write(patch bool, do func(ctx context.Context, at place, document []byte, w
 			return answer.Answer{}, err
 		}
 		w := manage.Write{If: may, DryRun: at.number("dry_run") == 1, Possible: within(at.client)}
+		if w.For, w.Because, err = at.lasting(); err != nil {
+			return answer.Answer{}, err
+		}
 		written, revision, created, err := do(r.Context(), at, document, w)
 		switch {
 		case err != nil:

@@ -79,29 +79,29 @@ func TestTwoRacingCreatesAreOneCreation(t *testing.T) {
 	}
 }
 
-func TestARetiredPolicyDoesNotComeBackSmallerThanItsBuckets(t *testing.T) {
+func TestADrainingPolicyDoesNotComeBackSmallerThanItsBuckets(t *testing.T) {
 	i := install(t, manage.Options{})
 	i.want(201, nil, "PUT", "/v1/policies/stripe", stripe)
 	i.publish("stripe", "acme", nil)
 	i.publish("stripe", "acme", nil)
-	i.retire("stripe")
+	i.drain("stripe")
 	smaller := strings.Replace(stripe, `y":2`, `y":1`, 1)
 	i.want(409, []string{`capacity 1 is too low: bucket \"acme\" holds 2 jobs`}, "PUT",
 		"/v1/policies/stripe", smaller)
-	i.want(409, []string{`is retired`}, "PATCH", "/v1/policies/stripe", `{"workers":5}`)
-	i.want(200, []string{`"retired":true`, `"capacity":2`}, "GET", "/v1/policies/stripe", "")
-	i.want(200, []string{`"retired":false`, `"capacity":2`}, "PUT", "/v1/policies/stripe", stripe)
+	i.want(409, []string{`is draining`}, "PATCH", "/v1/policies/stripe", `{"workers":5}`)
+	i.want(200, []string{`"state":"draining"`, `"capacity":2`}, "GET", "/v1/policies/stripe", "")
+	i.want(200, []string{`"state":"live"`, `"capacity":2`}, "PUT", "/v1/policies/stripe", stripe)
 	i.publish("stripe", "other", nil)
 }
 
-func (i *installation) retire(name string) {
+func (i *installation) drain(name string) {
 	i.t.Helper()
 	entry, err := store.New(i.broker, nil).Policy(i.t.Context(), name)
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	record, err := json.Marshal(map[string]any{"v": 1, "policy": entry.Policy, "source": "file",
-		"retired": true})
+	record, err := json.Marshal(map[string]any{"v": 1, "policy": entry.Policy, "source": "api",
+		"draining": true})
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func (i *installation) retire(name string) {
 		i.t.Fatal(err)
 	}
 	if gone, err := i.broker.Retire(i.t.Context(), name); err != nil || gone {
-		i.t.Fatalf("retired: gone %t, %v", gone, err)
+		i.t.Fatalf("draining: gone %t, %v", gone, err)
 	}
 }
 
@@ -344,7 +344,7 @@ func TestAPolicyWithJobsIsDeletedOnlyWhenTheyAreDropped(t *testing.T) {
 	i.publish("stripe", key, nil)
 	i.publish("stripe", key, nil)
 	i.want(409, []string{`holds 2 jobs`, `purge=1`}, "DELETE", path, "")
-	i.want(200, []string{`"retired":false`}, "GET", path, "")
+	i.want(200, []string{`"state":"live"`}, "GET", path, "")
 	i.publish("stripe", keyIn(t, 1), nil)
 
 	// The valves drop all jobs of their buckets except for the running one.
@@ -366,7 +366,7 @@ func TestAPolicyWithJobsIsDeletedOnlyWhenTheyAreDropped(t *testing.T) {
 	}
 	i.want(202, []string{`{"policy":"stripe","deleted":false,"removed":1,"jobs":2}`}, "DELETE",
 		path+"?purge=1", "")
-	i.want(200, []string{`"retired":true`, `"deleting":true`}, "GET", path, "")
+	i.want(200, []string{`"state":"draining"`}, "GET", path, "")
 	i.want(202, []string{`"deleted":false,"removed":0,"jobs":2`}, "DELETE", path, "")
 	if _, err := i.broker.Conn().Request("$JS.API.STREAM.PURGE.PENSTOCK_stripe", nil,
 		waittest.Patience()); err != nil {
@@ -383,7 +383,7 @@ func TestADeletedPolicyThatIsWrittenAgainStays(t *testing.T) {
 	receipt := i.publish("stripe", "acme", nil)
 	i.valve("stripe", receipt.Partition, func(job.Question) job.Answer { return job.Answer{} })
 	i.want(202, nil, "DELETE", path+"?purge=1", "")
-	i.want(200, []string{`"retired":false`}, "PUT", path, stripe)
+	i.want(200, []string{`"state":"live"`}, "PUT", path, stripe)
 	if gone, err := store.New(i.broker, nil).Forget(t.Context(), "stripe"); err != nil || gone {
 		t.Errorf("gone %t, %v", gone, err)
 	}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, err
 	}
 	a := answer.JSON(http.StatusOK, api.Permit{Permit: p.ID, LeaseMS: p.Lease.Milliseconds(),
-		StartWithinMS: time.Until(p.StartBy).Milliseconds()})
+		StartWithinMS: time.Until(p.StartBy).Milliseconds(), MaxDelayMS: p.MaxDelay.Milliseconds()})
 	a.Late = true
 	return a, nil
 }
@@ -79,6 +80,11 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 		var settled api.Settlement
 		if err := h.document(r, at, &settled); err != nil {
 			return answer.Answer{}, err
+		}
+		switch settled.Answer {
+		case "", job.SettledAnswered, job.SettledUnanswered, job.SettledUnsent:
+		default:
+			return answer.Answer{}, bad("answer", "want seen, none or unsent")
 		}
 		if settled.RetryAfterMS < 0 {
 			return answer.Answer{}, bad("retry_after_ms", "must not be negative")
@@ -105,18 +111,24 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 		case float64:
 			if code := int(status); float64(code) == status && code >= 100 && code <= 599 {
 				ended = permits.ResultOf(code, header)
+				begun := job.SettledAnswered
+				if ended.Unanswered {
+					begun = job.SettledUnanswered
+				}
+				settled.Answer = cmp.Or(settled.Answer, begun)
 			}
 		}
 		of = job.Settlement{Status: string(ended.Status), Error: settled.Error, Used: settled.Used,
+			Answer:       settled.Answer,
 			RetryAfterMS: max(settled.RetryAfterMS, ended.RetryAfter.Milliseconds())}
 	}
 	switch of.Status {
-	case job.OpProgress:
-		op, of.Status = job.OpProgress, ""
+	case job.OpProgress, job.OpAnswered:
+		op, of.Status = of.Status, ""
 	case job.SettledDone, job.SettledFailed, job.SettledUnavailable, job.SettledUnreached,
 		job.SettledThrottled, job.SettledReturned:
 	default:
-		return answer.Answer{}, bad("status", "want progress, done, fail, unavailable, "+
+		return answer.Answer{}, bad("status", "want progress, answered, done, fail, unavailable, "+
 			"unreached, retry-after, returned or an HTTP status")
 	}
 	id := query.Get("permit")

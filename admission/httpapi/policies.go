@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
@@ -58,6 +59,48 @@ func (m management) patchPolicy(ctx context.Context, at place, patch []byte,
 	return patched, patched.Revision, false, err
 }
 
+func (m management) overridePolicy(ctx context.Context, at place, patch []byte,
+	w manage.Write) (written any, revision uint64, created bool, err error) {
+
+	p, err := m.OverridePolicy(ctx, at.policy, patch, w)
+	return p, p.Revision, false, err
+}
+
+func (m management) restorePolicy(r *http.Request, at place) (answer.Answer, error) {
+	may, err := precondition(r.Header)
+	if err = cmp.Or(noBody(r), err); err != nil {
+		return answer.Answer{}, err
+	}
+	p, err := m.RestorePolicy(r.Context(), at.policy, manage.Write{If: may})
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	return revised(http.StatusOK, p, p.Revision), nil
+}
+
+func (m management) takePolicy(ctx context.Context, at place) (any, error) {
+	return m.TakePolicy(ctx, at.policy, cmp.Or(at.query.Get("set"), policy.DefaultSet))
+}
+
+func (m management) releasePolicy(ctx context.Context, at place) (any, error) {
+	return m.ReleasePolicy(ctx, at.policy)
+}
+
+// lasting reads how long an override lasts, and why it is made.
+func (at place) lasting() (lasts time.Duration, because string, err error) {
+	if because = at.query.Get("because"); len(because) > policy.MaxBecause {
+		return 0, "", bad("because", "must have at most %d bytes", policy.MaxBecause)
+	}
+	if !at.query.Has("for") {
+		return 0, because, nil
+	}
+	var d policy.Duration
+	if err := d.UnmarshalText([]byte(at.query.Get("for"))); err != nil || d <= 0 {
+		return 0, "", bad("for", "must be a time with a unit, such as 1h")
+	}
+	return time.Duration(d), because, nil
+}
+
 func (m management) deletePolicy(r *http.Request, at place) (answer.Answer, error) {
 	may, err := precondition(r.Header)
 	if err = cmp.Or(noBody(r), err); err != nil {
@@ -76,7 +119,11 @@ func (m management) deletePolicy(r *http.Request, at place) (answer.Answer, erro
 
 func (m management) pausePolicy(paused bool) call {
 	return look(func(ctx context.Context, at place) (any, error) {
-		return m.PausePolicy(ctx, at.policy, paused)
+		lasts, because, err := at.lasting()
+		if err != nil {
+			return nil, err
+		}
+		return m.PausePolicy(ctx, at.policy, paused, manage.Write{For: lasts, Because: because})
 	})
 }
 

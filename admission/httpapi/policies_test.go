@@ -25,7 +25,7 @@ func TestManagePolicies(t *testing.T) {
 	i.expect("GET", "/v1/policies/stripe", "", 404, `"detail":"unknown policy: \"stripe\""`)
 	i.expect("PUT", "/v1/policies/stripe", stripe, 201, `"name":"stripe"`, `"timeout":"30s"`,
 		`"source":"api"`,
-		`"paused":false`, `"retired":false`)
+		`"paused":false`, `"state":"live"`)
 	i.publish("stripe", "acme", nil)
 	i.expect("PUT", "/v1/policies/stripe", strings.Replace(stripe, "96", "50", 1), 200,
 		`"outflow":"50/s"`)

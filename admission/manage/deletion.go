@@ -24,7 +24,7 @@ const (
 
 // DeletePolicy deletes a policy and its overrides, but no dead letters. Jobs in its queue are an
 // ErrConflict, unless purge: then waiting ones are dropped, and the policy goes when the running
-// ones have ended. A file restores its policy when its text changes.
+// ones have ended. A file's policy is an ErrConflict.
 func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	w Write) (d api.Deleted, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)

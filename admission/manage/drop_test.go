@@ -227,7 +227,7 @@ func TestWritesWithoutAnAnswerAreAudited(t *testing.T) {
 			return err
 		}},
 		{"policy paused or resumed", func() error {
-			_, err := s.PausePolicy(ctx, "stripe", true)
+			_, err := s.PausePolicy(ctx, "stripe", true, Write{})
 			return err
 		}},
 		{"override written through the API", func() error {

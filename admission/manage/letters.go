@@ -105,7 +105,7 @@ func noLetter(err error, name string, id uint64) error {
 }
 
 // Replay makes a dead letter a new job at the end of its bucket, without asking a limiter.
-// ErrConflict: it cannot be a job, or the policy has retired.
+// ErrConflict: it cannot be a job, or the policy is draining.
 func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission.Outcome, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -140,7 +140,7 @@ func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission
 }
 
 func takesJobs(entry policy.Entry, name string) error {
-	if entry.Retired || entry.Policy.Name == "" {
+	if entry.Draining || entry.Policy.Name == "" {
 		return fmt.Errorf("%w: policy %q no longer accepts jobs", admission.ErrConflict, name)
 	}
 	return nil

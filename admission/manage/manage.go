@@ -166,7 +166,7 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 		case "revision": // for the log alone
 		default:
 			switch value {
-			case nil, false:
+			case nil, false, "":
 			case true:
 				c.Details = append(c.Details, name)
 			default:
@@ -219,6 +219,7 @@ func (s *Service) Audit(ctx context.Context, name string, before uint64, limit i
 func translate(err error) error {
 	var capacity *queue.CapacityInUseError
 	var fixed *queue.ImmutableError
+	var owner *store.OwnerError
 	switch {
 	case err == nil:
 		return nil
@@ -228,6 +229,8 @@ func translate(err error) error {
 			admission.ErrConflict, capacity.Capacity, capacity.Key.Raw(), capacity.Depth)
 	case errors.As(err, &fixed):
 		return fmt.Errorf("%w: %w", admission.ErrConflict, fixed)
+	case errors.As(err, &owner):
+		return fmt.Errorf("%w: %w", admission.ErrConflict, owner)
 	case errors.Is(err, store.ErrTooMany):
 		return fmt.Errorf("%w: %w", admission.ErrConflict, err)
 	case errors.Is(err, job.ErrVersion):

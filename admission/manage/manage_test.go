@@ -141,17 +141,13 @@ func TestReplayAllInParts(t *testing.T) {
 func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 	s := open(t, Options{})
 	for _, ps := range [][]policy.Policy{{stripe(5)}, nil} {
-		if _, err := store.New(
-			s.broker, nil).PutFile(t.Context(), store.File{Policies: ps}); err != nil {
+		if _, err := store.New(s.broker, nil).Replace(t.Context(), store.Set{Policies: ps,
+			Prune: true, Shrink: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := store.New(
-		s.broker, nil).RetireAbsent(t.Context(), policy.DefaultSet); err != nil {
-		t.Fatal(err)
-	}
-	if p, err := s.Policy(t.Context(), "stripe"); err != nil || !p.Retired ||
-		p.Source != policy.SourceFile {
+	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.State != policy.StateDraining ||
+		p.Source != policy.SourceAPI {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	_, err := s.broker.Bury(t.Context(),
@@ -160,14 +156,14 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Replay(t.Context(), "stripe", 1); !errors.Is(err, admission.ErrConflict) {
-		t.Errorf("replay for a retired policy: %v", err)
+		t.Errorf("replay for a draining policy: %v", err)
 	}
 	if _, err := s.ReplaySome(t.Context(), "stripe", queue.DeadLetterFilter{}); !errors.Is(err,
 		admission.ErrConflict) {
-		t.Errorf("replay all for a retired policy: %v", err)
+		t.Errorf("replay all for a draining policy: %v", err)
 	}
 	put(t, s, stripe(5))
-	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.Retired ||
+	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.State != policy.StateLive ||
 		p.Source != policy.SourceAPI {
 		t.Errorf("got %+v, %v", p, err)
 	}

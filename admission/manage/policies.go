@@ -12,14 +12,15 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Policy is a policy's document.
 type Policy struct {
-	Policy policy.Policy `json:"policy"`
+	Policy policy.Policy `json:"policy"` // as its source wrote it, without overrides
+	// the policy with its overrides; without overrides it is missing
+	InForce *policy.Policy `json:"in_force,omitempty"`
+	// overrides of the whole policy, the oldest first
+	Overrides policy.Levers `json:"overrides,omitempty"`
 	api.PolicyState
 }
 
@@ -28,11 +29,16 @@ type Policies struct {
 	Policies []Policy `json:"policies"`
 }
 
-const fileNote = "the file of set %s overwrites this once its own text of the policy changes"
-
 func described(e policy.Entry) Policy {
-	p := Policy{e.Policy, api.PolicyState{Revision: e.Revision, Source: e.Source, Set: e.Set,
-		Paused: e.Paused, Retired: e.Retired, Deleting: e.Deleting}}
+	p := Policy{Policy: e.Written, Overrides: e.Levers, PolicyState: api.PolicyState{
+		Revision: e.Revision, Source: e.Source, Set: e.Set, State: policy.StateLive,
+		Paused: e.Paused, Overridden: e.Overridden(time.Now())}}
+	if e.Draining {
+		p.State = policy.StateDraining
+	}
+	if len(e.Levers) > 0 {
+		p.InForce = &e.Policy
+	}
 	if e.Last != nil {
 		p.Last = &api.LastChange{At: e.Last.At, Changed: e.Last.Changed}
 	}
@@ -46,6 +52,10 @@ type Write struct {
 	// why the caller must not write it
 	Possible func(before, p policy.Policy) []policy.Problem
 	Paused   *bool // as the caller assumes; otherwise ErrConflict
+	// For is how long an override of a whole policy lasts (0: until it is removed), Because why it
+	// was made.
+	For     time.Duration
+	Because string
 }
 
 func (w Write) check(revision uint64) error {
@@ -89,8 +99,8 @@ func (s *Service) Day(ctx context.Context, name string) (api.Day, error) {
 	return day, translate(err)
 }
 
-// PutPolicy creates or replaces a policy, or revives a retired one. A pause persists. An impossible
-// change, such as a capacity below a bucket's depth, is also an ErrConflict.
+// PutPolicy creates or replaces a policy of the API, or revives a draining one. Overrides persist.
+// An impossible change, such as a capacity below a bucket's depth, is also an ErrConflict.
 func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	w Write) (written Policy, created bool, err error) {
 	if err := policy.Invalid(p.Validate()); err != nil {
@@ -132,22 +142,27 @@ func (m making) take(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// RFC 7396
+// PatchPolicy applies a JSON merge patch (RFC 7396). Of a file's policy it can only override numbers;
+// see [Service.OverridePolicy].
 func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	w Write) (Policy, error) {
-	if !policy.IsName(name) { // perhaps another record of the table
-		return Policy{}, admission.UnknownPolicy(name)
+	entry, err := s.entry(ctx, name)
+	if err != nil {
+		return Policy{}, err
+	}
+	if entry.Source == policy.SourceFile && policy.Overrides(patch) {
+		return s.OverridePolicy(ctx, name, patch, w)
 	}
 	patched, _, err := s.writePolicy(ctx, name, w, func(current *policy.Entry) (policy.Policy,
 		error) {
 		if current == nil {
 			return policy.Policy{}, admission.UnknownPolicy(name)
 		}
-		if current.Retired {
-			return policy.Policy{}, fmt.Errorf("%w: policy %q is retired: PUT revives it",
+		if current.Draining {
+			return policy.Policy{}, fmt.Errorf("%w: policy %q is draining: PUT revives it",
 				admission.ErrConflict, name)
 		}
-		p, err := current.Policy.Patch(patch)
+		p, err := current.Written.Patch(patch)
 		if err == nil && p.Name != name {
 			err = &admission.RequestError{Field: "name",
 				Reason: "cannot be changed: create another policy"}
@@ -199,9 +214,6 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 	}
 	answer := described(entry)
 	answer.Changed, answer.DryRun = c.changed, w.DryRun
-	if answer.Set != "" && len(c.changed) > 0 {
-		answer.Note = fmt.Sprintf(fileNote, answer.Set)
-	}
 	return answer, c.created, nil
 }
 
@@ -229,15 +241,13 @@ func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Po
 		return policy.Policy{}, err
 	}
 	if c.w.Paused != nil && *c.w.Paused != before.Paused {
-		return policy.Policy{}, fmt.Errorf(
-			"%w: paused is %t: change it with POST /v1/pause or /v1/resume",
-			admission.ErrConflict, before.Paused)
+		return policy.Policy{}, pausedOtherwise(before)
 	}
 	if c.created {
 		c.noted = policy.Fields(p)
 		return p, nil
 	}
-	c.changed = policy.Diff(before.Policy, p)
+	c.changed = policy.Diff(before.Written, p)
 	c.noted = c.changed
 	c.lowered, err = c.s.lower(ctx, before, p, c.w.DryRun)
 	return p, err
@@ -251,15 +261,15 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 	if err != nil {
 		return policy.Policy{}, err
 	}
-	p = p.Keeping(before.Policy).WithDefaults()
-	stands := before.Policy
-	if before.Retired {
+	p = p.Keeping(before.Written).WithDefaults()
+	stands := before.Written
+	if before.Draining {
 		stands = policy.Policy{}
 	}
 	problems := append(c.s.options.Possible(stands, p),
 		p.CheckPrefix(c.s.broker.Names().Prefix())...)
 	if c.w.Possible != nil {
-		problems = append(problems, c.w.Possible(before.Policy, p)...)
+		problems = append(problems, c.w.Possible(before.Written, p)...)
 	}
 	return p, policy.Invalid(problems)
 }
@@ -268,7 +278,7 @@ func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.P
 // policy: the client may publish at once.
 func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool) {
 	name := entry.Policy.Name
-	if !lowered {
+	if !lowered && !entry.Draining {
 		if err := s.broker.Apply(ctx, entry.Policy); err != nil {
 			s.options.Logger.Warn("the stream of a policy written through the API is not ready yet",
 				"policy", name, "error", err)
@@ -278,27 +288,30 @@ func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool)
 }
 
 // lower rejects a capacity in use. Only the stream can tell without a race, so it is lowered before
-// the record, except for a retired policy, which stays closed until its record opens it.
+// the record, except for a draining policy, which stays closed until its record opens it.
 func (s *Service) lower(ctx context.Context, before policy.Entry, p policy.Policy,
 	dry bool) (bool, error) {
+	after := before
+	after.Written = p
+	after.InForce()
 	if !before.Policy.HasQueue() || !p.HasQueue() ||
-		!before.Retired && p.QueueCapacity() >= before.Policy.QueueCapacity() {
+		!before.Draining && after.Policy.QueueCapacity() >= before.Policy.QueueCapacity() {
 		return false, nil
 	}
-	if before.Retired || dry {
-		return false, s.broker.CheckCapacity(ctx, p)
+	if before.Draining || dry {
+		return false, s.broker.CheckCapacity(ctx, after.Policy)
 	}
-	if err := policy.CheckChange(before.Policy, p); err != nil {
+	if err := policy.CheckChange(before.Written, p); err != nil {
 		return false, err
 	}
-	return true, s.broker.Apply(ctx, p)
+	return true, s.broker.Apply(ctx, after.Policy)
 }
 
 func (s *Service) restore(ctx context.Context, name string) {
 	ctx, cancel := s.bounded(context.WithoutCancel(ctx))
 	defer cancel()
 	entry, err := s.entry(ctx, name)
-	if err == nil && !entry.Retired {
+	if err == nil && !entry.Draining {
 		err = s.broker.Apply(ctx, entry.Policy)
 	}
 	if err != nil {
@@ -320,177 +333,4 @@ func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint6
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancel()
 	s.options.Followed(ctx, name, revision)
-}
-
-// PausePolicy pauses or resumes all buckets. The end of a pause ends their cool-downs too.
-func (s *Service) PausePolicy(ctx context.Context, name string, paused bool) (Policy, error) {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	before, err := s.queued(ctx, name)
-	if err != nil {
-		return Policy{}, err
-	}
-	revision, err := s.policies.SetPaused(ctx, name, paused)
-	err = translate(err)
-	s.NoteTried(ctx, err, "policy paused or resumed", "policy", name, "changed",
-		policy.Changes{fmt.Sprintf("paused %t → %t", before.Paused, paused)})
-	if err != nil {
-		return Policy{}, err
-	}
-	s.awaitFollowed(ctx, name, revision)
-	var resumed *api.Resumed
-	if !paused {
-		resumed = s.resume(ctx, before.Policy, "")
-	}
-	p, err := s.Policy(ctx, name)
-	p.Resumed = resumed
-	return p, err
-}
-
-// Override is the document of a key's own limits.
-type Override struct {
-	Key      string          `json:"key"`
-	Override policy.Override `json:"override"`
-	Revision uint64          `json:"-"`
-	api.Written
-}
-
-// Overrides is a page of them.
-type Overrides struct {
-	Overrides []Override `json:"overrides"`
-	Next      *string    `json:"next,omitempty"` // the next page's `after`; missing on the last page
-}
-
-func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
-	limit int) (Overrides, error) {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	if _, err := s.entry(ctx, name); err != nil {
-		return Overrides{}, err
-	}
-	found, err := s.policies.Overrides(ctx, name, after, limit+1)
-	if err != nil {
-		return Overrides{}, translate(err)
-	}
-	page := Overrides{Overrides: make([]Override, 0, len(found))}
-	for i, o := range found {
-		if i == limit {
-			page.Next = &page.Overrides[limit-1].Key
-			break
-		}
-		page.Overrides = append(page.Overrides, Override{Key: o.Key.Raw(), Override: o.Override})
-	}
-	return page, nil
-}
-
-func (s *Service) Override(ctx context.Context, name string, key job.Key) (Override, error) {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	if _, err := s.entry(ctx, name); err != nil {
-		return Override{}, err
-	}
-	o, err := s.policies.Override(ctx, name, key)
-	if errors.Is(err, queue.ErrNotFound) {
-		return Override{}, fmt.Errorf("%w: key %q has no limits of its own", admission.ErrNotFound,
-			key.Raw())
-	}
-	if err != nil {
-		return Override{}, translate(err)
-	}
-	return Override{Key: key.Raw(), Override: o.Override, Revision: o.Revision}, nil
-}
-
-// ChangeOverride writes what next makes of an override and its pause. An empty one is removed.
-func (s *Service) ChangeOverride(ctx context.Context, name string, key job.Key, w Write,
-	next func(policy.Override) (policy.Override, error)) (Override, error) {
-
-	return s.changeOverride(ctx, name, key, w, func(p policy.Policy,
-		o policy.Override) (policy.Override, error) {
-		o, err := next(o)
-		if err == nil {
-			err = policy.Invalid(o.Validate(p))
-		}
-		return o, err
-	})
-}
-
-// PauseKey leaves the rest of the override unchanged. The end of a pause ends a cool-down too.
-func (s *Service) PauseKey(ctx context.Context, name string, key job.Key,
-	paused bool) (Override, error) {
-	var of policy.Policy
-	o, err := s.changeOverride(ctx, name, key, Write{}, func(p policy.Policy,
-		o policy.Override) (policy.Override, error) {
-		of, o.Paused = p, paused
-		return o, nil
-	})
-	if o.Changed = nil; err == nil && !paused {
-		o.Resumed = s.resume(ctx, of, key)
-	}
-	return o, err
-}
-
-var errDry = errors.New("dry run")
-
-func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, w Write,
-	change func(policy.Policy, policy.Override) (policy.Override, error)) (Override, error) {
-
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	entry, err := s.queued(ctx, name)
-	if err != nil {
-		return Override{}, err
-	}
-	if entry.Deleting {
-		return Override{}, fmt.Errorf("%w: policy %q is being deleted", admission.ErrConflict, name)
-	}
-	o := Override{Key: key.Raw(), Written: api.Written{DryRun: w.DryRun}}
-	written, err := s.policies.ChangeOverride(ctx, name, key, func(
-		current store.Override) (policy.Override, error) {
-		if err := w.check(current.Revision); err != nil {
-			return policy.Override{}, err
-		}
-		next, err := change(entry.Policy, current.Override)
-		o.Override, o.Revision, o.Changed = next, current.Revision, policy.Diff(current.Override,
-			next)
-		if err == nil && w.DryRun {
-			err = errDry
-		}
-		return next, err
-	})
-	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
-		return Override{}, invalid
-	}
-	if errors.Is(err, errDry) {
-		return o, nil
-	}
-	err = translate(err)
-	s.NoteTried(ctx, err, "override written through the API", "policy", name, "key", key.Raw(),
-		"revision", written.Revision, "changed",
-		policy.Changes(o.Changed))
-	if err != nil {
-		return Override{}, err
-	}
-	o.Revision = written.Revision
-	return o, nil
-}
-
-func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, w Write) error {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	if _, err := s.entry(ctx, name); err != nil {
-		return err
-	}
-	var before policy.Override
-	_, err := s.policies.ChangeOverride(ctx, name, key, func(
-		current store.Override) (policy.Override, error) {
-		before = current.Override
-		return policy.Override{}, w.check(current.Revision)
-	})
-	if errors.Is(err, job.ErrVersion) && w.If == nil {
-		err = s.policies.DeleteOverride(ctx, name, key)
-	}
-	err = translate(err)
-	s.NoteTried(ctx, err, "override deleted through the API", "policy", name, "key", key.Raw(),
-		"changed", policy.Diff(before, policy.Override{}))
-	return err
 }

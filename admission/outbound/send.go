@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/answers"
+	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -112,8 +114,8 @@ const notThrottled = time.Duration(-1)
 func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response,
 	pause time.Duration, err error) {
 
-	var wrote, answered atomic.Bool
-	exchange := &oneshot.Exchange{}
+	var answered atomic.Bool
+	exchange := &oneshot.Exchange{MaxDelay: permit.MaxDelay}
 	ctx, cancel := context.WithCancelCause(out.Context())
 	timer := time.AfterFunc(math.MaxInt64, func() {
 		if !answered.Load() {
@@ -126,11 +128,11 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 			return nil
 		},
 
+		GetConn: exchange.GetConn,
 		GotConn: func(i httptrace.GotConnInfo) {
 			exchange.GotConn(i)
 			timer.Reset(c.route.Timeout)
 		},
-		WroteHeaders: func() { wrote.Store(true) },
 		WroteRequest: func(httptrace.WroteRequestInfo) { timer.Reset(c.route.Timeout) }}))
 	if c.whole {
 		request.Header.Del("Expect") // the caller has sent all
@@ -146,6 +148,9 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 	}
 	var heard *permits.Heard
 	if err == nil {
+		if !answers.Gateways(response.StatusCode) {
+			permit.Answered()
+		}
 		heard = permits.Hear(response, c.route.rules,
 			permits.Listening{Hold: c.route.OnThrottle == Absorb, Decode: decoded})
 	}
@@ -156,14 +161,19 @@ func (c *call) send(out *http.Request, permit *permits.Permit) (_ *http.Response
 			err = silent
 		}
 		result := permits.Result{Status: permits.Unreached, Err: err}
+		_, unread := errors.AsType[*clienttls.FileError](err)
+		left, unsent := out.Context().Err() != nil, unread || exchange.Unsent()
+		untouched := oneshot.Leaving(err) || files.Short(err)
 		switch c.trace(0, err); {
 		case errors.Is(err, errBody):
 			result.Status = permits.Failed
-		case wrote.Load() && out.Context().Err() != nil: // the caller may have been impatient
-			result.Status, result.Err = permits.Failed, errLeft
-		case out.Context().Err() != nil, oneshot.Leaving(err), files.Short(err):
+		case unsent && left, untouched && (unsent || permit.MaxDelay == 0):
 			permit.Return() // before Settle, which then has no effect
-		case wrote.Load():
+		case left: // the caller may have been impatient
+			result.Status, result.Err = permits.Failed, errLeft
+		case untouched:
+			result.Status = permits.Failed
+		case !unsent:
 			result.Status = permits.Unavailable
 		}
 		exchange.After(func() { permit.Settle(result) })

@@ -48,6 +48,8 @@ policies:
   - {<<: *api, name: alone, concurrency: 1}
   - {<<: *api, name: unreached}
   - {<<: *api, name: errors}
+  - {<<: *api, name: arrivals, window_margin: 1ms, max_delay: 20ms, limits: [{name: requests,
+     algorithm: sliding_log, limit: 1000, window: 1s, count_from: answer}]}
   - {<<: *api, name: down, retry: {backoff: 1s, max_backoff: 1s}}
 `
 
@@ -181,7 +183,8 @@ func (w *world) listen() {
 	if _, err = nc.Subscribe("penstock.>", func(m *nats.Msg) {
 		c, err := job.ReadClaim(m.Data)
 		if err != nil || c.Key.Raw() != w.key ||
-			c.Op != job.OpSettle && (c.Op != job.OpProgress || c.RetryAfterMS == 0) {
+			c.Op != job.OpSettle && c.Op != job.OpAnswered &&
+				(c.Op != job.OpProgress || c.RetryAfterMS == 0) {
 			return
 		}
 		w.mu.Lock()

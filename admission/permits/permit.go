@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -31,6 +32,10 @@ type Result struct {
 	RetryAfter time.Duration
 	Used       map[string]int64 // actual costs, by name; omitted ones stay as estimated
 	Err        error
+	// Unanswered: the target gave no answer, or one that a gateway may have made, such as a 504, so
+	// that the request may still arrive. Failed and Unavailable imply it. It has no effect if
+	// [Permit.Answered] was called.
+	Unanswered bool
 }
 
 // Permit allows one call, which must begin by StartBy or be returned.
@@ -40,16 +45,21 @@ type Permit struct {
 	// Lease is the permit's life without renewal; 0: only an end that pauses the bucket must be
 	// reported.
 	Lease time.Duration
+	// MaxDelay is not 0 if a limit counts from the answer: [Permit.Answered] is to be called, and a
+	// call that ends without an answer counts for so long after its end.
+	MaxDelay time.Duration
 
-	tell   func(op string, s job.Settlement) error
-	once   sync.Once
-	pauses chan job.Settlement // of a leased call, for keep
-	ended  chan job.Settlement
+	tell     func(op string, s job.Settlement) error
+	once     sync.Once
+	answered atomic.Bool
+	answers  chan struct{}       // of a leased call, for keep
+	pauses   chan job.Settlement // the same
+	ended    chan job.Settlement // the same
 }
 
 func newPermit(id string, startBy time.Time, lease time.Duration) *Permit {
-	return &Permit{ID: id, StartBy: startBy, Lease: lease, pauses: make(chan job.Settlement, 1),
-		ended: make(chan job.Settlement, 1)}
+	return &Permit{ID: id, StartBy: startBy, Lease: lease, answers: make(chan struct{}, 1),
+		pauses: make(chan job.Settlement, 1), ended: make(chan job.Settlement, 1)}
 }
 
 // Lent is a permit of another process ([Client.Lend]), which gets the reports of tell.
@@ -63,6 +73,15 @@ func Lent(id string, startBy time.Time, lease time.Duration,
 	return p
 }
 
+// Answered reports that the target's answer has begun, not only an informational one (1xx): for a
+// limit that counts from the answer, the call counts from now on, and no longer from its end. A
+// call of several requests reports the last answer.
+func (p *Permit) Answered() {
+	if p.MaxDelay > 0 && !p.answered.Swap(true) {
+		p.answers <- struct{}{}
+	}
+}
+
 // Settle reports how the call ended. Only the first Settle or Return counts. An unknown [Status] is
 // Failed, and negative usage does not count.
 func (p *Permit) Settle(r Result) {
@@ -73,8 +92,16 @@ func (p *Permit) Settle(r Result) {
 	}
 	used := maps.Clone(r.Used)
 	maps.DeleteFunc(used, func(_ string, n int64) bool { return n < 0 })
-	p.settle(job.Settlement{Status: string(r.Status), RetryAfterMS: ceil(max(r.RetryAfter, 0)),
-		Used: used, Error: text(r.Err)})
+	s := job.Settlement{Status: string(r.Status), RetryAfterMS: ceil(max(r.RetryAfter, 0)),
+		Used: used, Error: text(r.Err)}
+	switch {
+	case p.MaxDelay == 0:
+	case p.answered.Load():
+		s.Answer = job.SettledAnswered
+	case r.Unanswered:
+		s.Answer = job.SettledUnanswered
+	}
+	p.settle(s)
 }
 
 // Pause pauses the bucket during the call.
@@ -130,6 +157,10 @@ func (p *Permit) keep(turns <-chan *claims.Turn, closed <-chan struct{}) {
 		case s := <-p.ended:
 			p.repeat(job.OpSettle, s)
 			return
+		case <-p.answers:
+			if len(p.ended) == 0 { // which says it, too
+				_ = p.tell(job.OpAnswered, job.Settlement{})
+			}
 		case s := <-p.pauses:
 			p.repeat(job.OpProgress, s)
 		case t := <-turns:

@@ -83,12 +83,11 @@ func (c *Client) Close() { c.claims.Close() }
 // [admission.ErrNoDrainer] if no drainer answers within the wait; [admission.ErrUnavailable] if the
 // client or its connection is closed; the context's.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
-	k, by, lease, err := c.acquire(ctx, r)
+	k, p, err := c.acquire(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	p := newPermit(k.ID, by, lease)
-	if lease == 0 {
+	if p.Lease == 0 {
 		k.Close()
 		p.tell = func(op string, s job.Settlement) error {
 			return c.Tell(r.Policy, k.claim.Key, k.ID, op, s)
@@ -105,12 +104,12 @@ func (c *Client) Acquire(ctx context.Context, r Request) (*Permit, error) {
 
 // Lend is Acquire for a remote caller, which renews and ends the lease by [Client.Tell].
 func (c *Client) Lend(ctx context.Context, r Request) (*Permit, error) {
-	k, by, lease, err := c.acquire(ctx, r)
+	k, p, err := c.acquire(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	k.Close()
-	return &Permit{ID: k.ID, StartBy: by, Lease: lease}, nil
+	return p, nil
 }
 
 // Tell reports progress or the end of a lent permit, by its ID. Errors: [admission.ErrNotFound] if
@@ -153,34 +152,31 @@ func (k *call) tell(op string, s job.Settlement) error {
 }
 
 // acquire returns a call that has begun, whose claimant is still open.
-func (c *Client) acquire(ctx context.Context, r Request) (k *call, by time.Time,
-	lease time.Duration, err error) {
-
+func (c *Client) acquire(ctx context.Context, r Request) (*call, *Permit, error) {
 	key, err := job.EncodeKey(r.Key)
 	if err != nil {
-		return nil, by, 0, admission.InvalidKey(err)
+		return nil, nil, admission.InvalidKey(err)
 	}
 	if !policy.IsName(r.Policy) {
-		return nil, by, 0, admission.UnknownPolicy(r.Policy)
+		return nil, nil, admission.UnknownPolicy(r.Policy)
 	}
-	k = c.call(r.Policy, key, rand.Text())
+	k := c.call(r.Policy, key, rand.Text())
 	k.claim.Cost, k.claim.Costs, k.claim.Priority = r.Cost, r.Costs, r.Priority
 	wait := max(0, min(cmp.Or(r.Wait, DefaultWait), MaxWait))
 	if by, ok := ctx.Deadline(); ok {
 		wait = min(wait, max(0, time.Until(by)))
 	}
-	if by, lease, err = k.wait(ctx, wait); err != nil {
+	p, err := k.wait(ctx, wait)
+	if err != nil {
 		k.Close()
 	}
 	if _, is := errors.AsType[*admission.RefusedError](err); is && c.Refused != nil {
 		c.Refused(r.Policy)
 	}
-	return k, by, lease, err
+	return k, p, err
 }
 
-func (k *call) wait(ctx context.Context, wait time.Duration) (by time.Time, lease time.Duration,
-	err error) {
-
+func (k *call) wait(ctx context.Context, wait time.Duration) (*Permit, error) {
 	end := time.NewTimer(max(wait, claims.Patience))
 	defer end.Stop()
 	again := time.NewTimer(claims.Patience)
@@ -200,7 +196,9 @@ func (k *call) wait(ctx context.Context, wait time.Duration) (by time.Time, leas
 			case t.State == job.TurnGo:
 				by := k.At.Add(claims.Window)
 				if time.Now().Before(by) {
-					return by, time.Duration(t.LeaseMS) * time.Millisecond, nil
+					p := newPermit(k.ID, by, time.Duration(t.LeaseMS)*time.Millisecond)
+					p.MaxDelay = time.Duration(t.MaxDelayMS) * time.Millisecond
+					return p, nil
 				}
 				k.ask(wait)
 			case t.State == job.TurnOffer:
@@ -214,9 +212,9 @@ func (k *call) wait(ctx context.Context, wait time.Duration) (by time.Time, leas
 				}
 				again.Reset(heartbeat)
 			case t.Reason == job.RefusedNever:
-				return by, 0, &admission.RequestError{Field: "cost", Reason: t.Error}
+				return nil, &admission.RequestError{Field: "cost", Reason: t.Error}
 			case t.State == job.TurnRefused:
-				return by, 0, refused(k.policy, t.Turn)
+				return nil, refused(k.policy, t.Turn)
 			case t.State == job.TurnMoved && k.partitioned(t.Partitions):
 				k.ask(wait)
 				again.Reset(claims.Patience)
@@ -226,17 +224,17 @@ func (k *call) wait(ctx context.Context, wait time.Duration) (by time.Time, leas
 			}
 		case <-k.client.claims.Closed():
 			k.withdraw()
-			return by, 0, fmt.Errorf("%w: acquire a permit of %s: the client was closed",
+			return nil, fmt.Errorf("%w: acquire a permit of %s: the client was closed",
 				admission.ErrUnavailable, k.policy)
 		case <-again.C:
 			if k.client.nc.IsClosed() {
-				return by, 0, fmt.Errorf("%w: acquire a permit of %s: %w",
+				return nil, fmt.Errorf("%w: acquire a permit of %s: %w",
 					admission.ErrUnavailable, k.policy, nats.ErrConnectionClosed)
 			}
 			if callable := k.client.Callable; callable != nil {
 				if err := callable(k.policy); err != nil {
 					k.withdraw()
-					return by, 0, err
+					return nil, err
 				}
 			}
 			k.ask(wait)
@@ -244,13 +242,13 @@ func (k *call) wait(ctx context.Context, wait time.Duration) (by time.Time, leas
 		case <-end.C:
 			k.withdraw()
 			if late != nil { // a pause began meanwhile, for example
-				return by, 0, refused(k.policy, *late)
+				return nil, refused(k.policy, *late)
 			}
-			return by, 0, fmt.Errorf("%w: acquire a permit of %s: %s", admission.ErrNoDrainer,
+			return nil, fmt.Errorf("%w: acquire a permit of %s: %s", admission.ErrNoDrainer,
 				k.policy, cmp.Or(last, "no answer"))
 		case <-ctx.Done():
 			k.withdraw()
-			return by, 0, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }

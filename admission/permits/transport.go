@@ -64,9 +64,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = usual()
 	}
-	var exchange oneshot.Exchange
+	exchange := oneshot.Exchange{MaxDelay: permit.MaxDelay}
 	once := r.Clone(httptrace.WithClientTrace(r.Context(), // net/http would resend it
-		&httptrace.ClientTrace{GotConn: exchange.GotConn}))
+		&httptrace.ClientTrace{GetConn: exchange.GetConn, GotConn: exchange.GotConn}))
 	switch once.GetBody = nil; {
 	case r.Body == nil || r.Body == http.NoBody:
 		oneshot.SetBody(once, nil)
@@ -77,14 +77,22 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		err = oneshot.Cause(err)
 		result := Result{Status: Unavailable, Err: err}
-		switch _, own := errors.AsType[*uploadError](err); {
-		case own, r.Context().Err() != nil:
-			result.Status = Failed
-		case oneshot.Leaving(err), files.Short(err):
+		_, own := errors.AsType[*uploadError](err)
+		left, unsent := own || r.Context().Err() != nil, exchange.Unsent()
+		untouched := oneshot.Leaving(err) || files.Short(err)
+		switch {
+		case unsent && left, untouched && (unsent || permit.MaxDelay == 0):
 			permit.Return() // before Settle, which then has no effect
+		case left, untouched:
+			result.Status = Failed
+		case unsent:
+			result.Status = Unreached
 		}
 		exchange.After(func() { permit.Settle(result) })
 		return nil, err
+	}
+	if !answers.Gateways(a.StatusCode) {
+		permit.Answered()
 	}
 	heard := Hear(a, rules, Listening{})
 	result := Ended(heard.Verdict, a.StatusCode)
@@ -158,15 +166,14 @@ func ResultOf(status int, header http.Header) Result {
 
 // Ended derives how a call ended from what an answer with a status means.
 func Ended(v answers.Verdict, status int) Result {
-	switch r := (Result{Status: Done, RetryAfter: v.Pause(status)}); {
+	r := Result{Status: Done, RetryAfter: v.Pause(status), Unanswered: answers.Gateways(status)}
+	switch {
 	case v.Means == answers.Throttled:
-		return Result{Status: Throttled, RetryAfter: v.Wait}
+		r.Status, r.RetryAfter = Throttled, v.Wait
 	case v.Means == answers.Retry && status >= http.StatusInternalServerError:
 		r.Status = Unavailable
-		return r
-	default:
-		return r
 	}
+	return r
 }
 
 // upload marks the errors of a caller's body, which are not the target's.

@@ -34,14 +34,16 @@ import (
 
 const (
 	limit     = 20
-	outflow   = 19 // leaves 5 % for the network
 	processes = 10
 	atOnce    = 4
 )
 
 // without a target: for calls alone
 const config = `policies:
-  - {name: openai, algorithm: leaking_bucket, outflow: %d/s, capacity: 1000}
+  - name: openai
+    algorithm: leaking_bucket
+    limits: [{algorithm: sliding_log, limit: %d, window: 1s, count_from: answer}]
+    capacity: 1000
 outbound:
   - listen: "127.0.0.1:0"
     routes:
@@ -169,15 +171,16 @@ func run(ctx context.Context, length time.Duration, admitter, out string) (err e
 			return err
 		}
 	}
-	if through.got.Failed > 0 {
-		return fmt.Errorf("%d calls failed through Penstock", through.got.Failed)
+	if through.got.Failed > 0 || through.refused > 0 {
+		return fmt.Errorf("%d calls failed through Penstock, and the API refused %d",
+			through.got.Failed, through.refused)
 	}
 	return nil
 }
 
 func proxy(ctx context.Context, dir, admitter, url string) (string, func(), error) {
 	file := filepath.Join(dir, "callers.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, config, outflow, url), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, config, limit, url), 0o600); err != nil {
 		return "", nil, err
 	}
 	p, err := proctest.Open(exec.Command(admitter, "--config", file, "--drain", "--nats-dir",

@@ -91,7 +91,9 @@ func (a *async) left(context.Context) (int, error) {
 	return info.Pending + info.Active + info.Scheduled + info.Retry, nil
 }
 
-func (a *async) work(url string) *exec.Cmd { return child(roleAsynq, workSpec{a.Addr(), url}) }
+func (a *async) work(url string) *exec.Cmd {
+	return child(roleAsynq, workSpec{a.Addr(), url, slots})
+}
 
 func (a *async) victim(_ context.Context, crew []*proctest.Process) (*proctest.Process, error) {
 	return crew[0], nil
@@ -142,7 +144,10 @@ const (
 	rolePenstock = "penstock"
 )
 
-type workSpec struct{ Server, URL string }
+type workSpec struct {
+	Server, URL string
+	Slots       int
+}
 
 func child(role string, spec workSpec) *exec.Cmd {
 	text, _ := json.Marshal(spec)
@@ -154,6 +159,7 @@ func runChild(role, spec string) error {
 	if err := json.Unmarshal([]byte(spec), &s); err != nil {
 		return err
 	}
+	slots = s.Slots
 	switch role {
 	case roleAsynq:
 		return workAsynq(s)

@@ -84,3 +84,49 @@ func TestAJobsNumberSurvivesItsBody(t *testing.T) {
 		t.Error("something else has a number")
 	}
 }
+
+func TestTheStrictPageHasEveryCell(t *testing.T) {
+	dir := t.TempDir()
+	cells := make([]strictCell, len(latencies))
+	cells[0] = strictCell{perSecond: 99, accepted: 1485, refused: 1234}
+	if err := writeStrict(dir, []strictRow{
+		{name: "Penstock", setting: "`a, count_from: answer`", cells: cells},
+		{name: "BullMQ", setting: "`b`", version: "6.7.0", cells: cells}}); err != nil {
+		t.Fatal(err)
+	}
+	for file, wants := range map[string][]string{
+		"compare-strict.md":  {"| BullMQ | `b` | 99.0 (-0.9 %) | 1,234 |", ", BullMQ 6.7.0."},
+		"compare-strict.svg": {"counted from the answer", "429s in a minute"},
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s lacks %q:\n%s", file, want, text)
+			}
+		}
+	}
+}
+
+func TestAStrictTargetRefuses(t *testing.T) {
+	to, err := newTarget()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.close()
+	to.strict = true
+	failed := 0
+	for i := range limit + 3 {
+		if err := post(t.Context(), to.url, body(i)); err != nil {
+			failed++
+		}
+	}
+	all := to.arrived()
+	if took := all[len(all)-1].at - all[0].at; took < time.Second &&
+		(failed != 3 || to.refusals() != 3 || len(all) != limit) {
+		t.Errorf("%d failed, %d refused and %d accepted in %v", failed, to.refusals(),
+			len(all), took)
+	}
+}

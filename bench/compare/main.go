@@ -5,6 +5,7 @@
 //	go -C bench run ./compare                 # everything, printed
 //	go -C bench run ./compare -out ../docs    # and written to docs/compare.md and docs/compare.svg
 //	go -C bench run ./compare -jobs 1000 -only Penstock
+//	go -C bench run ./compare -strict -out ../docs   # a target that refuses: docs/compare-strict.*
 package main
 
 import (
@@ -21,10 +22,11 @@ import (
 )
 
 type options struct {
-	jobs int
-	many int
-	only *regexp.Regexp
-	out  string
+	jobs   int
+	many   int
+	strict bool
+	only   *regexp.Regexp
+	out    string
 }
 
 func main() {
@@ -54,6 +56,9 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if o.strict {
+		return runStrict(ctx, dir, o)
+	}
 	var results []result
 	for _, s := range systems(dir) {
 		if !o.only.MatchString(s.name()) {
@@ -85,6 +90,8 @@ func parseOptions(args []string) (o options, err error) {
 	flags.IntVar(&o.jobs, "jobs", 2000, "how many jobs are drained at the limit")
 	flags.IntVar(&o.many, "many", 100_000, "how many are added, kept, and drained without it")
 	flags.StringVar(&o.out, "out", "", "directory to write the table and the picture to")
+	flags.BoolVar(&o.strict, "strict", false,
+		"compare at a target that refuses what is above its limit, at several latencies")
 	only := flags.String("only", "", "measure systems whose names match this expression")
 	if err := flags.Parse(args); err != nil {
 		return o, err

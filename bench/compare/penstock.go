@@ -24,6 +24,7 @@ import (
 
 type penstock struct {
 	dir      string
+	rule     string // of the paced policy
 	admitter *proctest.Process
 	http     string
 	nats     string
@@ -37,7 +38,7 @@ const (
 )
 
 func (p *penstock) name() string    { return "Penstock" }
-func (p *penstock) setting() string { return fmt.Sprintf("`outflow: %d/s`", limit) }
+func (p *penstock) setting() string { return "`" + p.rule + "`" }
 func (p *penstock) first() bool     { return true }
 func (p *penstock) version() string { return "this commit" }
 
@@ -49,9 +50,9 @@ func (p *penstock) open(ctx context.Context) error {
 	config := fmt.Appendf(nil, `http: {listen: "127.0.0.1:0"}
 nats: {embedded: {dir: %q, listen: "127.0.0.1:0"}}
 policies:
-  - {name: %s, algorithm: leaking_bucket, outflow: %d/s, capacity: 1000000, workers: %d}
+  - {name: %s, algorithm: leaking_bucket, %s, capacity: 1000000, workers: %d}
   - {name: %s, algorithm: leaking_bucket, outflow: 1000000/s, capacity: 1000000, workers: %d}
-`, filepath.Join(p.dir, "nats"), policyPaced, limit, slots, policyFree, 10*slots)
+`, filepath.Join(p.dir, "nats"), policyPaced, p.rule, slots, policyFree, 10*slots)
 	file := filepath.Join(p.dir, "penstock.yaml")
 	if err := os.WriteFile(file, config, 0o600); err != nil {
 		return err
@@ -153,7 +154,7 @@ func (p *penstock) left(ctx context.Context) (int, error) {
 func (p *penstock) unlimited() { p.policy = policyFree }
 
 func (p *penstock) work(url string) *exec.Cmd {
-	return child(rolePenstock, workSpec{p.nats, url})
+	return child(rolePenstock, workSpec{p.nats, url, slots})
 }
 
 // victim is the queue's owner; the others only lend it workers.

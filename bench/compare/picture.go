@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -30,3 +31,16 @@ func times(all []arrival) []time.Duration {
 }
 
 func plain(text string) string { return strings.ReplaceAll(text, "`", "") }
+
+// short is the part of a setting that tells it from others.
+func short(setting string) string {
+	switch {
+	case strings.Contains(setting, "answer"):
+		return "counted from the answer"
+	case strings.Contains(setting, "sliding_log"):
+		return "counted from the start"
+	case strings.Contains(setting, "rate."):
+		return fmt.Sprintf("%d/s in each worker", limit/crew)
+	}
+	return strings.TrimPrefix(plain(setting), "limiter: ")
+}

@@ -106,7 +106,7 @@ func (r *rivers) left(ctx context.Context) (n int, err error) {
 
 func (r *rivers) unlimited() { r.free = true }
 
-func (r *rivers) work(url string) *exec.Cmd { return child(roleRiver, workSpec{r.At, url}) }
+func (r *rivers) work(url string) *exec.Cmd { return child(roleRiver, workSpec{r.At, url, slots}) }
 
 func (r *rivers) victim(_ context.Context, crew []*proctest.Process) (*proctest.Process, error) {
 	return crew[0], nil

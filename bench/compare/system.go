@@ -15,9 +15,11 @@ const (
 	// starts in a second over all workers
 	limit     = 100
 	crew      = 4
-	slots     = 10
 	bodyBytes = 100
 )
+
+// slots is how many jobs a worker process may run at once.
+var slots = 10
 
 // system is a job queue with the operations measured. Workers are separate processes.
 type system interface {
@@ -46,7 +48,7 @@ type system interface {
 
 func systems(dir string) []system {
 	all := []system{
-		&penstock{dir: dir},
+		&penstock{dir: dir, rule: fmt.Sprintf("outflow: %d/s", limit)},
 		&bull{dir: dir, max: limit, duration: 1000},
 		&bull{dir: dir, max: 1, duration: 1000 / limit},
 		&async{dir: dir},

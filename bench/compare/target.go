@@ -16,7 +16,9 @@ type target struct {
 
 	mu       sync.Mutex
 	takes    time.Duration
+	strict   bool // refuses what is above the limit in any second
 	arrivals []arrival
+	refused  int
 }
 
 type arrival struct {
@@ -49,9 +51,23 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t.mu.Lock()
-	t.arrivals = append(t.arrivals, arrival{at, number})
+	if t.strict {
+		at = time.Since(t.began) // in order
+	}
+	n := len(t.arrivals)
+	refused := t.strict && n >= limit && at-t.arrivals[n-limit].at < time.Second
+	if refused {
+		t.refused++
+	} else {
+		t.arrivals = append(t.arrivals, arrival{at, number})
+	}
 	takes := t.takes
 	t.mu.Unlock()
+	if refused {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
 	select {
 	case <-time.After(takes):
 	case <-r.Context().Done():
@@ -61,7 +77,7 @@ func (t *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (t *target) begin(takes time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.takes, t.arrivals = takes, nil
+	t.takes, t.arrivals, t.refused = takes, nil, 0
 }
 
 func (t *target) arrived() []arrival {

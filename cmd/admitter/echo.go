@@ -55,7 +55,7 @@ func banner(address, nats string, set policy.Entries) string {
 	var queued, checked string
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		entry := set[name]
-		if entry.Retired {
+		if entry.Draining {
 			continue
 		}
 		fmt.Fprintf(table, "  %s\t%s", name, numbers(entry.Policy))

@@ -16,7 +16,7 @@ func TestBanner(t *testing.T) {
 	got := banner("127.0.0.1:1", "nats://127.0.0.1:2", policy.Entries{
 		"api":    {Policy: policy.Policy{Name: "api", Limits: limits}},
 		"held":   {Policy: paced("held"), Paused: true},
-		"old":    {Policy: paced("old"), Retired: true},
+		"old":    {Policy: paced("old"), Draining: true},
 		"shared": {Policy: shared},
 		"tokens": {Policy: policy.Policy{Rule: policy.Rule{Algorithm: policy.TokenBucket,
 			Refill: paced("").Outflow, Capacity: 5}}},

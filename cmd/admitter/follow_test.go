@@ -33,7 +33,7 @@ func TestAConfigurationIsFollowed(t *testing.T) {
 		"force\n    files: configuration: "+file+":")
 	says("/metrics", `penstock_config_last_reload_successful{file="configuration"} 0`)
 
-	rewrite(t, file, "log: {level: debug}\npolicies: [{name: b, algorithm: token_bucket, "+
+	rewrite(t, file, "log: {level: debug}\nallow_shrink: true\npolicies: [{name: b, algorithm: token_bucket, "+
 		"capacity: 2, refill: 1/s}]\n")
 	p.logs(1, `msg="configuration reloaded"`)
 	eventually(t, "the new policy counts", func() bool {
@@ -59,7 +59,7 @@ func TestAConfigurationAppliesOnceAnotherFileIsMended(t *testing.T) {
 	}
 	write(good)
 	text := func(name string) string {
-		return "policies: [{name: " + name + ", algorithm: token_bucket, capacity: 2, " +
+		return "allow_shrink: true\npolicies: [{name: " + name + ", algorithm: token_bucket, capacity: 2, " +
 			"refill: 1/s}]\n"
 	}
 	file := configure(t, text("a"))

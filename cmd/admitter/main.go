@@ -49,7 +49,7 @@ func main() {
 		},
 		Listen: config.AdmitterListen,
 		Check:  checkEnvoy,
-		Live:   []string{"set", "prune", "drain.policies"},
+		Live:   []string{"set", "prune", "allow_shrink", "drain.policies"},
 		More: []string{"token NAME --rights RIGHTS [flags]", "nats-user NAME --role ROLE [flags]",
 			"backup FILE [flags]", "restore FILE [flags]"},
 		Serve: func(ctx context.Context, p *daemon.Process) error {

@@ -60,7 +60,8 @@ func TestSubmitsFailFastAndChecksGoOnWithoutNATSAlsoAfterARestart(t *testing.T) 
 	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
 		t.Fatalf("%d %s", status, body)
 	}
-	// A policy of the API, and an API change of the file's policy.
+	// A policy of the API, and one that the file has, too.
+	p.posts("/v1/release/signup", "", 200)
 	for name, content := range map[string]string{
 		"visits": `{"algorithm":"fixed_window","limit":7,"window":"1d"}`,
 		"signup": `{"algorithm":"fixed_window","limit":3,"window":"1d"}`,

@@ -26,37 +26,45 @@ func rewrite(t *testing.T, file, more string) {
 	}
 }
 
-// Before Prune existed, such a policy silently took no new jobs, and its stream was deleted when it
-// was empty.
+// A truncated file changes nothing. What left a file on purpose is the API's, or with prune closes,
+// drains and goes.
 func TestAPolicyThatLeavesItsFileStaysUntilPruned(t *testing.T) {
 	t.Parallel()
 	file := configure(t, policies)
 	p := launch(t, "--config", file).ready()
-	if status, body := p.post("/v1/jobs/stripe/acme", "pay"); status != 202 {
-		t.Fatalf("%d %s", status, body)
-	}
+	p.posts("/v1/jobs/stripe/acme", "pay", 202)
 	p.stop()
 
 	const rest = "policies: [{name: polite, algorithm: leaking_bucket, outflow: 5/s, capacity: " +
 		"20, queue: false}]\n"
-	rewrite(t, file, rest)
+	rewrite(t, file, "prune: true\n"+rest)
+	p = launch(t, "--config", file)
+	if status := p.end(); status != 2 || !strings.Contains(p.Log.String(), "allow_shrink: true") {
+		t.Errorf("a truncated file: ended with status %d:\n%s", status, p.Log)
+	}
+	rewrite(t, file, "allow_shrink: true\n"+rest)
 	p = launch(t, "--config", file).ready()
 	for _, path := range []string{"/v1/check/door/acme", "/v1/check/signup/acme"} {
 		p.posts(path, "", 200)
 	}
+	if r := p.ask(http.MethodGet, "/v1/policies/door", ""); !strings.Contains(r.body,
+		`"source":"api","set":"default"`) {
+		t.Errorf("what left is %s", r.body)
+	}
 	if status := p.terminate(); status != 0 ||
-		strings.Count(p.Log.String(), "policy no longer in the file") != 5 {
+		strings.Count(p.Log.String(), "policy left the file, and belongs to the API") != 5 {
 		t.Errorf("ended with status %d and says nothing of some of the five policies:\n%s", status,
 			p.Log)
 	}
 
-	rewrite(t, file, "prune: true\n"+rest)
+	rewrite(t, file, strings.TrimPrefix(policies, "\n"))
+	launch(t, "--config", file).ready().stop()
+	rewrite(t, file, "prune: true\nallow_shrink: true\n"+rest)
 	p = launch(t, "--config", file).ready()
-	p.says("penstock_policy_retirements_total 4")
-	p.says(`penstock_policies{state="retired"} 4`)
-	p.says(`penstock_policies{state="ok"} 2`)
+	p.says(`penstock_policies{state="draining"} 1`) // stripe, which holds a job
+	p.says(`penstock_policies{state="ok"} 1`)
 	p.posts("/v1/check/door/acme", "", 404)
-	p.posts("/v1/jobs/stripe/acme", "pay", 202)
+	p.posts("/v1/jobs/stripe/acme", "pay", 404)
 	nc, err := nats.Connect(p.nats)
 	if err != nil {
 		t.Fatal(err)
@@ -66,10 +74,10 @@ func TestAPolicyThatLeavesItsFileStaysUntilPruned(t *testing.T) {
 		waittest.Patience()); err != nil {
 		t.Fatal(err)
 	}
-	p.says("penstock_policy_retirements_total 5")
+	p.says(`penstock_policies{state="draining"} 0`)
 	p.stop()
-	for _, want := range []string{"level=WARN", "not retired yet", "jobs=1",
-		"policy=stripe", "policy retired"} {
+	for _, want := range []string{"level=WARN", "policy left the file, and is draining",
+		"policy=stripe", "policy drained and gone"} {
 		if !strings.Contains(p.Log.String(), want) {
 			t.Errorf("the log does not say %q", want)
 		}
@@ -78,7 +86,7 @@ func TestAPolicyThatLeavesItsFileStaysUntilPruned(t *testing.T) {
 
 // One such admitter retired 10 of 11 policies of the first within 3 s, and an unreadable record
 // kept it from starting.
-func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
+func TestAnAdmitterWithAnotherFileEndsNothing(t *testing.T) {
 	t.Parallel()
 	first := launch(t, "--config", configure(t, policies)).ready()
 	nc, err := nats.Connect(first.nats)
@@ -94,25 +102,27 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 	}
 	const other = "policies: [{name: mail, algorithm: leaking_bucket, outflow: 5/s, " +
 		"capacity: 20}]\n"
-	for _, set := range []string{"", "set: mail\nprune: true\n"} {
-		second := launch(t, "--config", configure(t, set+other), "--nats-url", first.nats)
-		if set != "" {
-			if status := second.end(); status != 2 ||
-				!strings.Contains(second.Log.String(), "remove it from one of them") {
-				t.Errorf("a policy of two sets: ended with status %d", status)
-			}
-			continue
+	for head, want := range map[string]string{"": "allow_shrink: true",
+		"set: mail\n": "remove it from one of them"} {
+		text := head + other
+		if head != "" {
+			text = head + policies
 		}
-		second.ready()
-		second.says(`penstock_policies{state="ok"} 7`)
-		second.says(`penstock_policies{state="unreadable"} 2`)
-		for _, path := range []string{"/v1/check/door/acme", "/v1/check/signup/acme"} {
-			second.posts(path, "", 200)
+		second := launch(t, "--config", configure(t, text), "--nats-url", first.nats)
+		if status := second.end(); status != 2 || !strings.Contains(second.Log.String(), want) {
+			t.Errorf("%q ended with status %d:\n%s", head, status, second.Log)
 		}
-		if status := second.terminate(); status != 0 ||
-			strings.Count(second.Log.String(), "unreadable record") != 2 {
-			t.Errorf("ended with status %d:\n%s", status, second.Log)
-		}
+	}
+	const mail = "set: mail\nprune: true\n" + other
+	second := launch(t, "--config", configure(t, mail), "--nats-url", first.nats).ready()
+	second.says(`penstock_policies{state="ok"} 7`)
+	second.says(`penstock_policies{state="unreadable"} 2`)
+	for _, path := range []string{"/v1/check/door/acme", "/v1/check/signup/acme"} {
+		second.posts(path, "", 200)
+	}
+	if status := second.terminate(); status != 0 ||
+		strings.Count(second.Log.String(), "unreadable record") != 2 {
+		t.Errorf("ended with status %d:\n%s", status, second.Log)
 	}
 	// A lost record leaves an orphaned stream, until the policy is written again.
 	if _, err := nc.Request("$JS.API.STREAM.PURGE.KV_PENSTOCK_POLICIES",
@@ -120,7 +130,7 @@ func TestAnAdmitterWithAnotherFileRetiresNothing(t *testing.T) {
 		waittest.Patience()); err != nil {
 		t.Fatal(err)
 	}
-	third := launch(t, "--config", configure(t, other), "--nats-url", first.nats).ready()
+	third := launch(t, "--config", configure(t, mail), "--nats-url", first.nats).ready()
 	third.says(`penstock_policies{state="orphaned"} 1`)
 	const again = `{"algorithm":"leaking_bucket","outflow":"1/m","capacity":3}`
 	if r := third.ask(http.MethodPut, "/v1/policies/stripe", again); r.status != 201 {

@@ -161,7 +161,8 @@ func options(process *daemon.Process, server embedded.Options) penstock.Options 
 }
 
 func reloadable(o penstock.Options, c config.Config) penstock.Options {
-	o.Policies, o.Set, o.Prune, o.DrainPolicies = c.Policies, c.Set, c.Prune, c.Drain.Policies
+	o.Policies, o.Set, o.DrainPolicies = c.Policies, c.Set, c.Drain.Policies
+	o.Prune, o.AllowShrink = c.Prune, c.AllowShrink
 	o.Schedules = c.Schedules
 	if o.Policies == nil {
 		o.Policies = []policy.Policy{} // not nil: the file has no policies

@@ -109,7 +109,7 @@ func TestSIGHUPReadsTheConfigurationAgain(t *testing.T) {
 			}
 			if !apart {
 				for _, want := range []string{"outflow 50/s → 60/s", "policy=new",
-					"policy no longer in the file"} {
+					"policy left the file, and belongs to the API"} {
 					if !strings.Contains(p.Log.String(), want) {
 						t.Errorf("the log does not say %q", want)
 					}

@@ -26,7 +26,7 @@ func main() {
 			}
 			return nil
 		},
-		Live:  []string{"set", "prune", "drain.policies"},
+		Live:  []string{"set", "prune", "allow_shrink", "drain.policies"},
 		Serve: serve,
 	}.Main()
 }

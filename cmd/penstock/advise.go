@@ -25,10 +25,12 @@ func (a *app) advise() *cobra.Command {
 		Short: "Find a policy that meets your goals for recorded requests",
 		Long: `Plays a trace under policies of every algorithm with many rates, capacities and bursts. Of
 the policies that meet the goals with half to spare, it prints the one that allows the fewest
-starts; without any, it prints the one with the most to spare. If no policy meets the goals, the
-exit status is 3.
+starts; without any, it prints the one with the most to spare, first of those whose outflow holds at
+the target. If no policy meets the goals, the exit status is 3.
 
-An outflow goal applies per key. It limits what a policy's rule allows for any trace.`,
+An outflow goal applies per key. It limits what a policy's rule allows for any trace. A limit with
+count_from: answer keeps to it as the target counts, and starts less the longer answers take: give
+their mean time with --duration, or a column duration in the trace.`,
 		Example: "  penstock advise --trace access.log --key user " +
 			"--goal 'refused <= 0.1%, wait p99 <= 30s, outflow <= 50/s'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,8 +99,9 @@ func (a *app) advised(t traced, found advice.Advice) error {
 			Per    string  `json:"per"`
 			Meets  bool    `json:"meets"`
 			Chosen int     `json:"chosen"`
+			Price  string  `json:"price,omitempty"`
 			Tried  []tried `json:"tried"`
-		}{t, algorithms.FormatDuration(found.Per), found.Meets(), found.Chosen, nil}
+		}{t, algorithms.FormatDuration(found.Per), found.Meets(), found.Chosen, priced(found), nil}
 		for _, p := range found.Tried {
 			one := tried{p.Policy, p.Most, &p.Strain, p.Report}
 			if math.IsInf(p.Strain, 0) {
@@ -119,8 +122,37 @@ func (a *app) advised(t traced, found advice.Advice) error {
 	if err != nil {
 		return err
 	}
+	if price := priced(found); price != "" {
+		fmt.Fprintf(a.out, "\n%s\n", price)
+	}
 	_, err = fmt.Fprintf(a.out, "\n%s", text)
 	return err
+}
+
+// priced says what is promised at the target, and what that costs; "" without a goal for it.
+func priced(found advice.Advice) string {
+	strictest := found.Strictest()
+	if strictest < 0 {
+		return ""
+	}
+	latency := found.Latency
+	l := advice.Strict(found.Tried[found.Chosen].Policy)
+	if l == nil {
+		l = advice.Strict(found.Tried[strictest].Policy)
+		return fmt.Sprintf("It counts starts, and more than that may arrive together at the "+
+			"target. A limit of %d in %s that counts from the answer would keep to the goal "+
+			"there, with %s until an answer at %.3g/s, and comes to %s of the goals.", l.Limit,
+			l.Window, algorithms.FormatDuration(latency), advice.Sustained(*l, latency),
+			strained(found.Tried[strictest].Strain))
+	}
+	text := fmt.Sprintf("At the target no window of %s has more than %d requests. The price is "+
+		"the time until the answer: ", l.Window, l.Limit)
+	if latency == 0 {
+		return text + "give its mean with --duration, such as 110ms."
+	}
+	return text + fmt.Sprintf("with %s, %.3g/s start in the long run, and not %.3g/s.",
+		algorithms.FormatDuration(latency), advice.Sustained(*l, latency),
+		advice.Sustained(*l, 0))
 }
 
 func frontier(found advice.Advice) (columns string, rows []row) {
@@ -149,6 +181,10 @@ func strained(strain float64) string {
 }
 
 func numbers(p policy.Policy) string {
+	if l := advice.Strict(p); l != nil {
+		return fmt.Sprintf("limit %d window %s from the answer capacity %d", l.Limit, l.Window,
+			p.Capacity)
+	}
 	if p.Paced() {
 		return fmt.Sprintf("outflow %s burst %d capacity %d", p.Outflow, p.Burst, p.Capacity)
 	}

@@ -190,9 +190,19 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("rate other 2/h --dry-run"), "other would be changed: outflow 1/h → 2/h")
 	i.says(0, words("rate other 2/h --peak 3/h"), "other changed: outflow 1/h → 2/h, peak")
 	i.says(0, words("submit other x"), "other:1")
-	i.until("ago: outflow 1/h → 2/h, peak", "why", "other:1")
-	i.until("\nother was changed", "why", "other")
-	i.says(2, words("rate slow default"), "specify a rate")
+	i.until("other is overridden: api: 1/h, peak none, now 2/h, peak 3/h by 127.0.0.1", "why",
+		"other:1")
+	i.until("\nother is overridden", "why", "other")
+	i.run(0, "rate", "other", "2/h", "--for", "1h", "--because", "their incident")
+	i.says(0, words("policies ls"), "now 2/h by 127.0.0.1, 60 min left: their incident")
+	i.says(0, words("policies show other"), "outflow: 1/h", "# overridden: api: 1/h, now 2/h")
+	i.says(0, words("policies override other concurrency=2"), "concurrency none → 2")
+	i.says(2, words("policies override other concurrency"), "want FIELD=VALUE")
+	i.says(0, words("policies restore other"), "other restored: outflow 2/h → 1/h")
+	i.says(0, words("policies take other"), "other can be taken by the file")
+	i.says(0, words("policies ls"), "api, not in file default")
+	i.says(0, words("policies release other"), "other belongs to the API")
+	i.says(2, words("rate other 2/h --key a --for 1h"), "without --key")
 	i.says(2, words("rate slow fast"), "want a rate such as")
 
 	i.says(0, words("pause slow --key big"), "big of slow is paused")
@@ -460,15 +470,16 @@ policies:
   - {name: mail, algorithm: leaking_bucket, outflow: 7/s, capacity: 10}
   - {name: new, algorithm: token_bucket, capacity: 2, refill: 2/s}
 `
-	for _, c := range []struct {
+	for n, c := range []struct {
 		status int
 		text   string
 		args   []string
 		want   string
 	}{
+		{6, file, nil, "penstock: mail: conflict with the policy: policy mail comes from the file"},
 		{0, file, []string{"--dry-run"},
-			"mail would be changed: outflow 5/s → 7/s\nnew would be created\n"},
-		{0, file, nil, "mail changed: outflow 5/s → 7/s\nnew created\n"},
+			"mail would be changed: outflow 5/s → 7/s\nnew would be unchanged\n"},
+		{0, file, nil, "mail changed: outflow 5/s → 7/s\nnew unchanged\n"},
 		{0, file, nil, "mail unchanged\nnew unchanged\n"},
 		{0, `{"name":"mail","algorithm":"leaking_bucket","outflow":"8/s","capacity":10}`, nil,
 			"mail changed: outflow 7/s → 8/s\n"},
@@ -484,6 +495,9 @@ policies:
 	} {
 		if out := apply(c.status, c.text, c.args...); !strings.Contains(out, c.want) {
 			t.Errorf("apply says\n%s\nwant %q", out, c.want)
+		}
+		if n == 0 {
+			i.says(0, words("policies release mail"), "belongs to the API")
 		}
 	}
 	i.says(0, words("audit"), "file of set default", "policy written through the API",

@@ -32,7 +32,8 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.trace.Key, "key", "", "the `column` or field of the key; in logs also ip, "+
 		"path, user or host; '' for none")
 	flags.StringVar(&f.trace.Time, "time", "", "the `column` or field of the time")
-	flags.Var((*length)(&f.options.Duration), "duration", "how long each job runs")
+	flags.Var((*length)(&f.options.Duration), "duration",
+		"how long each job runs, and its target takes to answer")
 	flags.Var((*length)(&f.options.Deadline), "deadline",
 		"deadline of jobs without one in the trace")
 	flags.IntVar(&f.options.Workers, "workers", 0,

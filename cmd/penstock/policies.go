@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -22,8 +23,13 @@ import (
 
 // policyDocument is a policy as the server tells it.
 type policyDocument struct {
-	Policy policy.Policy `json:"policy"`
+	Policy  policy.Policy  `json:"policy"`
+	InForce *policy.Policy `json:"in_force"` // nil: as written
 	api.PolicyState
+}
+
+func (p policyDocument) current() policy.Policy {
+	return *cmp.Or(p.InForce, &p.Policy)
 }
 
 type allPolicies struct{ Policies []policyDocument }
@@ -56,7 +62,10 @@ func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Comple
 
 func (a *app) policies() *cobra.Command {
 	g := group("policies", "List, show and write policies", a.policiesList(), a.policiesShow(),
-		a.policiesApply())
+		a.policiesApply(), a.policiesOverride(), a.policiesRestore(),
+		a.policiesOwner("take", "Let the file of a set take a policy of the API",
+			"can be taken by the file of its set"),
+		a.policiesOwner("release", "Make a policy of a file the API's", "belongs to the API"))
 	g.Aliases = []string{"policy"}
 	return g
 }
@@ -72,15 +81,27 @@ func (a *app) policiesList() *cobra.Command {
 }
 
 func (a *app) policyTable(all allPolicies) error {
-	return list(a, "POLICY|ALGORITHM|RATE|CAPACITY|STATE|FROM", all.Policies,
+	return list(a, "POLICY|ALGORITHM|RATE|CAPACITY|STATE|FROM|OVERRIDDEN", all.Policies,
 		func(p policyDocument) row {
+			now := p.current()
 			capacity := ""
-			if p.Policy.Capacity != 0 {
-				capacity = strconv.FormatInt(p.Policy.Capacity, 10)
+			if now.Capacity != 0 {
+				capacity = strconv.FormatInt(now.Capacity, 10)
 			}
-			return row{p.Policy.Name, p.Policy.Algorithm, rate(p.Policy), capacity,
-				policyState(p.PolicyState), strings.TrimSpace(p.Source + " " + p.Set)}
+			return row{now.Name, now.Algorithm, rate(now), capacity, policyState(p.PolicyState),
+				from(p.PolicyState), strings.Join(p.Overridden, "; ")}
 		})
+}
+
+// from names the master of a policy.
+func from(p api.PolicyState) string {
+	switch {
+	case p.Source == policy.SourceFile:
+		return "file " + p.Set
+	case p.Set != "":
+		return "api, not in file " + p.Set
+	}
+	return p.Source
 }
 
 func rate(p policy.Policy) string {
@@ -102,10 +123,8 @@ func rate(p policy.Policy) string {
 
 func policyState(p api.PolicyState) string {
 	switch {
-	case p.Deleting:
-		return "deleting"
-	case p.Retired:
-		return "retired"
+	case p.State == policy.StateDraining:
+		return p.State
 	case p.Paused:
 		return "paused"
 	}
@@ -126,11 +145,81 @@ func (a *app) policiesShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printf("# %s, revision %d, from %s\n%s", policyState(p.PolicyState),
-					p.Revision, strings.TrimSpace(p.Source+" "+p.Set), text)
+				head := fmt.Sprintf("%s, revision %d, from %s\n", policyState(p.PolicyState),
+					p.Revision, from(p.PolicyState))
+				for _, text := range p.Overridden {
+					head += "# overridden: " + plain(text) + "\n"
+				}
+				return a.printf("# %s%s", head, text)
 			})
 		},
 	}
+}
+
+func (a *app) policiesOverride() *cobra.Command {
+	var l lasting
+	cmd := &cobra.Command{
+		Use:   "override POLICY FIELD=VALUE...",
+		Short: "Override numbers of a policy, in an incident",
+		Long: `Overrides outflow, peak, burst, concurrency, weight or a higher capacity of a policy at once,
+whether it comes from a file or the API. It stays through restarts and changes of the file until
+it expires or is removed; FIELD=default ends the override of a field.`,
+		Example: "  penstock policies override billing concurrency=2 burst=1 --for 1h",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fields := map[string]any{}
+			for _, arg := range args[1:] {
+				field, value, ok := strings.Cut(arg, "=")
+				if !ok {
+					return usageError{fmt.Errorf("%q: want FIELD=VALUE", arg)}
+				}
+				fields[field] = value
+				if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+					fields[field] = n
+				} else if value == "default" {
+					fields[field] = nil
+				}
+			}
+			return a.override(cmd.Context(), fields, l)
+		},
+	}
+	cmd.Flags().BoolVar(&l.dry, "dry-run", false, "validate without writing")
+	l.flags(cmd)
+	return cmd
+}
+
+func (a *app) policiesRestore() *cobra.Command {
+	return &cobra.Command{
+		Use:   "restore POLICY",
+		Short: "Remove all overrides of a policy, also its pause",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return call(cmd.Context(), a, request{method: http.MethodDelete,
+				path: path("policies", a.policy, "override")}, func(p api.PolicyState) error {
+				return a.changed(a.policy, "restored", p.Changed, false)
+			})
+		},
+	}
+}
+
+// policiesOwner is take or release, which change the master of a policy.
+func (a *app) policiesOwner(name, short, done string) *cobra.Command {
+	set := ""
+	cmd := &cobra.Command{
+		Use:   name + " POLICY",
+		Short: short,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			to := a.path(name)
+			if set != "" {
+				to += "?set=" + url.QueryEscape(set)
+			}
+			return call(cmd.Context(), a, request{method: http.MethodPost, path: to},
+				func(api.PolicyState) error { return a.printf("%s %s\n", a.policy, done) })
+		},
+	}
+	if name == "take" {
+		cmd.Flags().StringVar(&set, "set", policy.DefaultSet, "the `set` of the file")
+	}
+	return cmd
 }
 
 // asYAML keeps the order of fields.

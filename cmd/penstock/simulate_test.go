@@ -139,7 +139,9 @@ func TestAdviceMeetsItsGoals(t *testing.T) {
 	goal := "refused <= 0.1%, wait p99 <= 20s, outflow <= 4/s"
 	out := i.run(0, "advise", "--trace", csv, "--goal", goal, "--policy", "api", "--html", page)
 	for _, want := range []string{"policies played", ">  leaking_bucket", "\npolicies:\n",
-		"- name: api\n", "algorithm: leaking_bucket\n", "sliding_log"} {
+		"- name: api\n", "algorithm: leaking_bucket\n", "sliding_log", "count_from: answer\n",
+		"At the target no window of 1s has more than 2 requests. The price is the time until the " +
+			"answer: give its mean with --duration, such as 110ms."} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it says\n%s\nwant %q in it", out, want)
 		}
@@ -169,6 +171,10 @@ func TestAdviceMeetsItsGoals(t *testing.T) {
 	i.says(3, []string{"advise", "--trace", csv, "--goal",
 		"refused <= 0.1%, wait max <= 10s, outflow <= 3/m"},
 		"no tried policy meets the goals")
+	i.says(0, []string{"advise", "--trace", csv, "--goal", goal, "--duration", "110ms"},
+		"with 110ms, 1.8/s start in the long run, and not 2/s.")
+	i.says(0, []string{"advise", "--trace", csv, "--goal", goal, "--duration", "3s"},
+		"It counts starts", "A limit of 4 in 1s that counts from the answer", "at 1/s")
 	i.says(0, []string{"advise", "--trace", csv, "--goal", "refused <= 0.1%"}, "burst 25")
 	i.says(2, []string{"advise", "--trace", csv, "--goal", "speed <= 3"}, `goal "speed <= 3"`)
 	i.says(2, []string{"advise", "--goal", goal}, "want --trace FILE")

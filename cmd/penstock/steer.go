@@ -40,58 +40,98 @@ func (a *app) path(what string) string {
 	return path(what, a.policy)
 }
 
+// lasting are the flags of an override of a whole policy.
+type lasting struct {
+	lasts, because string
+	dry            bool
+}
+
+func (l *lasting) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&l.lasts, "for", "", "end after this `time`, such as 1h; default never")
+	cmd.Flags().StringVar(&l.because, "because", "", "the `reason`, for others to see")
+}
+
+func (l *lasting) query(keyed bool) (string, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"for": l.lasts, "because": l.because} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if keyed && len(q) > 0 {
+		return "", usageError{errors.New("--for and --because are of whole policies, without --key")}
+	}
+	if l.dry {
+		q.Set("dry_run", "1")
+	}
+	if len(q) == 0 {
+		return "", nil
+	}
+	return "?" + q.Encode(), nil
+}
+
+// override patches the override of the policy, or with --key the limits of its bucket.
+func (a *app) override(ctx context.Context, fields map[string]any, l lasting) error {
+	query, err := l.query(a.keyed)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	to := path("policies", a.policy, "override")
+	if a.keyed {
+		to = path("policies", a.policy, "keys", a.key)
+	}
+	return call(ctx, a, request{method: http.MethodPatch, path: to + query, body: patch},
+		func(changed api.PolicyState) error {
+			verb := "changed"
+			if len(changed.Changed) == 0 {
+				verb = "unchanged"
+			}
+			err := a.changed(a.about(), verb, changed.Changed, l.dry)
+			for _, text := range changed.Overridden {
+				if err == nil {
+					err = a.printf("  %s\n", plain(text))
+				}
+			}
+			return err
+		})
+}
+
 func (a *app) rate() *cobra.Command {
 	var peak string
-	var dry bool
+	var l lasting
 	cmd := &cobra.Command{
 		Use:   "rate POLICY RATE",
-		Short: "Change the outflow of a policy or key",
-		Long: `Changes the outflow of a policy, or with --key of one bucket, including waiting jobs.
-Examples of RATE are 50/s, 10/m and 3/10s; "default" resets a key to its policy's rate.`,
-		Example: "  penstock rate mail 50/s\n  penstock rate mail 5/s --key big",
+		Short: "Override the outflow of a policy or key",
+		Long: `Overrides the outflow of a policy at once, whether it comes from a file or the API, or with
+--key of one bucket, including waiting jobs. It stays through restarts and changes of the file
+until it expires or is reset. Examples of RATE are 50/s, 10/m and 3/10s; "default" resets a policy
+to what its file or the API says now, and a key to its policy's rate.`,
+		Example: "  penstock rate billing 2/s --for 1h --because \"their incident\"\n" +
+			"  penstock rate billing default\n  penstock rate mail 5/s --key big",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fields := map[string]any{"outflow": args[1]}
 			if args[1] == "default" {
-				if !a.keyed {
-					return usageError{errors.New("a policy has no default outflow; specify a rate")}
-				}
-				fields["outflow"] = nil
+				fields["outflow"], fields["peak"] = nil, nil
 			}
 			if cmd.Flags().Changed("peak") {
 				fields["peak"] = peak
 			}
-			patch, err := json.Marshal(fields)
-			if err != nil {
-				return err
-			}
-			to := path("policies", a.policy)
-			if a.keyed {
-				to = path("policies", a.policy, "keys", a.key)
-			}
-			if dry {
-				to += "?dry_run=1"
-			}
-			return call(cmd.Context(), a, request{method: http.MethodPatch, path: to, body: patch},
-				func(changed policyDocument) error {
-					verb := "changed"
-					if len(changed.Changed) == 0 {
-						verb = "unchanged"
-					}
-					err := a.changed(a.about(), verb, changed.Changed, dry)
-					if err == nil && changed.Note != "" {
-						err = a.printf("%s\n", changed.Note)
-					}
-					return err
-				})
+			return a.override(cmd.Context(), fields, l)
 		},
 	}
 	a.keyFlag(cmd, "only the bucket of this `key`")
 	cmd.Flags().StringVar(&peak, "peak", "", "also the maximum `rate` in any second")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate without writing")
+	cmd.Flags().BoolVar(&l.dry, "dry-run", false, "validate without writing")
+	l.flags(cmd)
 	return cmd
 }
 
 func (a *app) pause(paused bool) *cobra.Command {
+	var l lasting
 	name, short, done := "pause", "Pause a policy or key", "is paused"
 	long := "Pauses a policy, or with --key one bucket: it accepts jobs and starts none."
 	if !paused {
@@ -105,25 +145,32 @@ for, for example by a wrong Retry-After, and probes a target that was down at on
 		Short: short,
 		Long:  long,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return call(cmd.Context(), a, request{method: http.MethodPost, path: a.path(name)},
-				func(r api.Resumed) error {
-					if len(r.Unanswered) > 0 {
-						fmt.Fprintln(a.err, "no drainer answered for", partitions(r.Unanswered)+
-							": pauses that the target asked for remain there")
-					}
-					if r.Ended > 0 {
-						done += "; ended " + count(r.Ended, "pause", "pauses") +
-							" that its target asked for"
-					}
-					if r.Probes > 0 {
-						done += "; " + count(r.Probes, "probe of its target starts",
-							"probes of its target start") + " now"
-					}
-					return a.printf("%s %s\n", a.about(), done)
-				})
+			query, err := l.query(a.keyed)
+			if err != nil {
+				return err
+			}
+			return call(cmd.Context(), a, request{method: http.MethodPost,
+				path: a.path(name) + query}, func(r api.Resumed) error {
+				if len(r.Unanswered) > 0 {
+					fmt.Fprintln(a.err, "no drainer answered for", partitions(r.Unanswered)+
+						": pauses that the target asked for remain there")
+				}
+				if r.Ended > 0 {
+					done += "; ended " + count(r.Ended, "pause", "pauses") +
+						" that its target asked for"
+				}
+				if r.Probes > 0 {
+					done += "; " + count(r.Probes, "probe of its target starts",
+						"probes of its target start") + " now"
+				}
+				return a.printf("%s %s\n", a.about(), done)
+			})
 		},
 	}
 	a.keyFlag(cmd, "only the bucket of this `key`")
+	if paused {
+		l.flags(cmd)
+	}
 	return cmd
 }
 

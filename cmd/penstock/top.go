@@ -129,7 +129,7 @@ func (v *view) text(width, height int) string {
 		rows = nil
 		for _, p := range all[:min(len(all), room-room/2)] {
 			r := bucketRow(&p.Bucket)
-			limit := v.limits[p.Policy].Policy
+			limit := v.limits[p.Policy].current()
 			rows = append(rows, row{bucketName(p.Policy, p.Key), r[1], r[4], r[5], r[6],
 				cmp.Or(limit.Outflow, limit.OutflowTotal), r[7], r[8], r[9]})
 		}

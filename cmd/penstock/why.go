@@ -140,8 +140,10 @@ func (a *app) limits(ctx context.Context, q *question) error {
 	var p policyDocument
 	_, err := a.get(ctx, path("policies", q.policy), &p)
 	if err == nil {
-		q.rate, q.total = p.Policy.Outflow, p.Policy.OutflowTotal
-		q.concurrency, q.capacity, q.last = p.Policy.Concurrency, p.Policy.Capacity, p.Last
+		now := p.current()
+		q.rate, q.total, q.concurrency = now.Outflow, now.OutflowTotal, now.Concurrency
+		q.capacity, q.last, q.overridden = now.Capacity, p.Last, p.Overridden
+		q.rules = now.Limits
 		var o struct{ Override policy.Override }
 		_, err = a.get(ctx, path("policies", q.policy, "keys", q.key), &o)
 		if own := o.Override.Outflow; own != nil {
@@ -150,6 +152,11 @@ func (a *app) limits(ctx context.Context, q *question) error {
 		if own := o.Override.Concurrency; own != nil {
 			q.concurrency = *own
 		}
+	}
+	if err == nil && strings.HasPrefix(q.hold.By, job.BlockedByLimit) && p.Policy.CountsArrivals() {
+		b := api.Bucket{BucketState: &api.BucketState{}}
+		_, err = a.get(ctx, path("buckets", q.policy, q.key), &b)
+		q.left = b.Limits
 	}
 	if p, ok := errors.AsType[*problem](err); ok &&
 		(p.Status == http.StatusNotFound || statusOf(p.Status) == exitForbidden) {
@@ -167,13 +174,19 @@ type question struct {
 	rate, total algorithms.Rate // of the bucket and of the policy; zero: unknown
 	concurrency int
 	capacity    int64
+	rules       policy.Limits   // of the policy
+	left        []api.LimitLeft // of the bucket, if one of the rules counts from the answer
 	last        *api.LastChange // of the policy; nil: unknown
+	overridden  []string        // the policy's overrides, in words
 }
 
 const recent = 24 * time.Hour
 
-// news reports a recent change that may explain the wait.
+// news reports overrides of the policy, or a recent change, that may explain the wait.
 func (q *question) news() string {
+	if len(q.overridden) > 0 {
+		return q.policy + " is overridden: " + line(strings.Join(q.overridden, "; "), 300)
+	}
 	switch q.hold.By {
 	case job.BlockedByPaused, job.BlockedByPolicyPaused, job.BlockedByNoDrainer,
 		job.BlockedByStorage:
@@ -334,10 +347,8 @@ var causes = map[string]string{
 
 func (q *question) cause() string {
 	text, known := causes[q.hold.By]
-	if limit, ok := strings.CutPrefix(q.hold.By, job.BlockedByLimit); ok && q.hold.Until == nil {
-		text = "the limit " + limit + " is shared with other policies and kept by another drainer"
-	} else if ok {
-		text = "the limit " + limit + " is exhausted; the next job starts{at}"
+	if limit, ok := strings.CutPrefix(q.hold.By, job.BlockedByLimit); ok {
+		text = q.exhausted(limit)
 	} else if !known {
 		text = "blocked by " + q.hold.By
 	}
@@ -348,6 +359,41 @@ func (q *question) cause() string {
 	return strings.NewReplacer("{rate}", amount(q.rate), "{total}", amount(q.total), "{most}", most,
 		"{policy}", q.policy, "{key}", word(q.key), "{at}", q.at(q.hold.Until),
 		"{because}", q.because()).Replace(text)
+}
+
+// exhausted says what uses a limit up.
+func (q *question) exhausted(limit string) string {
+	used := slices.IndexFunc(q.left, func(l api.LimitLeft) bool {
+		return l.Name == limit && l.Open > 0
+	})
+	switch {
+	case used >= 0:
+	case q.hold.Until == nil:
+		return "the limit " + limit + " is shared with other policies and kept by another drainer"
+	default:
+		return "the limit " + limit + " is exhausted; the next job starts{at}"
+	}
+	l, within, units := q.left[used], "counted", ""
+	for _, rule := range q.rules {
+		if rule.Name != limit {
+			continue
+		}
+		if rule.Algorithm == policy.SlidingLog {
+			within = "answered within " + rule.Window.String()
+		}
+		if rule.Cost != "" {
+			units = " " + rule.Cost
+		}
+	}
+	text := fmt.Sprintf("the limit %s is exhausted: %d%s unanswered, %d %s; next ", limit, l.Open,
+		units, max(0, l.Most-l.Left-l.Open), within)
+	if q.hold.Until == nil {
+		return text + "after an answer"
+	}
+	if wait := q.hold.Until.Sub(q.now); wait < 10*time.Second {
+		return text + "in " + algorithms.FormatDuration(max(0, wait).Round(time.Millisecond))
+	}
+	return text + strings.TrimSpace(q.at(q.hold.Until))
 }
 
 func amount(rate algorithms.Rate) string {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -81,6 +82,41 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		c.job.Job, c.job.Key = "mail:42", "a b"
 		q.hold = c.job.Hold
 		if got := q.job(&c.job); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestALimitThatCountsFromTheAnswerSaysWhatItHolds(t *testing.T) {
+	now := time.Date(2026, 11, 23, 14, 32, 0, 0, time.Local)
+	soon, later := now.Add(140*time.Millisecond), now.Add(time.Minute)
+	log := policy.Limit{Name: "calls", Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Window: policy.Duration(time.Second)}}
+	tokens := policy.Limit{Name: "calls", Cost: "tokens", Rule: policy.Rule{
+		Algorithm: policy.TokenBucket}}
+	for _, c := range []struct {
+		rule  policy.Limit
+		left  api.LimitLeft
+		until *time.Time
+		want  string
+	}{
+		{log, api.LimitLeft{Most: 50, Open: 12}, &soon,
+			"the limit calls is exhausted: 12 unanswered, 38 answered within 1s; next in 140ms"},
+		{log, api.LimitLeft{Most: 50, Open: 50}, nil,
+			"the limit calls is exhausted: 50 unanswered, 0 answered within 1s; next after an " +
+				"answer"},
+		{tokens, api.LimitLeft{Most: 50, Left: 3, Open: 12}, &later,
+			"the limit calls is exhausted: 12 tokens unanswered, 35 counted; next at 14:33:00"},
+		{log, api.LimitLeft{Most: 50}, &later,
+			"the limit calls is exhausted; the next job starts at 14:33:00"},
+		{log, api.LimitLeft{Most: 50}, nil,
+			"the limit calls is shared with other policies and kept by another drainer"},
+	} {
+		c.left.Name = "calls"
+		q := question{policy: "api", now: now, rules: policy.Limits{c.rule},
+			left: []api.LimitLeft{{Name: "day", Most: 9}, c.left},
+			hold: api.Hold{By: job.BlockedByLimit + "calls", Until: c.until}}
+		if got := q.cause(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

@@ -133,6 +133,17 @@ func (s Set) Judge(status int, header http.Header, body []byte, now time.Time) (
 	return v
 }
 
+// Gateways reports whether an answer with a status may be an intermediary's, so that the request
+// may still be on its way to the target. 499 is nginx's, 520 to 529 are Cloudflare's.
+func Gateways(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, 499, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
+		return true
+	}
+	return status >= 520 && status <= 529
+}
+
 // usual is the meaning of answers without a rule; see docs/guide.md, "Targets".
 func usual(status int, asks bool, left time.Duration) Means {
 	switch {

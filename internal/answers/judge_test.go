@@ -239,3 +239,16 @@ func FuzzJudge(f *testing.F) {
 		}
 	})
 }
+
+func TestGatewaysAnswersAreKnownByTheirStatus(t *testing.T) {
+	var got []int
+	for status := 100; status < 1000; status++ {
+		if Gateways(status) {
+			got = append(got, status)
+		}
+	}
+	want := []int{408, 499, 502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 527, 528, 529}
+	if !slices.Equal(got, want) {
+		t.Errorf("gateways' statuses are %v, want %v", got, want)
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/referencetest"
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -488,6 +489,9 @@ var querySchemas = map[string]members{
 	"tag":      {"type", "string", "pattern", `^[!-+\--~]{1,64}$`},
 	"reason":   {"type", "string", "enum", job.Reasons},
 	"wait":     {"type", "string", "examples", []any{"30s"}},
+	"for":      {"type", "string", "examples", []any{"1h"}},
+	"because":  {"type", "string", "maxLength", policy.MaxBecause},
+	"set":      name,
 	"name":     name,
 	"paused":   {"type", "integer", "enum", []any{0, 1}},
 	"priority": {"type", "integer", "minimum", job.MinPriority, "maximum", job.MaxPriority},

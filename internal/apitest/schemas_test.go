@@ -78,6 +78,8 @@ var values = map[string][]any{
 	"EndedJob.state":        words(ends...),
 	"Event.type":            words(queue.EventTypes...),
 	"PolicyDocument.source": words(policy.SourceFile, policy.SourceAPI),
+	"PolicyDocument.state":  words(policy.StateLive, policy.StateDraining),
+	"Settlement.answer":     words(job.SettledAnswered, job.SettledUnanswered, job.SettledUnsent),
 	"AnswerWait.unit":       words(policy.AnswerUnits...),
 	"Grant.rights":          words("submit", "check", "read", "operate", "admin"),
 	"ScheduleRun.outcome": append(words("missed", "unknown", "stored", job.Waiting, job.Delayed,
@@ -201,9 +203,9 @@ func (s *schemas) finish(name string, schema *jsonschema.Schema, of reflect.Type
 	if name == "Settlement" {
 		status, _ := schema.Properties.Get("status")
 		status.OneOf = []*jsonschema.Schema{
-			{Type: "string", Enum: words("progress", job.SettledDone, job.SettledFailed,
-				job.SettledUnavailable, job.SettledUnreached, job.SettledThrottled,
-				job.SettledReturned)},
+			{Type: "string", Enum: words(job.OpProgress, job.OpAnswered, job.SettledDone,
+				job.SettledFailed, job.SettledUnavailable, job.SettledUnreached,
+				job.SettledThrottled, job.SettledReturned)},
 			{Type: "integer", Minimum: "100", Maximum: "599"}}
 	}
 }

@@ -15,7 +15,7 @@ func TestAWrongAnswerIsFound(t *testing.T) {
 		lines   = "Content-Type: application/x-ndjson"
 		policy  = "GET /v1/policies/a"
 		aPolicy = `{"policy":{"limits":[{"name":"a"}]},"revision":1,"source":"api",` +
-			`"paused":false,"retired":false,` +
+			`"state":"live","paused":false,` +
 			`"last_change":{"at":"2026-11-23T14:32:07Z","changed":[]}}`
 		aJob = `{"job":"a:1","key":"b","state":"dead","accepted_at":"2026-11-23T14:32:07Z",` +
 			`"letter":1,"reason":"permanent","attempts":1,"size":1,` +

@@ -159,7 +159,7 @@ func (c *clients) ask(ctx context.Context, method, url, body string) ([]byte, er
 // called answers a call, whose path is its bucket.
 func (t *target) called(r *http.Request) {
 	policy, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/call/"), "/")
-	note(t.w.history, &t.w.history.requests, bucket{policy, key})
+	note(t.w.history, &t.w.history.requests, request{bucket{policy, key}, t.w.now()})
 }
 
 // calls must succeed unless their admitter had a fault, and each request has a start. Law 2 covers
@@ -181,8 +181,8 @@ func (f *facts) calls(v *verdict) {
 		}
 	}
 	requests := map[bucket]int{}
-	for _, b := range f.h.requests {
-		requests[b]++
+	for _, r := range f.h.requests {
+		requests[r.bucket]++
 	}
 	starts := map[bucket]int{}
 	for _, s := range f.h.starts {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/wire"
 )
 
 func (n *nemesis) againstServers() []harm {
@@ -22,8 +24,8 @@ func (n *nemesis) againstServers() []harm {
 		{"two servers frozen", 1, time.Second, 10 * time.Second, n.freezing(w.servers, 2), true},
 		{"all servers killed", 1, 0, 2 * time.Second, n.killing(w.servers, servers), false},
 		{"servers rolled", 2, 0, 0, n.rolling, false},
-		{"routes cut", 2, time.Second, 12 * time.Second, n.parting(cut), true},
-		{"routes stalled", 2, time.Second, 12 * time.Second, n.parting(stalled), true},
+		{"routes cut", 2, time.Second, 12 * time.Second, n.parting(wire.Cut), true},
+		{"routes stalled", 2, time.Second, 12 * time.Second, n.parting(wire.Stalled), true},
 		{"routes slow", 2, 2 * time.Second, 12 * time.Second, n.slowRoutes, true},
 	}
 	if w.disks {
@@ -43,9 +45,9 @@ func (n *nemesis) againstProcesses(lease time.Duration) []harm {
 		{"admitter killed", 2, 0, 3 * time.Second, n.killing(w.admitters, 1), false},
 		{"admitter frozen", 1, time.Second, 8 * time.Second, n.freezing(w.admitters, 1), false},
 		{"admitter stopped", 1, 0, 2 * time.Second, n.stopping(w.admitters), false},
-		{"link cut", 2, time.Second, lease * 5 / 4, n.unplugging(cut, true), false},
-		{"link stalled", 2, time.Second, lease * 5 / 4, n.unplugging(stalled, true), false},
-		{"one link stalled", 1, time.Second, lease, n.unplugging(stalled, false), false},
+		{"link cut", 2, time.Second, lease * 5 / 4, n.unplugging(wire.Cut, true), false},
+		{"link stalled", 2, time.Second, lease * 5 / 4, n.unplugging(wire.Stalled, true), false},
+		{"one link stalled", 1, time.Second, lease, n.unplugging(wire.Stalled, false), false},
 		{"link slow", 2, 2 * time.Second, lease, n.slowLinks, false},
 		{"target down", 1, time.Second, 4 * time.Second, n.mood(moodDown), false},
 		{"target hangs", 1, time.Second, 4 * time.Second, n.mood(moodHangs), false},
@@ -116,23 +118,25 @@ func (n *nemesis) rolling(r *rand.Rand) (string, func()) {
 }
 
 // parting separates a server by a broken or silent network.
-func (n *nemesis) parting(mode linkMode) func(*rand.Rand) (string, func()) {
+func (n *nemesis) parting(mode wire.Mode) func(*rand.Rand) (string, func()) {
 	return func(r *rand.Rand) (string, func()) {
 		i := r.IntN(servers)
-		n.routesOf(i, func(l *link) { l.become(mode) })
-		return n.w.servers[i].name, func() { n.routesOf(i, func(l *link) { l.become(open) }) }
+		n.routesOf(i, func(l *wire.Link) { l.Become(mode) })
+		return n.w.servers[i].name, func() {
+			n.routesOf(i, func(l *wire.Link) { l.Become(wire.Open) })
+		}
 	}
 }
 
 func (n *nemesis) slowRoutes(r *rand.Rand) (string, func()) {
 	i, delay := r.IntN(servers), time.Duration(20+r.IntN(400))*time.Millisecond
-	n.routesOf(i, func(l *link) { l.slow(delay) })
+	n.routesOf(i, func(l *wire.Link) { l.Slow(delay) })
 	return fmt.Sprintf("%s by %v", n.w.servers[i].name, delay), func() {
-		n.routesOf(i, func(l *link) { l.slow(0) })
+		n.routesOf(i, func(l *wire.Link) { l.Slow(0) })
 	}
 }
 
-func (n *nemesis) routesOf(i int, do func(*link)) {
+func (n *nemesis) routesOf(i int, do func(*wire.Link)) {
 	for j := range servers {
 		if i != j {
 			do(n.w.routes[i][j])
@@ -141,7 +145,7 @@ func (n *nemesis) routesOf(i int, do func(*link)) {
 	}
 }
 
-func (n *nemesis) unplugging(mode linkMode, all bool) func(*rand.Rand) (string, func()) {
+func (n *nemesis) unplugging(mode wire.Mode, all bool) func(*rand.Rand) (string, func()) {
 	return func(r *rand.Rand) (string, func()) {
 		p := n.anybody(r)
 		wires, whom := n.w.wires[p.name], p.name
@@ -150,11 +154,11 @@ func (n *nemesis) unplugging(mode linkMode, all bool) func(*rand.Rand) (string, 
 			wires, whom = wires[i:i+1], fmt.Sprintf("%s to %s", p.name, n.w.servers[i].name)
 		}
 		for _, l := range wires {
-			l.become(mode)
+			l.Become(mode)
 		}
 		return whom, func() {
 			for _, l := range wires {
-				l.become(open)
+				l.Become(wire.Open)
 			}
 		}
 	}
@@ -163,11 +167,11 @@ func (n *nemesis) unplugging(mode linkMode, all bool) func(*rand.Rand) (string, 
 func (n *nemesis) slowLinks(r *rand.Rand) (string, func()) {
 	p, delay := n.anybody(r), time.Duration(20+r.IntN(600))*time.Millisecond
 	for _, l := range n.w.wires[p.name] {
-		l.slow(delay)
+		l.Slow(delay)
 	}
 	return fmt.Sprintf("%s by %v", p.name, delay), func() {
 		for _, l := range n.w.wires[p.name] {
-			l.slow(0)
+			l.Slow(0)
 		}
 	}
 }

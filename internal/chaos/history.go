@@ -59,6 +59,12 @@ type letter struct {
 	buried      time.Duration
 }
 
+// request is one of a call, as its target counts it.
+type request struct {
+	bucket
+	at time.Duration
+}
+
 type depth struct {
 	bucket
 	at   time.Duration
@@ -135,7 +141,7 @@ type history struct {
 	runs        []run
 	letters     []letter
 	calls       []call
-	requests    []bucket
+	requests    []request
 	depths      []depth
 	takeovers   []takeover
 	lives       []life

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -70,6 +71,7 @@ func judge(h *history) verdict {
 	f.ends(&v)
 	f.calls(&v)
 	f.rates(&v)
+	f.arrivals(&v)
 	f.bounds(&v)
 	f.depths(&v)
 	f.order(&v)
@@ -175,6 +177,33 @@ func (f *facts) rates(v *verdict) {
 					rule.name, key,
 					until-from, starts[until-1].at-starts[from].at, starts[from].at,
 					starts[from].by, starts[until-1].by, most)
+			}
+		}
+	}
+}
+
+// arrivals (law 2): as the target counts jobs and calls together.
+func (f *facts) arrivals(v *verdict) {
+	for _, rule := range f.h.rules {
+		if rule.arrivals == 0 {
+			continue
+		}
+		var came []time.Duration
+		for _, r := range f.h.runs {
+			if policy, _, _ := strings.Cut(r.job, ":"); policy == rule.name {
+				came = append(came, r.came)
+			}
+		}
+		for _, r := range f.h.requests {
+			if r.policy == rule.name {
+				came = append(came, r.at)
+			}
+		}
+		slices.Sort(came)
+		for i := rule.arrivals; i < len(came); i++ {
+			if within := came[i] - came[i-rule.arrivals]; within < time.Second {
+				v.violated("rate", "%s: the target counted %d requests in %v up to %v, and allows "+
+					"%d in a second", rule.name, rule.arrivals+1, within, came[i], rule.arrivals)
 			}
 		}
 	}

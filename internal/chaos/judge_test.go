@@ -19,7 +19,7 @@ var paced = bucket{"steady", "k1"}
 // calm is a flawless history: a hundred jobs of one bucket at 8/s, and the last becomes a dead
 // letter.
 func calm() *history {
-	h := &history{rules: rules(5), lease: 15 * s, left: map[string]int{}}
+	h := &history{rules: rules(6), lease: 15 * s, left: map[string]int{}}
 	h.lives = []life{{"drainer-0.1", 0, 100 * s, stopped}, {"drainer-1.1", 0, 100 * s, stopped}}
 	for i := range 100 {
 		job, name, at := fmt.Sprintf("steady:%d", i+1), fmt.Sprintf("steady/k1/%d",
@@ -37,7 +37,7 @@ func calm() *history {
 		submission{bucket: paced, name: "unheard", answer: unknown, status: 503})
 	h.depths = []depth{{paced, 5 * s, 60}}
 	h.starts = append(h.starts, start{paced, "steady:call", 1, 15 * s, "drainer-0.1", false})
-	h.requests = []bucket{paced}
+	h.requests = []request{{paced, 15 * s}}
 	h.calls = []call{{bucket: paced, over: "nats", sent: 14 * s, answered: 15 * s, outcome: begun},
 		{bucket: paced, over: "proxy", asked: "admitter-0", outcome: declined}}
 	return h
@@ -68,6 +68,15 @@ func TestEachViolationIsNoticed(t *testing.T) {
 		{"a job that vanished", "no loss", func(h *history) {
 			h.starts, h.runs = h.starts[1:], h.runs[1:]
 		}},
+		{"requests above the limit of their target", "rate", func(h *history) {
+			strict := bucket{"strict", "k0"}
+			for i := range 11 {
+				at := 20*s + time.Duration(i)*99*ms
+				h.starts = append(h.starts,
+					start{strict, "strict:call", 1, at, "drainer-0.1", false})
+				h.requests = append(h.requests, request{strict, at})
+			}
+		}},
 		{"a job whose only run was cut off", "no loss", func(h *history) { h.runs[5].status = 0 }},
 		{"a job that ran under another's id", "no loss", func(h *history) {
 			h.runs[5].name = "other"
@@ -80,7 +89,7 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			h.calls[1].outcome = failed
 		}},
 		{"a call that began without a start", "witnesses", func(h *history) {
-			h.requests = append(h.requests, paced)
+			h.requests = append(h.requests, request{paced, 16 * s})
 		}},
 		{"a refused job that ran", "a clear no", func(h *history) {
 			h.starts = append(h.starts,
@@ -231,7 +240,7 @@ func TestEachViolationIsNoticed(t *testing.T) {
 			}
 		})
 	}
-	v := judge(&history{rules: rules(5)})
+	v := judge(&history{rules: rules(6)})
 	if len(v.violations["witnesses"]) == 0 {
 		t.Error("an empty history passed")
 	}

@@ -24,6 +24,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/wire"
 )
 
 const (
@@ -52,7 +54,7 @@ func chaos(disks bool) (status int) {
 		"`interval` at which the servers sync their files, or always")
 	only := flag.String("only", "",
 		"the `kinds` of faults to play, a regular expression; empty: all")
-	policies := flag.Int("policies", 5, "how many; those beyond five have few jobs")
+	policies := flag.Int("policies", 6, "how many; those beyond six have few jobs")
 	flag.Parse()
 	kinds, err := regexp.Compile("^(" + *only + ")")
 	if err != nil {
@@ -71,7 +73,7 @@ func chaos(disks bool) (status int) {
 		disks:   disks,
 		began:   time.Now(),
 		epochs:  map[string]epoch{},
-		wires:   map[string][]*link{},
+		wires:   map[string][]*wire.Link{},
 		history: &history{rules: rules(*policies), lease: *lease},
 	}
 	fmt.Printf("seed %d, for %v; again with SEED=%d CHAOS=%v\n", *seed, *long, *seed, *long)

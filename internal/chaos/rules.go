@@ -18,6 +18,7 @@ type rule struct {
 	rate       float64 // per second of a bucket; 0: unpaced
 	peak       float64
 	burst      float64
+	arrivals   int // at the target in any second, by its clock; 0: not judged
 	total      bool
 	capacity   int
 	partitions int
@@ -31,7 +32,7 @@ type rule struct {
 const attemptTimeout = 5 * time.Second
 
 // rules cover buckets that are never empty, mostly empty, with few slots, with a common rate,
-// slower than a lease, and unpaced. More policies have few jobs.
+// slower than a lease, unpaced, and with their target's limit. More policies have few jobs.
 func rules(policies int) []rule {
 	retry := fmt.Sprintf(
 		"retry: {max_attempts: 6, backoff: 200ms, max_backoff: 1s, max_cooldown: 2s}, timeout: %v",
@@ -57,6 +58,10 @@ func rules(policies int) []rule {
 		{name: "door",
 			settings: "algorithm: token_bucket, refill: 10/s, queue: {capacity: 50}, " + retry,
 			capacity: 50, partitions: 2, attempts: 6, keys: 2, offered: 4, door: true},
+		{name: "strict",
+			settings: "algorithm: leaking_bucket, limits: [{algorithm: sliding_log, limit: 10, " +
+				"window: 1s, count_from: answer}], " + retry,
+			arrivals: 10, capacity: 60, partitions: 1, attempts: 6, keys: 1, offered: 6, calls: 6},
 	}
 	for i := len(all); i < policies; i++ {
 		all = append(all, rule{name: fmt.Sprintf("rare-%d", i),

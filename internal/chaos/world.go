@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/penstock-mq/penstock/internal/wire"
 )
 
 const (
@@ -39,10 +41,10 @@ type world struct {
 
 	servers   []*process
 	ports     []ports
-	routes    [servers][servers]*link
+	routes    [servers][servers]*wire.Link
 	admitters []*process
 	drainers  []*process
-	wires     map[string][]*link
+	wires     map[string][]*wire.Link
 
 	mu     sync.Mutex
 	epochs map[string]epoch
@@ -171,10 +173,10 @@ accounts { PENSTOCK {
 			if i == j {
 				continue
 			}
-			if w.routes[i][j], err = newLink(address(other.cluster)); err != nil {
+			if w.routes[i][j], err = wire.New(address(other.cluster)); err != nil {
 				return err
 			}
-			routes += ",nats://" + w.routes[i][j].from
+			routes += ",nats://" + w.routes[i][j].From
 		}
 		args := []string{"--config", file, "--name", fmt.Sprintf("nats-%d", i), "--addr",
 			"127.0.0.1",
@@ -196,12 +198,12 @@ func (w *world) program(program string, i int, args ...string) (*process, error)
 	name := fmt.Sprintf("%s-%d", program, i)
 	url := ""
 	for _, p := range w.ports {
-		l, err := newLink(address(p.client))
+		l, err := wire.New(address(p.client))
 		if err != nil {
 			return nil, err
 		}
 		w.wires[name] = append(w.wires[name], l)
-		url += ",nats://penstock:" + password + "@" + l.from
+		url += ",nats://penstock:" + password + "@" + l.From
 	}
 	args = append([]string{"--config", filepath.Join(w.dir, "penstock.yaml"), "--nats-url",
 		url[1:]}, args...)
@@ -278,13 +280,13 @@ func (w *world) end() {
 	}
 	for _, links := range w.wires {
 		for _, l := range links {
-			l.close()
+			l.Close()
 		}
 	}
 	for _, from := range w.routes {
 		for _, l := range from {
 			if l != nil {
-				l.close()
+				l.Close()
 			}
 		}
 	}

@@ -86,6 +86,36 @@ func TestJobsAreListedByTheirState(t *testing.T) {
 	b.holds(`!document.body.innerText.includes("still:2\t")`)
 }
 
+func TestLimitsShowWhatIsUnanswered(t *testing.T) {
+	answers := make(chan struct{})
+	w := settle(t, penstock.Options{Policies: policies(t,
+		`strict {"algorithm":"leaking_bucket","capacity":500,"limits":[{"name":"calls",`+
+			`"algorithm":"sliding_log","limit":3,"window":"1h","count_from":"answer"}]}`)},
+		map[string]workers.Handler{"strict": func(_ context.Context, j workers.Job) error {
+			if string(j.Body) == "slow" {
+				<-answers
+			}
+			return nil
+		}})
+	t.Cleanup(func() { close(answers) })
+	w.submit("strict", "acme", 1, "quick")
+	w.submit("strict", "acme", 9, "slow")
+	for _, l := range []look{desk, phone} {
+		b := visit(t, w.base, l)
+		b.open("bucket/strict/acme")
+		b.sees("the limit calls is used up: 2 unanswered, 1 counted", "sliding log: 3 in 1h",
+			"answer")
+		b.legible()
+		b.shoot("limits-" + l.String())
+		b.open("policy/strict")
+		b.sees("Limits, in the bucket acme", "sliding log: 3 in 1h", "answer")
+		b.holds(`/calls\s+sliding log: 3 in 1h\s+answer\s+2\s+1\s+0/.test(
+			document.querySelector("[aria-label^=Limits]").innerText.replaceAll(/Keeps to|Counts from|` +
+			`Unanswered|Counted|Left/g, ""))`)
+		b.legible()
+	}
+}
+
 func TestTheHistoryShowsHowJobsEnded(t *testing.T) {
 	w := settle(t, penstock.Options{Policies: policies(t,
 		`mail {"algorithm":"leaking_bucket","outflow":"100/s","capacity":500,"result_retention":"1h"}`)},

@@ -3,9 +3,10 @@
 //	make demo
 //
 // It starts an API that allows 50 requests in any second, an admitter with its NATS server, and two
-// drainers. It sends 1,200 jobs, half over HTTP and half as plain publishes, to a bucket that
-// starts 48 a second and holds 800, and kills its owner in the middle. It prints the results, and
-// exits 1 if a law was broken.
+// drainers. It sends 1,200 jobs, half over HTTP and half as plain publishes, to a bucket that has
+// the API's limit, counted from the answer, and holds 800, and kills its owner in the middle. For
+// comparison, as many jobs go to a second such API with the same limit, counted from the start. It
+// prints the results, and exits 1 if a law was broken.
 package main
 
 import (
@@ -24,15 +25,18 @@ import (
 
 const (
 	policyName = "demo"
+	fromStart  = "demo-from-start"
 	bucketKey  = job.Key("customer-1")
 	partitions = 8
-	outflow    = 48
+	outflow    = apiLimit
 	peak       = 1.0125 * outflow // a policy's default
 	burstSize  = 1
 	capacity   = 800
 	apiLimit   = 50
+	apiWindow  = time.Second
 	apiTakes   = 20 * time.Millisecond
 	lease      = 2 * time.Second
+	maxDelay   = time.Second // a policy's default
 )
 
 // bursts follow a trickle. Then the bucket is never empty until the end; the last two do not fit.
@@ -79,20 +83,24 @@ func run(ctx context.Context, admitter, drainer string, out *screen) (broken []s
 	defer os.RemoveAll(dir)
 
 	machine := watchMachine(ctx)
-	api := newAPI(apiLimit, time.Second, apiTakes)
+	api, second := newAPI(apiLimit, apiWindow, apiTakes), newAPI(apiLimit, apiWindow, apiTakes)
 	target, err := api.serve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	other, err := second.serve(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out.say("a third-party API at %s allows %d requests in any second", target, apiLimit)
 	p := &penstock{}
 	defer p.kill()
-	if err := p.start(ctx, dir, admitter, drainer, target, out); err != nil {
+	if err := p.start(ctx, dir, admitter, drainer, target, other, out); err != nil {
 		return nil, err
 	}
 
-	s := &scene{penstock: p, api: api, traffic: newTraffic(p.httpURL, p.js), machine: machine,
-		out: out}
+	s := &scene{penstock: p, api: api, second: second, traffic: newTraffic(p.httpURL, p.js),
+		machine: machine, out: out}
 	err = s.play(ctx)
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if err != nil && !late {

@@ -36,6 +36,8 @@ type penstock struct {
 
 	mu     sync.Mutex
 	starts []arrival // by the drainers' own clock
+	done   int
+	took   time.Duration // of all that are done, from the start to the end
 }
 
 const configuration = `
@@ -47,16 +49,24 @@ policies:
   - name: %s
     algorithm: leaking_bucket
     outflow: %d/s
+    limits: [{algorithm: sliding_log, limit: %d, window: %v, count_from: answer}]
     capacity: %d
     partitions: %d
     target: {http: {url: %q}}
+  - name: %s
+    algorithm: leaking_bucket
+    outflow: %[4]d/s
+    limits: [{algorithm: sliding_log, limit: %[5]d, window: %[6]v}]
+    capacity: 10000
+    partitions: %[8]d
+    target: {http: {url: %[11]q}}
 `
 
-func (p *penstock) start(ctx context.Context, dir, admitter, drainer, target string,
+func (p *penstock) start(ctx context.Context, dir, admitter, drainer, target, second string,
 	out *screen) (err error) {
 	file := filepath.Join(dir, "penstock.yaml")
 	text := fmt.Sprintf(configuration, filepath.Join(dir, "nats"), lease,
-		policyName, outflow, capacity, partitions, target)
+		policyName, outflow, apiLimit, apiWindow, capacity, partitions, target, fromStart, second)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
@@ -65,8 +75,8 @@ func (p *penstock) start(ctx context.Context, dir, admitter, drainer, target str
 	}
 	natsURL := p.admitter.ready["nats"]
 	p.httpURL = "http://" + p.admitter.ready["http"]
-	out.say("admitter: %s, NATS inside it at %s, outflow %d/s, capacity %d", p.httpURL, natsURL,
-		outflow, capacity)
+	out.say("admitter: %s, NATS inside it at %s; limit %d in %v, counted from the answer; "+
+		"capacity %d", p.httpURL, natsURL, apiLimit, apiWindow, capacity)
 	for i := range 2 {
 		d, err := start(ctx, fmt.Sprintf("drainer %d", i+1), drainer, "--config", file,
 			"--nats-url", natsURL)
@@ -114,12 +124,25 @@ func (p *penstock) connect(ctx context.Context, url string) (err error) {
 
 func (p *penstock) hear(m *nats.Msg) {
 	var e queue.Event
-	if json.Unmarshal(m.Data, &e) != nil || e.Type != queue.EventStarted {
+	if json.Unmarshal(m.Data, &e) != nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.starts = append(p.starts, arrival{at: e.At, job: e.Job, attempt: e.Attempt})
+	switch e.Type {
+	case queue.EventStarted:
+		p.starts = append(p.starts, arrival{at: e.At, job: e.Job, attempt: e.Attempt})
+	case queue.EventDone:
+		p.done++
+		p.took += milliseconds(e.DurationMS)
+	}
+}
+
+// latency is the mean time from a start to its end.
+func (p *penstock) latency() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.took / time.Duration(max(1, p.done))
 }
 
 func (p *penstock) started() []arrival {
@@ -130,8 +153,9 @@ func (p *penstock) started() []arrival {
 	})
 }
 
-func (p *penstock) owner(ctx context.Context, partition int) (*process, error) {
-	entry, err := p.owners.Get(ctx, policyName+"."+strconv.Itoa(partition))
+func (p *penstock) owner(ctx context.Context, policy string,
+	partition int) (*process, error) {
+	entry, err := p.owners.Get(ctx, policy+"."+strconv.Itoa(partition))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil
 	}
@@ -171,14 +195,15 @@ func (p *penstock) settle(ctx context.Context) error {
 	defer cancel()
 	for {
 		shares := map[*process]int{}
-		for partition := range partitions {
-			owner, err := p.owner(ctx, partition)
+		for i := range 2 * partitions {
+			policy := []string{policyName, fromStart}[i%2]
+			owner, err := p.owner(ctx, policy, i/2)
 			if err != nil {
 				return err
 			}
 			shares[owner]++
 		}
-		if shares[p.drainers[0]] == partitions/2 && shares[p.drainers[1]] == partitions/2 {
+		if shares[p.drainers[0]] == partitions && shares[p.drainers[1]] == partitions {
 			return nil
 		}
 		select {
@@ -191,7 +216,7 @@ func (p *penstock) settle(ctx context.Context) error {
 }
 
 func (p *penstock) killOwner(ctx context.Context) error {
-	owner, err := p.owner(ctx, p.partition)
+	owner, err := p.owner(ctx, policyName, p.partition)
 	if err != nil {
 		return err
 	}

@@ -47,41 +47,45 @@ func (s *scene) report(out *screen) (broken []string) {
 	}
 	if s.killed != nil {
 		fact("ran twice after kill -9", "%d (at least once, so they may)", f.repeated)
-		fact("takeover after kill -9", "%.1f s (lease %v)", s.takeover().Seconds(), lease)
+		fact("takeover after kill -9", "%.1f s (lease %v, max_delay %v, window %v)",
+			s.takeover().Seconds(), lease, maxDelay, apiWindow)
 	}
-	fact("most starts in any second", "%d (the API allows %d)", f.busiest, s.api.limit)
-	fact("  requests at the API", "%d; %d came after that of a job accepted later", f.arrived,
-		f.overtaken)
-	fact("429s from the API", "%d%s", len(f.throttled), s.together(f))
+	fact("most requests in any second", "%d (the API allows %d); %d overtook another", f.arrived,
+		s.api.limit, f.overtaken)
+	fact("429s from the API", "%d", f.throttled)
+	fact("  the same, counted from the start", "%s", s.counted())
 	now := time.Now()
 	stalls, slower := "none over "+stalled.String(), ""
 	if longest := s.machine.longest(out.started, now); longest > 0 {
 		stalls = fmt.Sprintf("%v in all, the longest %v: other programs had the processors",
 			s.machine.total(out.started, now).
 				Round(time.Millisecond), longest.Round(time.Millisecond))
-		if f.rate < outflow {
-			slower = fmt.Sprintf("; stalls of this machine explain up to %.2f %% less", f.stalled())
-		}
+		slower = fmt.Sprintf("; stalls explain up to %.2f %% less", f.stalled())
 	}
-	fact("measured rate", "%.2f/s for %.1f s of backlog (configured %d/s, %+.2f %%%s)", f.rate,
-		f.measured.Seconds(),
-		outflow, 100*(f.rate-outflow)/outflow, slower)
+	formula := f.least / leastShare
+	fact("measured rate", "%.2f/s for %.1f s of backlog (N ÷ (T + latency) is %.2f/s, %+.2f %%%s)",
+		f.rate, f.measured.Seconds(), formula, 100*(f.rate-formula)/formula, slower)
 	fact("stalls of this machine", "%s", stalls)
 	return s.broken(f)
 }
 
-// together explains refusals of requests that were started apart.
-func (s *scene) together(f findings) string {
-	if len(f.throttled) == 0 {
-		return ""
+// counted says what the API got from the bucket that counts from the start.
+func (s *scene) counted() string {
+	seen, refused := s.second.seen(), 0
+	longest := time.Duration(0)
+	for _, r := range seen {
+		if !r.allowed {
+			refused++
+			longest = max(longest, s.machine.longest(r.at.Add(-s.second.window), r.at))
+		}
 	}
-	text := ": requests that started apart arrived together"
-	at := f.throttled[0].at
-	if stall := s.machine.longest(at.Add(-s.api.window), at); stall > 0 {
-		text += fmt.Sprintf(", as this machine stood still for %v just then",
-			stall.Round(time.Millisecond))
+	text := fmt.Sprintf("%d; most requests in any second %d", refused,
+		busiest(seen, s.second.window))
+	if longest > 0 {
+		text += fmt.Sprintf(": this machine stood still for up to %v just then",
+			longest.Round(time.Millisecond))
 	}
-	return text + "; the jobs waited and were sent again"
+	return text
 }
 
 const nameWidth = 36

@@ -86,6 +86,7 @@ func (t *traffic) send(ctx context.Context, trickle burst, bursts []burst) {
 			t.count(func() { t.backlogFrom = time.Now() })
 		}
 		senders.Go(func() { t.publish(ctx, b.jobs/2) })
+		senders.Go(func() { t.publishAlso(ctx, b.jobs) })
 		for range b.jobs - b.jobs/2 {
 			senders.Go(func() { t.post(ctx) })
 		}
@@ -212,6 +213,16 @@ func (t *traffic) publish(ctx context.Context, jobs int) {
 			})
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// publishAlso publishes as many jobs to the bucket that counts from the start.
+func (t *traffic) publishAlso(ctx context.Context, jobs int) {
+	for range jobs {
+		_, err := t.js.PublishAsync("penstock.jobs."+fromStart+"."+string(bucketKey), nil)
+		if err != nil && ctx.Err() == nil {
+			t.count(func() { t.failures = append(t.failures, err) })
 		}
 	}
 }

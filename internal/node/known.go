@@ -88,7 +88,7 @@ func (k *known) since() (set policy.Entries, changed []string) {
 func (k *known) queues() []policy.Policy {
 	var policies []policy.Policy
 	for _, entry := range k.policies() {
-		if entry.HasQueue() && !entry.Retired {
+		if entry.HasQueue() && !entry.Draining {
 			policies = append(policies, entry.Policy)
 		}
 	}
@@ -129,10 +129,10 @@ type keptPolicies struct {
 }
 
 type keptPolicy struct {
-	Policy  json.RawMessage `json:"policy"`
-	Retired bool            `json:"retired,omitempty"`
-	Paused  bool            `json:"paused,omitempty"`
-	Source  string          `json:"source,omitempty"`
+	Policy   json.RawMessage `json:"policy"` // in force
+	Draining bool            `json:"draining,omitempty"`
+	Paused   bool            `json:"paused,omitempty"`
+	Source   string          `json:"source,omitempty"`
 }
 
 // others are ignored
@@ -147,7 +147,8 @@ func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	if set == nil {
 		set, from = policy.Entries{}, "the configuration"
 		for _, p := range configured {
-			set[p.Name] = &policy.Entry{Policy: p.WithDefaults(), Source: policy.SourceFile}
+			p = p.WithDefaults()
+			set[p.Name] = &policy.Entry{Policy: p, Written: p, Source: policy.SourceFile}
 		}
 	}
 	c.log.Warn(
@@ -182,8 +183,8 @@ func (c *cache) read() (policy.Entries, error) {
 		if err != nil {
 			return nil, err
 		}
-		set[p.Name] = &policy.Entry{Policy: p, Retired: one.Retired, Paused: one.Paused,
-			Source: one.Source}
+		set[p.Name] = &policy.Entry{Policy: p, Written: p, Draining: one.Draining,
+			Paused: one.Paused, Source: one.Source}
 	}
 	return set, nil
 }
@@ -210,7 +211,7 @@ func (c *cache) write(set policy.Entries) error {
 		if err != nil {
 			return fmt.Errorf("encode policy %s: %w", name, err)
 		}
-		kept.Policies = append(kept.Policies, keptPolicy{content, entry.Retired, entry.Paused,
+		kept.Policies = append(kept.Policies, keptPolicy{content, entry.Draining, entry.Paused,
 			entry.Source})
 	}
 	text, err := json.MarshalIndent(kept, "", " ")

@@ -20,6 +20,7 @@ import (
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 // Wanted is written for all processes; nil policies are not written.
@@ -27,7 +28,13 @@ type Wanted struct {
 	Set       string
 	Policies  []policy.Policy
 	Prune     bool
+	Shrink    bool // see [store.Set]
 	Schedules []schedules.Entry
+}
+
+func (w Wanted) set() store.Set {
+	return store.Set{Name: cmp.Or(w.Set, policy.DefaultSet), Policies: w.Policies, Prune: w.Prune,
+		Shrink: w.Shrink}
 }
 
 // Check needs no NATS. possible returns why this installation cannot have a policy.
@@ -65,6 +72,7 @@ type Options struct {
 	Broker    *queue.Broker
 	Store     *store.Store
 	Schedules *schedules.Service
+	Roster    *kv.Roster // of the processes that may write policies
 	Wanted    Wanted
 	Follow    func(set policy.Entries, changed []string)
 	// nil: a server elsewhere
@@ -75,6 +83,9 @@ type Options struct {
 	Offline bool
 	Sink    queue.Sink
 	Log     *slog.Logger
+	// RetakeAfter is how long every process must have had a text of the set, which another one had
+	// replaced, before it returns; default 1 min.
+	RetakeAfter time.Duration
 
 	// Parts of the health; may be nil.
 
@@ -106,6 +117,7 @@ type Node struct {
 }
 
 func New(o Options) *Node {
+	o.RetakeAfter = cmp.Or(o.RetakeAfter, retakeAfter)
 	n := &Node{Options: o, LaidOut: make(lifecycle.Latch), Prepared: make(lifecycle.Latch),
 		notices: notice.New(o.Log), known: &known{follow: o.Follow},
 		kept: make(chan struct{}, 1)}
@@ -114,7 +126,8 @@ func New(o Options) *Node {
 		func(p policy.Policy) bool { return !p.HasQueue() })
 	n.Applied = n.streams.applied
 	n.storage = &storage{Node: n, back: make(chan struct{}, 1)}
-	n.policies = &policyWriter{Node: n, written: make(chan struct{}, 1)}
+	n.policies = &policyWriter{Node: n, retaking: make(chan struct{}, 1),
+		expiring: make(chan struct{}, 1)}
 	return n
 }
 
@@ -144,7 +157,7 @@ func (n *Node) Parts() []func(context.Context) error {
 	}
 	parts := []func(context.Context) error{n.watch, n.streams.run,
 		repeat(nil, n.storage.look), repeat(n.storage.back, n.storage.share),
-		repeat(n.policies.written, n.policies.pruned), repeat(nil, n.policies.look),
+		repeat(n.policies.retaking, n.policies.retake), repeat(n.policies.expiring, n.policies.expire), repeat(nil, n.policies.look),
 		repeat(nil, n.policies.sweep),
 		repeat(nil, owners.look)}
 	if n.Cache != "" {
@@ -236,6 +249,7 @@ func (n *Node) follow(ctx context.Context) error {
 	return n.Store.Watch(ctx, func(set policy.Entries, changed []string) {
 		n.known.take(set, changed)
 		wake(n.streams.due)
+		wake(n.policies.expiring)
 		wake(n.kept)
 	})
 }
@@ -307,7 +321,7 @@ func (n *Node) setUpAgain(ctx context.Context) error {
 		return fmt.Errorf("%w: the policies are being written", queue.ErrUnavailable)
 	}
 	defer n.writing.Unlock()
-	if err := n.put(ctx, n.written); err != nil {
+	if err := n.put(ctx, n.written, false); err != nil {
 		return err
 	}
 	for _, p := range n.known.queues() {
@@ -316,20 +330,26 @@ func (n *Node) setUpAgain(ctx context.Context) error {
 	return nil
 }
 
+// Write makes the wanted policies and schedules those of their set, unless other processes have a
+// newer text of it. A text that this process has changed is new, whatever it was before.
 func (n *Node) Write(ctx context.Context, w Wanted) error {
 	n.writing.Lock()
 	defer n.writing.Unlock()
+	changed := n.Prepared.Closed() && claim(w.set()) != claim(n.written.set())
 	n.written = w
-	return n.put(ctx, w)
+	return n.put(ctx, w, changed)
 }
 
-func (n *Node) put(ctx context.Context, w Wanted) error {
+func (n *Node) put(ctx context.Context, w Wanted, again bool) error {
 	if w.Policies == nil {
 		return nil
 	}
-	err := n.persist(ctx, "write the policies",
-		func(ctx context.Context) error { return n.policies.write(ctx, w) })
-	if err != nil {
+	applied := false
+	err := n.persist(ctx, "write the policies", func(ctx context.Context) (err error) {
+		applied, err = n.policies.write(ctx, w, again)
+		return err
+	})
+	if err != nil || !applied {
 		return err
 	}
 	return n.persist(ctx, "write the schedules", func(ctx context.Context) error {

@@ -1,12 +1,12 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,19 +18,30 @@ import (
 )
 
 const (
-	// while jobs wait in absent policies
-	pruneAgain     = 10 * time.Second
 	inventoryAgain = 10 * time.Second
 	inventoryFirst = time.Second
 	// delay before a deleted policy's partition records are swept
 	leftFor    = 10 * time.Minute
 	sweepAgain = 10 * time.Minute
 	never      = 1 << 62 * time.Nanosecond
+
+	expireAgain = time.Second // after a failure
+
+	// interval of looks at other processes' texts of a set while this one's has lost
+	retakeAgain = 5 * time.Second
+	// retakeAfter is how long no other process may have another text before a replaced one returns.
+	retakeAfter = time.Minute
 )
 
 var (
-	unpruned = notice.Kind{Level: slog.LevelWarn, Of: "policy", Begin: "policy missing from " +
-		"the file not retired yet: jobs are waiting"}
+	superseded = notice.Kind{Level: slog.LevelWarn, Of: "set",
+		Begin: "the set has a newer text of other processes, which applies: this one returns once " +
+			"every process with the set has had it for a minute",
+		End: "this process's text of the set applies"}
+	ofAPI = notice.Kind{Level: slog.LevelWarn, Of: "policy",
+		Begin: "policy of the file belongs to the API: the file's text has no effect until " +
+			"penstock policies take",
+		End: "policy no longer belongs to both the file and the API"}
 	unreadable = notice.Kind{Level: slog.LevelError, Of: "policy",
 		Begin: "policy record unreadable, so its jobs do not start: write the policy " +
 			"again, or run the version that wrote it",
@@ -43,86 +54,108 @@ var (
 
 type policyWriter struct {
 	*Node
-	written chan struct{}
+	retaking chan struct{} // this process's text has lost
+	expiring chan struct{} // the policies have changed
 
 	mu    sync.Mutex
-	wants Wanted
-	last  []store.FileChange
-	// for the audit list
-	unlisted []api.AuditEntry
+	last  store.SetChange // with the highest revision
+	rival time.Time       // when another process last had another text
 }
 
-func (f *policyWriter) write(ctx context.Context, w Wanted) error {
-	result, err := f.Store.PutFile(ctx, store.File{Set: w.Set, Policies: w.Policies})
+// write makes the wanted policies those of their set, and reports whether they are.
+func (f *policyWriter) write(ctx context.Context, w Wanted, again bool) (applied bool, err error) {
+	set := w.set()
+	others, err := f.Roster.Say(ctx, claim(set))
 	if err != nil {
-		return err
+		return false, err
 	}
-	f.logResult(result, w)
-	f.mu.Lock()
-	for _, c := range result.Written {
-		changed := policy.Fields(c.After)
-		if c.Before != nil {
-			changed = policy.Diff(*c.Before, c.After)
+	set.Again = again || !slices.ContainsFunc(others, func(text string) bool {
+		return strings.HasPrefix(text, set.Name+" ")
+	})
+	result, err := f.Store.Replace(ctx, set)
+	if err != nil {
+		return false, err
+	}
+	f.notices.Tell(&superseded, set.Name, notice.If(result.Superseded))
+	if result.Superseded {
+		f.mu.Lock()
+		f.rival = time.Now()
+		f.mu.Unlock()
+		wake(f.retaking)
+		return false, nil
+	}
+	f.report(ctx, set, result)
+	return true, nil
+}
+
+// claim is what a process tells others of its text of a set.
+func claim(set store.Set) string { return set.Name + " " + set.Text() }
+
+// retake writes a text that was replaced once no other process has had another one for a while.
+func (f *policyWriter) retake(ctx context.Context) (time.Duration, error) {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	set := f.written.set()
+	if len(f.notices.Open(&superseded)) == 0 {
+		return never, nil
+	}
+	others, err := f.Roster.Say(ctx, claim(set))
+	if err != nil {
+		f.Log.Debug("other processes' texts of the set not read", "error", err)
+		return retakeAgain, nil
+	}
+	now := time.Now()
+	if slices.ContainsFunc(others, func(text string) bool {
+		return strings.HasPrefix(text, set.Name+" ") && text != claim(set)
+	}) {
+		f.rival = now
+	}
+	if now.Sub(f.rival) < f.RetakeAfter {
+		return min(retakeAgain, f.RetakeAfter), nil
+	}
+	if err := f.put(ctx, f.written, true); err != nil && ctx.Err() == nil {
+		f.Log.Warn("this process's text of the set could not be written: retrying", "set", set.Name,
+			"error", err)
+	}
+	return retakeAgain, nil
+}
+
+func (f *policyWriter) report(ctx context.Context, set store.Set, result store.Replaced) {
+	by := "file of set " + set.Name
+	var last store.SetChange
+	for _, change := range slices.Concat(result.Written, result.Left) {
+		if change.Revision > last.Revision {
+			last = change
 		}
-		f.unlisted = append(f.unlisted, api.AuditEntry{By: "file of set " + w.Set,
-			What: "policy written by the file", Policy: c.After.Name, Changed: changed})
 	}
-	f.wants, f.last = w, result.Written
-	f.mu.Unlock()
-	wake(f.written)
-	return nil
-}
-
-func (f *policyWriter) followed(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
-	defer cancel()
 	f.mu.Lock()
-	written := f.last
+	f.last = last
 	f.mu.Unlock()
-	if len(written) > 0 {
-		last := slices.MaxFunc(written, func(a, b store.FileChange) int {
-			return cmp.Compare(a.Revision, b.Revision)
-		})
-		f.known.wait(ctx, last.After.Name, last.Revision)
-	}
-}
-
-func (f *policyWriter) notes() (notes []string) {
-	open := map[string]string{}
-	maps.Copy(open, f.notices.Open(&unreadable))
-	maps.Copy(open, f.notices.Open(&orphaned))
-	for _, name := range slices.Sorted(maps.Keys(open)) {
-		notes = append(notes, fmt.Sprintf("no job of %s starts: %s", name, open[name]))
-	}
-	return notes
-}
-
-func (f *policyWriter) logResult(result store.FileResult, w Wanted) {
 	for _, change := range result.Written {
-		log := f.Log.With("policy", change.After.Name, "set", w.Set, "revision", change.Revision)
-		switch {
-		case change.Revived:
-			log.Warn("retired policy is in the file again: it accepts new jobs")
-		case change.Before == nil:
-			log.Info("policy written by the file", "new", true)
-		default:
-			log.Info("policy written by the file", "changed",
-				policy.Diff(*change.Before, change.After))
+		changed := policy.Fields(change.After)
+		if change.Before != nil {
+			changed = policy.Diff(*change.Before, change.After)
 		}
+		f.Log.Info("policy written by the file", "policy", change.After.Name, "set", set.Name,
+			"revision", change.Revision, "new", change.Before == nil, "changed", changed)
+		f.list(ctx, api.AuditEntry{By: by, What: "policy written by the file",
+			Policy: change.After.Name, Changed: changed})
 	}
-	for _, name := range result.Absent {
-		if !w.Prune {
-			f.Log.Warn("policy no longer in the file: it stays until prune: true or "+
-				"DELETE /v1/policies/"+name+" retires it", "policy", name, "set", w.Set)
-		}
+	what := "policy left the file, and belongs to the API"
+	if set.Prune {
+		what = "policy left the file, and is draining"
 	}
-	for _, name := range result.Deleted {
-		f.Log.Warn("policy of the file was deleted through the API: it stays deleted until its "+
-			"text in the file changes", "policy", name, "set", w.Set)
+	for _, change := range result.Left {
+		f.Log.Warn(what, "policy", change.After.Name, "set", set.Name, "revision", change.Revision)
+		f.list(ctx, api.AuditEntry{By: by, What: what, Policy: change.After.Name})
 	}
+	for _, name := range result.OfAPI {
+		f.notices.Tell(&ofAPI, name, "of the API", "set", set.Name)
+	}
+	f.notices.Only(&ofAPI, func(name string) bool { return slices.Contains(result.OfAPI, name) })
 	for _, err := range result.Differing {
 		f.Log.Warn("shared limit differs between files: the one "+
-			"stored last applies to all its policies", "set", w.Set, "error", err)
+			"stored last applies to all its policies", "set", set.Name, "error", err)
 	}
 	for _, err := range result.Unreadable {
 		f.Log.Warn("policy not in the file has an unreadable record: it stays",
@@ -137,38 +170,68 @@ func (f *policyWriter) list(ctx context.Context, c api.AuditEntry) {
 	}
 }
 
-func (f *policyWriter) pruned(ctx context.Context) (time.Duration, error) {
+func (f *policyWriter) followed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
 	f.mu.Lock()
-	set, asked, unlisted := f.wants.Set, f.wants.Prune, f.unlisted
-	f.unlisted = nil
+	last := f.last
 	f.mu.Unlock()
-	for _, c := range unlisted {
-		f.list(ctx, c)
+	if last.Revision > 0 {
+		f.known.wait(ctx, last.After.Name, last.Revision)
 	}
-	if !asked {
-		return never, nil
+}
+
+func (f *policyWriter) notes() (notes []string) {
+	open := map[string]string{}
+	maps.Copy(open, f.notices.Open(&unreadable))
+	maps.Copy(open, f.notices.Open(&orphaned))
+	for _, name := range slices.Sorted(maps.Keys(open)) {
+		notes = append(notes, fmt.Sprintf("no job of %s starts: %s", name, open[name]))
 	}
-	retired, waiting, err := f.Store.RetireAbsent(ctx, set)
-	for _, name := range retired {
-		f.Sink.Take(queue.Event{Type: queue.EventRetired, Policy: name})
-		f.list(ctx, api.AuditEntry{By: "file of set " + set, What: "policy retired", Policy: name})
-		f.Log.Warn("policy retired: it is no longer in the file, and prune is set; its "+
-			"dead letters stay", "policy", name, "set", set)
+	for set := range f.notices.Open(&superseded) {
+		notes = append(notes, fmt.Sprintf("set %s: %s", set, superseded.Begin))
 	}
-	for name, jobs := range waiting {
-		f.notices.Tell(&unpruned, name, "waits", "set", set, "jobs", jobs, "again", pruneAgain)
+	for _, name := range slices.Sorted(maps.Keys(f.notices.Open(&ofAPI))) {
+		notes = append(notes, name+": "+ofAPI.Begin+" "+name)
 	}
-	if err != nil && ctx.Err() == nil {
-		f.Log.Warn("policies no longer in the file could not be retired: retrying",
-			"set", set, "again", pruneAgain, "error", err)
-	}
-	if err == nil {
-		f.notices.Only(&unpruned, func(name string) bool { return waiting[name] > 0 })
-		if len(waiting) == 0 {
-			return never, nil
+	set := f.known.policies()
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		for _, text := range set[name].Overridden(time.Now()) {
+			notes = append(notes, name+" is overridden: "+text)
 		}
 	}
-	return pruneAgain, nil
+	return notes
+}
+
+// expire removes levers once they expire.
+func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
+	now, again := time.Now(), time.Duration(never)
+	for name, entry := range f.known.policies() {
+		for _, l := range entry.Levers {
+			if l.Expires != nil {
+				again = min(again, max(l.Expires.Sub(now), 0))
+			}
+		}
+		if len(entry.Levers.At(now)) == len(entry.Levers) {
+			continue
+		}
+		var before policy.Entry
+		after, err := f.Store.ChangeLevers(ctx, name, false,
+			func(current policy.Entry) (policy.Levers, error) {
+				before = current
+				return current.Levers.At(now), nil
+			})
+		if err != nil {
+			f.Log.Debug("an expired override is not removed yet", "policy", name, "error", err)
+			again = min(again, expireAgain)
+			continue
+		}
+		if changed := before.Difference(after); len(changed) > 0 {
+			f.Log.Info("override expired", "policy", name, "changed", changed)
+			f.list(ctx, api.AuditEntry{What: "override expired", Policy: name, Changed: changed})
+		}
+	}
+	return again, nil
 }
 
 func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {

@@ -23,8 +23,8 @@ const (
 	applyTimeout = 10 * time.Second
 	// interval of checks of correct streams: a crashed process leaves its stream's door closed
 	applyAgain = 30 * time.Second
-	// interval of checks of retired policies' streams
-	retireAgain = 5 * time.Second
+	// interval of checks of draining policies' streams
+	drainAgain = 5 * time.Second
 
 	applyFirst = time.Second // after the first failure, then doubled
 	applyLast  = 30 * time.Second
@@ -42,12 +42,11 @@ type streamBroker interface {
 	Ration(ctx context.Context, coming ...policy.Policy) (queue.Storage, error)
 	Fits(p policy.Policy) bool
 	Apply(ctx context.Context, p policy.Policy) error
-	Retire(ctx context.Context, name string) (gone bool, err error)
 	Forget(ctx context.Context, name string) (gone bool, err error)
 	AllDepths(ctx context.Context) (map[string]uint64, error)
 }
 
-// recorded applies a policy as stored, unless it is retired or gone. A process with outdated
+// recorded applies a policy as stored, unless it is draining or gone. A process with outdated
 // policies would otherwise recreate the stream with an open door and no drainer.
 type recorded struct {
 	*queue.Broker
@@ -56,7 +55,7 @@ type recorded struct {
 
 func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 	entry, err := r.Policy(ctx, p.Name)
-	if errors.Is(err, queue.ErrNotFound) || err == nil && entry.Retired {
+	if errors.Is(err, queue.ErrNotFound) || err == nil && entry.Draining {
 		return nil
 	}
 	if err != nil {
@@ -226,11 +225,11 @@ func (s *streams) duties(set policy.Entries, changed []string,
 		case entry == nil:
 			delete(s.trouble, name)
 			delete(s.work, name)
-		case !entry.HasQueue() && !entry.Deleting:
+		case !entry.HasQueue() && !entry.Draining:
 			delete(s.work, name)
 		case work == nil || work.revision != entry.Revision:
 			s.work[name] = &streamWork{revision: entry.Revision}
-			if work == nil && !entry.Retired {
+			if work == nil && !entry.Draining {
 				coming = append(coming, entry.Policy)
 			}
 		}
@@ -249,9 +248,11 @@ func (s *streams) do(ctx context.Context, name string, entry *policy.Entry, work
 	limited, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	var err error
-	if entry.Retired {
-		again = retireAgain
-		work.gone, err = s.end(limited, name, entry)
+	if entry.Draining {
+		again = drainAgain
+		if work.gone, err = s.broker.Forget(limited, name); work.gone {
+			s.log.Warn("policy drained and gone; its dead letters stay", "policy", name)
+		}
 	} else if work.tried = true; !s.broker.Fits(entry.Policy) {
 		err = s.broker.Apply(limited, entry.Policy)
 	}
@@ -269,26 +270,13 @@ func (s *streams) do(ctx context.Context, name string, entry *policy.Entry, work
 		work.failures = 0
 	}
 	if !away {
-		s.notices.Tell(&unapplied, name, notice.Error(err), "revision", entry.Revision, "retired",
-			entry.Retired, "again", again, "error", err)
+		s.notices.Tell(&unapplied, name, notice.Error(err), "revision", entry.Revision, "draining",
+			entry.Draining, "again", again, "error", err)
 	} else if !errors.Is(work.err, queue.ErrUnavailable) {
 		s.lines.Log("", slog.LevelWarn, unapplied.Begin, "policy", name, "error", err)
 	}
 	work.err = err
 	work.due = now.Add(again)
-}
-
-func (s *streams) end(ctx context.Context, name string,
-	entry *policy.Entry) (gone bool, err error) {
-	end := s.broker.Retire
-	if entry.Deleting {
-		end = s.broker.Forget
-	}
-	gone, err = end(ctx, name)
-	if gone {
-		s.log.Warn("stream of retired policy deleted; its dead letters stay", "policy", name)
-	}
-	return gone, err
 }
 
 func (s *streams) depths(ctx context.Context) (map[string]uint64, error) {

@@ -29,7 +29,7 @@ type fakeStreams struct {
 	full    map[string]bool
 	hang    string // a stream whose change ends with its context only
 	applied []string
-	retired []string
+	drained []string
 	rations [][]string
 }
 
@@ -59,28 +59,24 @@ func (f *fakeStreams) Apply(ctx context.Context, p policy.Policy) error {
 	return f.fail[p.Name]
 }
 
-func (f *fakeStreams) Retire(_ context.Context, name string) (bool, error) {
+func (f *fakeStreams) Forget(_ context.Context, name string) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.retired = append(f.retired, name)
+	f.drained = append(f.drained, name)
 	return !f.full[name], nil
-}
-
-func (f *fakeStreams) Forget(ctx context.Context, name string) (bool, error) {
-	return f.Retire(ctx, name)
 }
 
 func (f *fakeStreams) AllDepths(context.Context) (map[string]uint64, error) {
 	return map[string]uint64{"abc": 3, "old": 3, "door": 1, "gone": 1}, f.fail["depths"]
 }
 
-func (f *fakeStreams) take() (applied, retired []string) {
+func (f *fakeStreams) take() (applied, drained []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	applied, retired = f.applied, f.retired
-	f.applied, f.retired = nil, nil
+	applied, drained = f.applied, f.drained
+	f.applied, f.drained = nil, nil
 	slices.Sort(applied)
-	return applied, retired
+	return applied, drained
 }
 
 func paced(name string) policy.Policy {
@@ -197,14 +193,14 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.run(ctx) }()
-		expect := func(when string, applied, retired []string) {
+		expect := func(when string, applied, drained []string) {
 			t.Helper()
 			synctest.Wait()
-			gotApplied, gotRetired := f.take()
-			if !slices.Equal(gotApplied, applied) || !slices.Equal(gotRetired, retired) {
-				t.Errorf("%s: applied %v, retired %v; want %v, %v", when, gotApplied, gotRetired,
+			gotApplied, gotDrained := f.take()
+			if !slices.Equal(gotApplied, applied) || !slices.Equal(gotDrained, drained) {
+				t.Errorf("%s: applied %v, drained %v; want %v, %v", when, gotApplied, gotDrained,
 					applied,
-					retired)
+					drained)
 			}
 		}
 		expect("without a set", nil, nil)
@@ -217,7 +213,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		set := policy.Entries{
 			"a":     {Policy: paced("a"), Revision: 1},
 			"stuck": {Policy: paced("stuck"), Revision: 2},
-			"old":   {Policy: paced("old"), Revision: 3, Retired: true},
+			"old":   {Policy: paced("old"), Revision: 3, Draining: true},
 			"door":  {Policy: door, Revision: 4},
 		}
 		known.take(set, nil)
@@ -241,22 +237,22 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		f.mu.Unlock()
 		time.Sleep(2 * applyFirst)
 		expect("when the bucket has drained", []string{"stuck"}, nil)
-		time.Sleep(retireAgain - 3*applyFirst)
-		expect("when the retired stream is empty", nil, []string{"old"})
+		time.Sleep(drainAgain - 3*applyFirst)
+		expect("when the draining stream is empty", nil, []string{"old"})
 
-		time.Sleep(applyAgain - retireAgain)
+		time.Sleep(applyAgain - drainAgain)
 		expect("from time to time", []string{"a"}, nil)
 		time.Sleep(3 * applyFirst)
 		expect("from time to time", []string{"stuck"}, nil)
 
 		// Another admitter completes a deletion, also of a policy without a stream.
 		set = maps.Clone(set)
-		set["door"] = &policy.Entry{Policy: door, Revision: 7, Retired: true, Deleting: true}
+		set["door"] = &policy.Entry{Policy: door, Revision: 7, Draining: true}
 		known.take(set, nil)
 		wake(s.due)
 		expect("after a deletion", nil, []string{"door"})
 
-		// The retired policy returns, and another one is deleted.
+		// The draining policy returns, and another one is deleted.
 		known.take(policy.Entries{"old": {Policy: paced("old"), Revision: 6}}, nil)
 		wake(s.due)
 		expect("after its return", []string{"old"}, nil)
@@ -334,7 +330,7 @@ func TestDepths(t *testing.T) {
 	known.take(policy.Entries{
 		"new":  {Policy: paced("new")},
 		"abc":  {Policy: paced("abc")},
-		"old":  {Policy: paced("old"), Retired: true},
+		"old":  {Policy: paced("old"), Draining: true},
 		"door": {Policy: policy.Policy{Rule: policy.Rule{Algorithm: policy.TokenBucket}}},
 	}, nil)
 	got, err := s.depths(t.Context())

@@ -20,12 +20,53 @@ const (
 	mostDrained = 8 << 20
 )
 
-// Exchange is one request and its answer. It knows when the target has ended its work on a request
-// that was aborted. The zero value has not been sent.
-type Exchange struct{ conn atomic.Pointer[net.Conn] }
+// Exchange is one request and its answer. It knows whether the request was sent, and when the
+// target has ended its work on one that was aborted.
+type Exchange struct {
+	// MaxDelay bounds the time for which the kernel may still send what the target has not
+	// received: after the connection is closed, and where the kernel allows it (Linux) while this
+	// process is frozen or gone. The connection then ends by a reset. What the network, a proxy or
+	// the target's kernel holds is beyond recall, and so is a request over HTTP/2, whose
+	// connection stays. 0: the kernel may send for as long as it likes.
+	MaxDelay time.Duration
 
-// GotConn is a hook of [httptrace.ClientTrace].
-func (e *Exchange) GotConn(i httptrace.GotConnInfo) { e.conn.Store(&i.Conn) }
+	asked atomic.Bool
+	conn  atomic.Pointer[net.Conn]
+}
+
+// GetConn is a hook of [httptrace.ClientTrace].
+func (e *Exchange) GetConn(string) { e.asked.Store(true) }
+
+// GotConn is a hook of [httptrace.ClientTrace], which comes after dials and handshakes, and before
+// the request.
+func (e *Exchange) GotConn(i httptrace.GotConnInfo) {
+	if e.conn.Store(&i.Conn); e.MaxDelay > 0 {
+		recallable(i.Conn, e.MaxDelay)
+	}
+}
+
+// Unsent reports of a request that failed, or was aborted, whether it got no connection. It is
+// false if unknown, as with an [http.RoundTripper] that has no hooks.
+func (e *Exchange) Unsent() bool { return e.asked.Load() && e.conn.Load() == nil }
+
+// recallable makes the kernel discard what it has not sent when the connection is closed, also by
+// the end of the process, and when the target acknowledges nothing for a time.
+func recallable(c net.Conn, within time.Duration) {
+	for {
+		switch of := c.(type) {
+		case *tls.Conn:
+			c = of.NetConn()
+		case *conn:
+			c = of.TCPConn
+		case *net.TCPConn:
+			_ = of.SetLinger(0) // fails if it is closed already
+			limitUnacknowledged(of, within)
+			return
+		default:
+			return
+		}
+	}
+}
 
 // Wait is for a request that failed, or whose answer was closed before its end. It returns when
 // the target, too, has closed the connection. That remains unknown if the target does not notice

@@ -75,3 +75,25 @@ func TestARequestThatWasNotSentHasEnded(t *testing.T) {
 		t.Error("it waits")
 	}
 }
+
+func TestARequestWithoutAConnectionIsUnsent(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	var e Exchange
+	if e.Unsent() {
+		t.Error("nothing is known yet")
+	}
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GetConn: e.GetConn,
+		GotConn: e.GotConn})
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+listener.Addr().String(),
+		nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := new(http.Transport).RoundTrip(r); err == nil || !e.Unsent() {
+		t.Errorf("a refused connection: %v, unsent %v", err, e.Unsent())
+	}
+}

@@ -82,8 +82,12 @@ func sharedLimits(f *strict.File) map[string]policy.Limit {
 			f.Add(at+".name", "%q is already the name of another shared limit", l.Name)
 		}
 		if len(problems) > 0 {
-			l = policy.Limit{Name: l.Name, Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 1,
-				Window: policy.Duration(1e9)}}
+			sound := policy.Limit{Name: l.Name, Rule: policy.Rule{Algorithm: policy.SlidingLog,
+				Limit: 1, Window: policy.Duration(1e9)}}
+			if l.Arrivals() {
+				sound.CountFrom = policy.CountFromAnswer
+			}
+			l = sound
 		}
 		l.Name, l.Shared = "", l.Name
 		limits[l.Shared] = l

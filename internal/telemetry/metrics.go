@@ -102,9 +102,6 @@ func (r *Registry) Admission() queue.Sink {
 				"stays as it was.",
 			Labels: policyOutcome[:1], Of: []string{queue.EventApplyFailed}, Gauge: true,
 			While: true},
-		promsink.Metric{Name: "penstock_policy_retirements_total",
-			Help: "Policies that this process retired because they left the file.",
-			Of:   []string{queue.EventRetired}},
 		promsink.Metric{Name: "penstock_storage_writable",
 			Help: "Whether the embedded server's disk is writable: 1 or 0. Always 1 if the " +
 				"server is external.",
@@ -148,11 +145,11 @@ func (r *Registry) answers(s *promsink.Sink) {
 
 func (r *Registry) policies(s *promsink.Sink) {
 	stored := r.gauge("penstock_policies",
-		"Policies by state: ok, retired, unreadable (a damaged or newer record) or "+
+		"Policies by state: ok, draining, unreadable (a damaged or newer record) or "+
 			"orphaned (a stream without a record). Jobs of the last two do not start.", "state")
 	s.On(func(e queue.Event) {
 		found := e.Data.(store.Inventory)
-		for state, n := range map[string]int{"ok": found.OK, "retired": found.Retired,
+		for state, n := range map[string]int{"ok": found.OK, "draining": found.Draining,
 			"unreadable": len(found.Unreadable), "orphaned": len(found.Orphaned)} {
 			stored.WithLabelValues(state).Set(float64(n))
 		}

@@ -44,9 +44,8 @@ func TestMetrics(t *testing.T) {
 		Jobs:   map[string]queue.Fill{"stripe": {Used: 3, Max: 5}},
 		Dead:   map[string]uint64{"stripe": 2},
 		Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}}})
-	a.Take(queue.Event{Type: queue.EventInventory, Data: store.Inventory{OK: 3, Retired: 2,
+	a.Take(queue.Event{Type: queue.EventInventory, Data: store.Inventory{OK: 3, Draining: 2,
 		Unreadable: map[string]error{"odd": nil}}})
-	a.Take(queue.Event{Type: queue.EventRetired, Policy: "old"})
 	r.QueueJobs(func(ctx context.Context) (map[string]uint64, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
 			t.Error("no deadline of a second")

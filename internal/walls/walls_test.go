@@ -101,6 +101,7 @@ cmd/drainer: admission admission/httpapi config internal/daemon internal/follow 
 	internal/lifecycle internal/natsconn
 	internal/targets internal/telemetry internal/tracing workers nats.go
 
+internal/answertest: internal/waittest policy queue workers workers/workerstest
 internal/answers: internal/hints policy
 internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
 internal/buildinfo:
@@ -108,7 +109,7 @@ internal/container:
 internal/certtest:
 internal/h2test: internal/certtest
 internal/clienttls: internal/follow
-internal/chaos: admission admission/permits policy queue queue/job nats.go
+internal/chaos: admission admission/permits internal/wire policy queue queue/job nats.go
 internal/cron:
 internal/daemon: admission/access config internal/buildinfo internal/container internal/files internal/follow internal/guard internal/hosts internal/natsusers
 	internal/nearest internal/openid internal/telemetry policy queue workers pflag
@@ -135,7 +136,7 @@ internal/door: admission admission/console admission/httpapi admission/manage ad
 internal/node: api admission/schedules internal/files internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job nats.go
 internal/notice:
-internal/oneshot:
+internal/oneshot: sys
 internal/openid: admission/access internal/clienttls go-oidc
 internal/promsink: queue client_golang
 internal/overlaptest: internal/waittest
@@ -157,6 +158,7 @@ internal/tracing: admission internal/buildinfo internal/seldom queue/job workers
 internal/telemetry: internal/promsink policy policy/store queue workers/audit workers/workersprom
 	client_golang
 internal/waittest:
+internal/wire:
 internal/zones: internal/nearest
 
 examples/embedded: . policy workers

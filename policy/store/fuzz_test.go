@@ -12,8 +12,8 @@ import (
 
 func FuzzPolicyRecord(f *testing.F) {
 	for _, seed := range []string{
-		`{"v":1,"policy":{"name":"a","algorithm":"leaking_bucket","outflow":"2/s","capacity":5},"source":"file","file":"0a","paused":true}`,
-		`{"v":1,"policy":{"name":"a","algorithm":"fixed_window","limit":2,"window":"1d"},"source":"api","retired":true}`,
+		`{"v":1,"policy":{"name":"a","algorithm":"leaking_bucket","outflow":"2/s","capacity":5},"source":"file","set":"default","levers":[{"outflow":"1/s","paused":true,"by":"ann","at":"2026-01-02T03:04:05Z"}]}`,
+		`{"v":1,"policy":{"name":"a","algorithm":"fixed_window","limit":2,"window":"1d"},"source":"api","draining":true}`,
 		`{"v":2,"policy":{}}`, `{"v":1,"policy":null}`, `{"v":1}`, `{}`, `null`, `[]`, ``,
 	} {
 		f.Add([]byte(seed))
@@ -27,11 +27,11 @@ func FuzzPolicyRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.V != job.FormatVersion || e.Revision != 7 || e.Retired != r.Retired ||
-			e.Paused != r.Paused || e.Source != r.Source {
+		if r.V != job.FormatVersion || e.Revision != 7 || e.Draining != r.Draining ||
+			len(e.Levers) != len(r.Levers) || e.Source != r.Source {
 			t.Fatalf("%s is read as %+v", data, e)
 		}
-		if r.Policy, err = json.Marshal(e.Policy); err != nil {
+		if r.Policy, err = json.Marshal(e.Written); err != nil {
 			t.Fatal(err)
 		}
 		written, err := json.Marshal(r)

@@ -36,3 +36,46 @@ func apply(t testing.TB, s *Store, p policy.Policy) {
 		t.Fatal(err)
 	}
 }
+
+// pause pauses or resumes a policy, as an operator.
+func pause(t testing.TB, s *Store, name string, paused bool) policy.Entry {
+	t.Helper()
+	patch := []byte(`{"paused":false}`)
+	if paused {
+		patch = []byte(`{"paused":true}`)
+	}
+	return pull(t, s, name, patch, policy.Lever{})
+}
+
+func pull(t testing.TB, s *Store, name string, patch []byte, l policy.Lever) policy.Entry {
+	t.Helper()
+	entry, err := s.ChangeLevers(natstest.Context(t), name, false,
+		func(e policy.Entry) (policy.Levers, error) { return e.Levers.Patch(patch, l) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entry
+}
+
+// load replaces a set by policies with Again.
+func load(t testing.TB, s *Store, set string, ps ...policy.Policy) Replaced {
+	t.Helper()
+	result, err := s.Replace(natstest.Context(t), Set{Name: set, Policies: ps, Again: true,
+		Shrink: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// end drains and forgets a policy of the API.
+func end(t testing.TB, s *Store, name string) {
+	t.Helper()
+	ctx := natstest.Context(t)
+	if err := s.Delete(ctx, name, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := s.Forget(ctx, name); err != nil || !gone {
+		t.Fatalf("gone %t, %v", gone, err)
+	}
+}

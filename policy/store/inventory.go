@@ -14,7 +14,7 @@ import (
 )
 
 type Inventory struct {
-	OK, Retired int
+	OK, Draining int
 	// by policy
 	Unreadable map[string]error
 	// streams without a record, whose jobs never start
@@ -28,8 +28,8 @@ func (s *Store) Inventory(ctx context.Context, known policy.Entries) (
 	defer errs.Annotate(&err, "look at what is stored of policies")
 	found = Inventory{Unreadable: map[string]error{}, Orphaned: map[string]queue.Stream{}}
 	for _, entry := range known {
-		if entry.Retired {
-			found.Retired++
+		if entry.Draining {
+			found.Draining++
 		} else {
 			found.OK++
 		}
@@ -55,7 +55,7 @@ func (s *Store) Inventory(ctx context.Context, known policy.Entries) (
 			_, err = readPolicy(r)
 		}
 		switch {
-		case err == nil, errors.Is(err, queue.ErrNotFound):
+		case err == nil, errors.Is(err, queue.ErrNotFound): // written or deleted meanwhile
 		case !recorded[name]:
 			return found, err
 		default:

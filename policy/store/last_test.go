@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/internal/natstest"
-	"github.com/penstock-mq/penstock/policy"
 )
 
 func TestTheLastChangeOfAPolicyIsKept(t *testing.T) {
@@ -32,16 +31,13 @@ func TestTheLastChangeOfAPolicyIsKept(t *testing.T) {
 	p.Capacity = 20
 	put()
 	last("capacity 10 → 20")
-	if _, err := s.SetPaused(natstest.Context(t), "stripe", true); err != nil {
+	pause(t, s, "stripe", true)
+	if _, err := s.Offer(natstest.Context(t), "stripe", "default"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.PutFile(natstest.Context(t), File{Policies: []policy.Policy{p}}); err != nil {
-		t.Fatal(err)
-	}
+	load(t, s, "", p)
 	last("capacity 10 → 20")
 	p.Capacity, p.Concurrency = 30, 2
-	if _, err := s.PutFile(natstest.Context(t), File{Policies: []policy.Policy{p}}); err != nil {
-		t.Fatal(err)
-	}
+	load(t, s, "", p)
 	last("capacity 20 → 30, concurrency none → 2")
 }

@@ -154,6 +154,9 @@ func (s *Store) WatchOverrides(
 		synced = func() {}
 	}
 	return s.table.Watch(ctx, "*.>", func(r kv.Record) {
+		if strings.HasPrefix(r.Key, setPrefix) {
+			return
+		}
 		name, key, o, err := readOverride(r)
 		switch {
 		case err == nil:

@@ -261,58 +261,6 @@ func TestWatchOverrides(t *testing.T) {
 	}
 }
 
-func TestPausedPolicies(t *testing.T) {
-	s := newStore(t)
-	ctx := natstest.Context(t)
-	if _, err := s.SetPaused(ctx, "stripe", true); !errors.Is(err, queue.ErrNotFound) {
-		t.Errorf("an unknown policy: %v", err)
-	}
-	file := paced("stripe", 5, 1)
-	if _, err := s.PutFile(ctx, File{Policies: []policy.Policy{file}}); err != nil {
-		t.Fatal(err)
-	}
-	expect := func(when string, paused, retired bool, source string) uint64 {
-		t.Helper()
-		e, err := s.Policy(ctx, "stripe")
-		if err != nil || e.Paused != paused || e.Retired != retired || e.Source != source {
-			t.Errorf("%s: %+v, %v", when, e, err)
-		}
-		set, err := s.Policies(ctx)
-		if err != nil || !reflect.DeepEqual(set["stripe"], &e) {
-			t.Errorf("%s: %+v, %v", when, set, err)
-		}
-		return e.Revision
-	}
-	expect("at first", false, false, policy.SourceFile)
-	revision, err := s.SetPaused(ctx, "stripe", true)
-	if err != nil || expect("paused", true, false, policy.SourceFile) != revision {
-		t.Errorf("revision %d, %v", revision, err)
-	}
-	if again, err := s.SetPaused(ctx, "stripe", true); err != nil || again != revision {
-		t.Errorf("paused again: revision %d, %v", again, err)
-	}
-	file.Outflow.Count++
-	if _, err := s.PutFile(ctx, File{Policies: []policy.Policy{file}}); err != nil {
-		t.Fatal(err)
-	}
-	expect("after the file changed", true, false, policy.SourceFile)
-	if _, err := s.Put(ctx, paced("stripe", 6, 1)); err != nil {
-		t.Fatal(err)
-	}
-	expect("after the API changed it", true, false, policy.SourceAPI)
-	if _, err := s.PutFile(ctx, File{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := s.RetireAbsent(ctx, policy.DefaultSet); err != nil {
-		t.Fatal(err)
-	}
-	expect("retired", true, true, policy.SourceAPI)
-	if _, err := s.SetPaused(ctx, "stripe", false); err != nil {
-		t.Fatal(err)
-	}
-	expect("resumed", false, true, policy.SourceAPI)
-}
-
 func FuzzOverrideName(f *testing.F) {
 	for _, seed := range []string{"", "_", "a", ".", "a..b", "a=b", "=41", "tenant 7", "é", "*",
 		">", "%", "\x00", "a/b"} {

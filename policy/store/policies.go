@@ -1,6 +1,6 @@
 // Package store keeps policies and overrides in KV tables, which all processes watch, by
-// compare-and-set. A record names its writer, a file or the API, because a file must not undo later
-// changes.
+// compare-and-set. A policy has one master, a file or the API; operators' levers are next to what
+// the master wrote.
 package store
 
 import (
@@ -43,25 +43,18 @@ func New(broker *queue.Broker, log *slog.Logger) *Store {
 		policies: MaxPolicies, overrides: MaxOverrides}
 }
 
-// MaxPolicies bounds policies, retired ones included.
+// MaxPolicies bounds policies, draining ones included.
 const MaxPolicies = 10_000
 
 type record struct {
-	V      int             `json:"v"`
-	Policy json.RawMessage `json:"policy"`
-	Source string          `json:"source"`
-	// of the target; empty: Source
-	TargetSource string `json:"target_source,omitempty"`
-	// SHA-256 of the text in that file
-	File    string `json:"file,omitempty"`
-	Set     string `json:"set,omitempty"`  // of that file; empty: policy.DefaultSet
-	Left    bool   `json:"left,omitempty"` // absent from the set's file
-	Retired bool   `json:"retired,omitempty"`
-	Paused  bool   `json:"paused,omitempty"`
-	// Deleting: retired, and removed with its stream. Deleted: kept as a mark for its file, which
-	// brings it back only when its text changes.
-	Deleting bool `json:"deleting,omitempty"`
-	Deleted  bool `json:"deleted,omitempty"`
+	V int `json:"v"`
+	// by its master, without levers; none: the record is unreadable
+	Policy       json.RawMessage `json:"policy"`
+	Source       string          `json:"source"`
+	Set          string          `json:"set,omitempty"` // see policy.Entry
+	TargetSource string          `json:"target_source"` // see policy.Entry
+	Draining     bool            `json:"draining,omitempty"`
+	Levers       policy.Levers   `json:"levers,omitempty"`
 	// last change of the content
 	Last *policy.LastChange `json:"last_change,omitempty"`
 
@@ -69,24 +62,40 @@ type record struct {
 }
 
 func (r *record) entry(revision uint64) (policy.Entry, error) {
+	if r == nil {
+		return policy.Entry{}, queue.ErrNotFound
+	}
 	p, err := policy.Read(r.Policy)
-	return policy.Entry{Policy: p, Revision: revision, Retired: r.Retired, Deleting: r.Deleting,
-		Paused: r.Paused, Source: r.Source, TargetSource: cmp.Or(r.TargetSource, r.Source),
-		Set: r.set(), Last: r.Last}, err
+	e := policy.Entry{Written: p, Revision: revision, Draining: r.Draining, Levers: r.Levers,
+		Source: r.Source, TargetSource: cmp.Or(r.TargetSource, r.Source), Set: r.Set, Last: r.Last}
+	e.InForce()
+	return e, err
 }
 
-func (r *record) set() string {
-	if r.File == "" {
-		return ""
+func (r *record) at() uint64 {
+	if r == nil {
+		return 0
 	}
-	return cmp.Or(r.Set, policy.DefaultSet)
+	return r.revision
+}
+
+// same reports whether a file's record equals the current one, except for levers and the last
+// change.
+func (r *record) same(current *record) bool {
+	if current == nil {
+		return false
+	}
+	before, unreadable := policy.Read(current.Policy)
+	after, err := policy.Read(r.Policy)
+	return unreadable == nil && err == nil && len(policy.Diff(before, after)) == 0 &&
+		r.Source == current.Source && r.Set == current.Set &&
+		r.TargetSource == current.TargetSource && r.Draining == current.Draining
 }
 
 // Put writes a policy for a program or the API, and returns its revision. It returns the errors of
-// [policy.Policy.Validate] and [policy.CheckChange], and [ErrTooMany]; a retired policy without a
-// stream may become anything. A policy that left its file or retired no longer belongs to the file.
-// An unchanged policy is not written. An HTTP target must obey the stricter rule of
-// httptarget.Options.
+// [policy.Policy.Validate] and [policy.CheckChange], [ErrTooMany], and [*OwnerError] for a file's
+// policy; a draining policy without a stream may become anything. An unchanged policy is not
+// written. An HTTP target must obey the stricter rule of httptarget.Options.
 func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err error) {
 	entry, err := s.Change(ctx, p.Name, func(*policy.Entry) (policy.Policy, error) {
 		return p, nil
@@ -99,48 +108,80 @@ func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err 
 func (s *Store) Change(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
 ) (entry policy.Entry, err error) {
-	defer errs.Annotate(&err, "put policy %s", name)
-	var written *record
-	revision, err := s.change(ctx, name, func(current *record) (next *record, err error) {
-		written, err = s.draft(ctx, name, current, change)
-		return written, err
+	return s.write(ctx, name, false, func(current *record, before *policy.Entry) (*record, error) {
+		return s.draft(ctx, name, current, before, change)
 	})
-	if err == nil {
-		entry, err = written.entry(revision)
-	}
-	return entry, err
 }
 
 // Try is [Store.Change] without writing.
 func (s *Store) Try(
 	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
 ) (entry policy.Entry, err error) {
-	defer errs.Annotate(&err, "try policy %s", name)
-	current, err := s.stored(ctx, name)
-	if err == nil {
-		var next *record
-		if next, err = s.draft(ctx, name, current, change); err == nil {
-			entry, err = next.entry(current.at())
+	return s.write(ctx, name, true, func(current *record, before *policy.Entry) (*record, error) {
+		return s.draft(ctx, name, current, before, change)
+	})
+}
+
+// ChangeLevers replaces a policy's levers by compare-and-set, unless dry. change gets the current
+// policy, and is repeated after a conflict. The levers are not validated; see
+// [policy.Override.ValidateAll].
+func (s *Store) ChangeLevers(ctx context.Context, name string, dry bool,
+	change func(current policy.Entry) (policy.Levers, error)) (entry policy.Entry, err error) {
+
+	return s.write(ctx, name, dry, func(current *record, before *policy.Entry) (*record, error) {
+		next, err := current.next(name, levered, "")
+		if err == nil && before == nil {
+			err = errors.New("its record cannot be read: write the policy again")
 		}
+		if err == nil {
+			next.Levers, err = change(*before)
+		}
+		return next, err
+	})
+}
+
+// write writes the next record, unless dry, and returns it.
+func (s *Store) write(ctx context.Context, name string, dry bool,
+	next func(current *record, before *policy.Entry) (*record, error)) (entry policy.Entry,
+	err error) {
+
+	defer errs.Annotate(&err, "put policy %s", name)
+	if !policy.IsName(name) {
+		return entry, fmt.Errorf("policy %.64q: %w", name, queue.ErrNotFound)
 	}
-	return entry, err
+	var written *record
+	change := func(current *record) (*record, error) {
+		var before *policy.Entry
+		if entry, err := current.entry(current.at()); err == nil {
+			before = &entry
+		}
+		written, err = next(current, before)
+		return written, err
+	}
+	var revision uint64
+	if dry {
+		current, err := s.stored(ctx, name)
+		if err == nil {
+			_, err = change(current)
+		}
+		if revision = current.at(); err != nil {
+			return entry, err
+		}
+	} else if revision, err = s.change(ctx, name, change); err != nil {
+		return entry, err
+	}
+	return written.entry(revision)
 }
 
 // draft returns the record of a change by a program or the API.
-func (s *Store) draft(ctx context.Context, name string, current *record,
+func (s *Store) draft(ctx context.Context, name string, current *record, before *policy.Entry,
 	change func(current *policy.Entry) (policy.Policy, error)) (*record, error) {
 
-	next := record{Source: policy.SourceAPI}
-	if current != nil && !current.Left &&
-		(!current.Retired || current.Deleting || current.Deleted) {
-		next.File, next.Set = current.File, current.Set
+	next, err := current.next(name, written, "")
+	if err == nil && current == nil {
+		err = s.room(ctx, 1)
 	}
-	var before *policy.Entry
-	if current = current.present(); current != nil {
-		if entry, err := current.entry(current.revision); err == nil {
-			before = &entry
-		}
-	} else if err := s.room(ctx, 1); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	p, err := change(before)
@@ -153,11 +194,10 @@ func (s *Store) draft(ctx context.Context, name string, current *record,
 	if err := s.agrees(ctx, p); err != nil {
 		return nil, err
 	}
-	if before != nil && !before.Retired && before.TargetSource != next.Source &&
-		p.SameTarget(before.Policy) {
-		next.TargetSource = before.TargetSource
+	if before == nil || before.Draining || !p.SameTarget(before.Written) {
+		next.TargetSource = policy.SourceAPI
 	}
-	return &next, s.fill(ctx, &next, current, p)
+	return next, s.fill(ctx, next, current, p)
 }
 
 func (s *Store) agrees(ctx context.Context, p policy.Policy) error {
@@ -169,25 +209,11 @@ func (s *Store) agrees(ctx context.Context, p policy.Policy) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		if other := set[name]; err == nil && !other.Retired {
-			err = p.CheckShared(other.Policy)
+		if other := set[name]; err == nil && !other.Draining {
+			err = p.CheckShared(other.Written)
 		}
 	}
 	return err
-}
-
-func (r *record) present() *record {
-	if r == nil || r.Deleted {
-		return nil
-	}
-	return r
-}
-
-func (r *record) at() uint64 {
-	if r = r.present(); r != nil {
-		return r.revision
-	}
-	return 0
 }
 
 func (s *Store) room(ctx context.Context, added int) error {
@@ -195,10 +221,10 @@ func (s *Store) room(ctx context.Context, added int) error {
 	if err != nil || int(names)+added <= s.policies {
 		return err
 	}
-	set, err := s.Policies(ctx)
-	if err == nil && len(set)+added > s.policies {
+	records, err := s.table.List(ctx, "*") // without deleted ones
+	if err == nil && len(records)+added > s.policies {
 		err = fmt.Errorf("%w: there are %d policies, which is the maximum", ErrTooMany,
-			len(set))
+			len(records))
 	}
 	return err
 }
@@ -209,7 +235,6 @@ func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy
 	var before policy.Policy
 	var unreadable error
 	if current != nil {
-		next.Paused = current.Paused // a pause survives changes of the content
 		before, unreadable = policy.Read(current.Policy)
 	}
 	p = p.Keeping(before).WithDefaults()
@@ -236,9 +261,9 @@ func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy
 	return nil
 }
 
-// isGone reports whether a retired policy's stream is gone, which frees the name.
+// isGone reports whether a draining policy's stream is gone, which frees the name.
 func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
-	if !r.Retired {
+	if !r.Draining {
 		return false
 	}
 	_, err := s.broker.Depth(ctx, name)
@@ -246,8 +271,8 @@ func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
 }
 
 // change replaces a record by compare-and-set, and repeats after conflicts. change gets nil for a
-// new policy, a record without a policy if it is unreadable, and the records of deleted policies;
-// it returns nil to keep the record. A newer format is [job.ErrVersion].
+// new policy, and a record without a policy if it is unreadable; it returns the same record, or
+// nil, for no change. A newer format is [job.ErrVersion].
 func (s *Store) change(
 	ctx context.Context, name string, change func(*record) (*record, error),
 ) (uint64, error) {
@@ -263,7 +288,7 @@ func (s *Store) replace(ctx context.Context, name string, read *kv.Record,
 		if err == nil {
 			next, err = change(current)
 		}
-		if next == nil || err != nil {
+		if next == nil || next == current || err != nil {
 			return stored.Value, err
 		}
 		return json.Marshal(next)
@@ -303,10 +328,13 @@ func parseRecord(value []byte) (*record, error) {
 	if r.V != job.FormatVersion {
 		return nil, fmt.Errorf("read record: %w: format %d", job.ErrVersion, r.V)
 	}
+	if r.Source == policy.SourceFile {
+		r.Set = cmp.Or(r.Set, policy.DefaultSet)
+	}
 	return &r, nil
 }
 
-// Policy reads a policy, perhaps a retired one, or returns [queue.ErrNotFound].
+// Policy reads a policy, perhaps a draining one, or returns [queue.ErrNotFound].
 func (s *Store) Policy(ctx context.Context, name string) (entry policy.Entry, err error) {
 	if !policy.IsName(name) {
 		return entry, fmt.Errorf("policy %.64q: %w", name, queue.ErrNotFound)
@@ -332,35 +360,10 @@ func (s *Store) Policies(ctx context.Context) (policy.Entries, error) {
 	return set, nil
 }
 
-// SetPaused pauses or resumes a policy's jobs, apart from its content, or returns
-// [queue.ErrNotFound].
-func (s *Store) SetPaused(ctx context.Context, name string,
-	paused bool) (revision uint64, err error) {
-	if !policy.IsName(name) {
-		return 0, fmt.Errorf("pause policy %.64q: %w", name, queue.ErrNotFound)
-	}
-	defer errs.Annotate(&err, "pause policy %s", name)
-	return s.change(ctx, name, func(current *record) (*record, error) {
-		switch {
-		case current.present() == nil:
-			return nil, queue.ErrNotFound
-		case len(current.Policy) == 0:
-			return nil, errors.New("its record cannot be read: write the policy again")
-		case current.Paused == paused:
-			return nil, nil
-		}
-		current.Paused = paused
-		return current, nil
-	})
-}
-
 func readPolicy(r kv.Record) (policy.Entry, error) {
 	found, err := parseRecord(r.Value)
 	if err != nil {
 		return policy.Entry{}, err
-	}
-	if found.Deleted {
-		return policy.Entry{}, fmt.Errorf("%w: deleted", queue.ErrNotFound)
 	}
 	entry, err := found.entry(r.Revision)
 	entry.Stored = r.Stored
@@ -436,10 +439,6 @@ func (s *Store) enter(set policy.Entries, r kv.Record) bool {
 		return known
 	}
 	entry, err := readPolicy(r)
-	if errors.Is(err, queue.ErrNotFound) {
-		delete(set, r.Key)
-		return known
-	}
 	if err != nil {
 		level := slog.LevelError
 		if errors.Is(err, job.ErrVersion) {

@@ -13,76 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-func TestADeletedPolicyComesBackFromItsFileOnlyWhenItsTextChanges(t *testing.T) {
-	s := newStore(t)
-	ctx := natstest.Context(t)
-	load := func(capacity int64, gone bool) {
-		t.Helper()
-		result, err := s.PutFile(ctx, File{Policies: []policy.Policy{paced("stripe", capacity, 1)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if deleted := len(result.Deleted) > 0; deleted != gone {
-			t.Errorf("deleted %q, want %t", result.Deleted, gone)
-		}
-	}
-	load(10, false)
-	if _, err := s.SetPaused(ctx, "stripe", true); err != nil {
-		t.Fatal(err)
-	}
-	w := watchPolicies(t, s)
-	w.see(t, "the policy is there", func(set policy.Entries) bool { return len(set) == 1 })
-	if err := s.Delete(ctx, "stripe", false, nil); err != nil {
-		t.Fatal(err)
-	}
-	w.see(t, "the policy is on its way out", func(set policy.Entries) bool {
-		p := set["stripe"]
-		return p != nil && p.Deleting && p.Retired
-	})
-	if gone, err := s.Forget(ctx, "stripe"); err != nil || !gone {
-		t.Fatalf("gone %t, %v", gone, err)
-	}
-	if gone, err := s.Forget(ctx, "stripe"); err != nil || !gone {
-		t.Errorf("again: gone %t, %v", gone, err)
-	}
-	load(10, true)
-	w.see(t, "the policy stays away", func(set policy.Entries) bool { return len(set) == 0 })
-	if _, err := s.Policy(ctx, "stripe"); !errors.Is(err, queue.ErrNotFound) {
-		t.Errorf("the policy is back: %v", err)
-	}
-	if _, err := s.SetPaused(ctx, "stripe", false); !errors.Is(err, queue.ErrNotFound) {
-		t.Errorf("paused what is gone: %v", err)
-	}
-	if err := s.Delete(ctx, "stripe", false, nil); !errors.Is(err, queue.ErrNotFound) {
-		t.Errorf("deleted what is gone: %v", err)
-	}
-	load(20, false)
-	w.see(t, "the changed text brings it back", func(set policy.Entries) bool {
-		p := set["stripe"]
-		return p != nil && p.Policy.Capacity == 20 && !p.Paused && !p.Retired
-	})
-
-	if err := s.Delete(ctx, "stripe", false, nil); err != nil {
-		t.Fatal(err)
-	}
-	if gone, err := s.Forget(ctx, "stripe"); err != nil || !gone {
-		t.Fatalf("gone %t, %v", gone, err)
-	}
-	var created bool
-	_, err := s.Change(ctx, "stripe", func(current *policy.Entry) (policy.Policy, error) {
-		created = current == nil
-		return paced("stripe", 30, 4), nil
-	})
-	if err != nil || !created {
-		t.Errorf("created %t, %v", created, err)
-	}
-	load(20, false)
-	if entry, err := s.Policy(ctx, "stripe"); err != nil || entry.Policy.Capacity != 30 ||
-		entry.Source != policy.SourceAPI {
-		t.Errorf("%+v, %v", entry, err)
-	}
-}
-
 func TestAPolicyIsNotDeletedUnderItsProducers(t *testing.T) {
 	s := newStore(t)
 	ctx := natstest.Context(t)
@@ -166,8 +96,8 @@ func TestThereIsACapOnPoliciesAndOnOverrides(t *testing.T) {
 	if err := s.table.Delete(ctx, "p7", 0); err != nil {
 		t.Fatal(err)
 	}
-	both := File{Policies: []policy.Policy{paced("stripe", 1, 1), paced("other", 1, 1)}}
-	if _, err := s.PutFile(ctx, both); !errors.Is(err, ErrTooMany) {
+	both := Set{Policies: []policy.Policy{paced("stripe", 1, 1), paced("other", 1, 1)}}
+	if _, err := s.Replace(ctx, both); !errors.Is(err, ErrTooMany) {
 		t.Errorf("a file with one too many: %v", err)
 	}
 	if _, err := s.Policy(ctx, "stripe"); !errors.Is(err, queue.ErrNotFound) {

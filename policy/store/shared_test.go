@@ -20,10 +20,10 @@ func sharing(name string, most int64) policy.Policy {
 // its policies.
 func TestASharedLimitIsOne(t *testing.T) {
 	s, ctx := newStore(t), natstest.Context(t)
-	file := File{Policies: []policy.Policy{sharing("import", 5), sharing("mail", 5)}}
-	if _, err := s.PutFile(ctx, file); err != nil {
+	if _, err := s.Put(ctx, sharing("mail", 5)); err != nil {
 		t.Fatal(err)
 	}
+	load(t, s, "", sharing("import", 5))
 	refused := func(what string, err error) {
 		t.Helper()
 		if err == nil || !strings.Contains(err.Error(), "the shared limit account of policy "+
@@ -36,18 +36,18 @@ func TestASharedLimitIsOne(t *testing.T) {
 	refused("another limit over the API", err)
 	_, err = s.Put(ctx, sharing("new", 6))
 	refused("a new policy over the API", err)
-	_, err = s.PutFile(ctx, File{Set: "others", Policies: []policy.Policy{sharing("other", 6)}})
+	_, err = s.Replace(ctx, Set{Name: "others", Policies: []policy.Policy{sharing("other", 6)}})
 	refused("another file", err)
 	if _, err := s.Put(ctx, sharing("new", 5)); err != nil {
 		t.Errorf("the same limit over the API: %v", err)
 	}
-	_, err = s.PutFile(ctx, File{Policies: []policy.Policy{sharing("import", 7),
-		sharing("mail", 8), sharing("new", 7)}})
+	_, err = s.Replace(ctx, Set{Policies: []policy.Policy{sharing("import", 7),
+		sharing("text", 8)}})
 	refused("a file that says two things", err)
-	file.Policies = []policy.Policy{sharing("import", 7), sharing("mail", 7), sharing("new", 7)}
-	if _, err := s.PutFile(ctx, file); err != nil {
-		t.Fatalf("the file changes it for all: %v", err)
+	for _, name := range []string{"mail", "new"} {
+		end(t, s, name)
 	}
+	load(t, s, "", sharing("import", 7), sharing("mail", 7), sharing("new", 7))
 	set, err := s.Policies(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -62,19 +62,14 @@ func TestASharedLimitIsOne(t *testing.T) {
 // Two files change a shared limit one after the other. No change waits, and while they differ each
 // load reports both versions.
 func TestTwoFilesChangeALimitThatTheyShare(t *testing.T) {
-	s, ctx := newStore(t), natstest.Context(t)
-	put := func(set, name string, most int64) FileResult {
+	s := newStore(t)
+	put := func(set, name string, most int64) Replaced {
 		t.Helper()
-		file := File{Set: set, Policies: []policy.Policy{sharing(name, most)}}
-		result, err := s.PutFile(ctx, file)
-		if err != nil {
-			t.Fatalf("%s says %d: %v", set, most, err)
-		}
-		return result
+		return load(t, s, set, sharing(name, most))
 	}
 	put("one", "import", 5)
 	put("two", "mail", 5)
-	differs := func(result FileResult, want ...string) {
+	differs := func(result Replaced, want ...string) {
 		t.Helper()
 		if len(result.Differing) != 1 || len(result.Written) != 1 {
 			t.Fatalf("%+v", result)

@@ -59,8 +59,8 @@ type Settlement struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 	// Used has actual costs, by name; omitted ones stay as estimated.
 	Used map[string]int64 `json:"used,omitempty"`
-	// Answer is SettledUnanswered if the target gave no answer, so that its request may still
-	// arrive; otherwise OpAnswered has said that one began, or the end says so.
+	// Answer is a Settled… value; empty: it has begun by the end, but not of a call or run that
+	// failed or is returned. OpAnswered counts before it.
 	Answer string `json:"answer,omitempty"`
 
 	// Of jobs: SettledThrottled may be the job's own fault; a duration or RFC 3339, before which a
@@ -84,8 +84,12 @@ const (
 	SettledUnable      = "unable"      // returned through a fault of the worker's own
 )
 
-// SettledUnanswered is a value of [Settlement.Answer].
-const SettledUnanswered = "none"
+// Values of [Settlement.Answer].
+const (
+	SettledAnswered   = "seen"
+	SettledUnanswered = "none"   // the target gave none, so the request may still arrive
+	SettledUnsent     = "unsent" // the target did not get a request
+)
 
 // ReadClaim decodes a claim; [ErrVersion] for another format.
 func ReadClaim(text []byte) (c Claim, err error) {
@@ -112,6 +116,9 @@ type Turn struct {
 	StartMS *int64 `json:"start_ms,omitempty"`
 	// TurnGo: time to the next message about the call; 0: no message is needed.
 	LeaseMS int64 `json:"lease_ms,omitempty"`
+	// TurnGo: limits count from the answer, so OpAnswered is to be sent when it begins; a request
+	// without one counts this long after its end. 0: no limit does.
+	MaxDelayMS int64 `json:"max_delay_ms,omitempty"`
 	// TurnRefused: a Refused… reason, and when to ask again. TurnWaiting: RefusedDown, or empty.
 	Reason  string `json:"reason,omitempty"`
 	RetryMS int64  `json:"retry_ms,omitempty"`

@@ -2,15 +2,16 @@ package kv
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
+	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Roster keeps this process's lease in a table and counts the live processes there, by JetStream's
-// clock. Without NATS the last count remains valid.
+// Roster keeps this process's lease in a table, with a text for the others, and counts the live
+// processes there, by JetStream's clock. Without NATS the last count remains valid.
 type Roster struct {
 	table   *Table
 	id      string
@@ -18,6 +19,9 @@ type Roster struct {
 	live    int
 	since   time.Time // first of the latest uninterrupted renewals
 	changed func(live int)
+
+	mu   sync.Mutex // while the lease is renewed
+	text string
 }
 
 // NewRoster: the lease should be the same everywhere, at least 1 s. Run calls changed whenever the
@@ -26,39 +30,56 @@ func NewRoster(table *Table, lease time.Duration, changed func(live int)) *Roste
 	return &Roster{table: table, id: jsapi.NewID(), lease: lease, live: 1, changed: changed}
 }
 
+// Say renews the lease with a text, also before Run, and returns the other live processes' texts.
+func (r *Roster) Say(ctx context.Context, text string) (others []string, err error) {
+	r.mu.Lock()
+	r.text = text
+	r.mu.Unlock()
+	return r.renew(ctx)
+}
+
 // Run renews the lease and counts the others until the context ends, then deletes the lease and
 // returns nil.
 func (r *Roster) Run(ctx context.Context) error {
 	tick := time.NewTicker(r.lease / 3)
 	defer tick.Stop()
 	for {
-		if err := r.renew(ctx); err != nil && ctx.Err() == nil {
+		if _, err := r.renew(ctx); err != nil && ctx.Err() == nil {
 			r.table.log.Debug("the lease was not renewed", "error", err)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			if r.table.js.NATS.IsConnected() { // or it expires
-				if err := r.table.Delete(context.WithoutCancel(ctx), r.id, 0); err != nil {
-					r.table.log.Debug("the lease was not given up", "error", err)
-				}
-			}
+			r.Leave(context.WithoutCancel(ctx))
 			return nil
 		}
 	}
 }
 
-func (r *Roster) renew(ctx context.Context) error {
+// Leave deletes the lease, or leaves it to expire.
+func (r *Roster) Leave(ctx context.Context) {
+	if r.table.js.NATS.IsConnected() {
+		if err := r.table.Delete(ctx, r.id, 0); err != nil {
+			r.table.log.Debug("the lease was not given up", "error", err)
+		}
+	}
+}
+
+func (r *Roster) renew(ctx context.Context) (others []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	// The server removes an abandoned lease after all processes noticed.
-	value := fmt.Appendf(nil, `{"v":%d,"lease_ms":%d}`, job.FormatVersion, r.lease.Milliseconds())
-	err := r.table.Set(ctx, r.id, value, 10*r.lease)
+	value, err := json.Marshal(leaseRecord{job.FormatVersion, r.lease.Milliseconds(), r.text})
+	if err == nil {
+		err = r.table.Set(ctx, r.id, value, 10*r.lease)
+	}
 	var leases []Record
 	if err == nil {
 		leases, err = r.table.List(ctx, "*")
 	}
 	if err != nil {
 		r.since = time.Time{}
-		return err
+		return nil, err
 	}
 	now := time.Now()
 	if r.since.IsZero() {
@@ -72,8 +93,13 @@ func (r *Roster) renew(ctx context.Context) error {
 	}
 	live := 0
 	for _, l := range leases {
-		if latest.Sub(l.Stored) <= r.lease {
-			live++
+		if latest.Sub(l.Stored) > r.lease {
+			continue
+		}
+		live++
+		var other leaseRecord
+		if json.Unmarshal(l.Value, &other) == nil && l.Key != r.id {
+			others = append(others, other.Text)
 		}
 	}
 	if now.Sub(r.since) < r.lease {
@@ -83,5 +109,11 @@ func (r *Roster) renew(ctx context.Context) error {
 		r.live = live
 		r.changed(live)
 	}
-	return nil
+	return others, nil
+}
+
+type leaseRecord struct {
+	V     int    `json:"v"`
+	Lease int64  `json:"lease_ms"`
+	Text  string `json:"text,omitempty"`
 }

@@ -114,7 +114,7 @@ func TestRosterGivesOthersTimeAfterItWasCutOff(t *testing.T) {
 	r := NewRoster(table, lease, func(int) {})
 	renew := func(within context.Context) {
 		<-time.After(2 * lease)
-		_ = r.renew(within)
+		_, _ = r.renew(within)
 	}
 	r.live = 2
 	renew(natstest.Context(t))

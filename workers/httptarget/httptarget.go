@@ -49,7 +49,8 @@ type Options struct {
 	// all others may not use the drainer's own machine either. Connections are checked, so a DNS
 	// change cannot bypass it. A proxy from the environment is not restricted.
 	Allow []netip.Prefix
-	// Client makes all requests, without the checks above. Default: see [Client].
+	// Client makes all requests, without the checks above. It should follow no redirects: limits
+	// count only the first request, from the last one's answer. Default: see [Client].
 	Client *http.Client
 }
 
@@ -70,7 +71,8 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("target of policy %s: %w", p.Name, err)
 		}
-		t := &target{client: others, base: base, policy: p.Target}
+		t := &target{client: others, base: base, policy: p.Target,
+			maxDelay: time.Duration(p.MaxDelay)}
 		if entry.TargetSource == policy.SourceFile {
 			if !p.Target.Calls() { // the operator does not choose the URLs of callbacks
 				t.client = file
@@ -149,15 +151,17 @@ func withTLS(client *http.Client, files policy.ClientTLS) (*http.Client, error) 
 }
 
 type target struct {
-	client  *http.Client
-	base    *url.URL
-	policy  *policy.Target
-	secrets []*secret
-	key     *secret
-	tokens  *tokens
+	client   *http.Client
+	base     *url.URL
+	policy   *policy.Target
+	maxDelay time.Duration // 0: no limit counts from the answer
+	secrets  []*secret
+	key      *secret
+	tokens   *tokens
 }
 
 func (t *target) handle(ctx context.Context, j workers.Job) error {
+	j.Unsent() // so far
 	request, err := t.request(ctx, j)
 	if err != nil {
 		return workers.Permanent(err)
@@ -183,7 +187,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		request.Header.Set("Authorization", token)
 		hidden = append(hidden, token)
 	}
-	var exchange oneshot.Exchange
+	exchange := oneshot.Exchange{MaxDelay: t.maxDelay}
 	whole, used := false, false // the answer was read; the connection was used before
 	defer func() {
 		if !whole {
@@ -191,10 +195,16 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		}
 	}()
 	response, err := t.client.Do(request.WithContext(httptrace.WithClientTrace(ctx,
-		&httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		&httptrace.ClientTrace{GetConn: exchange.GetConn, GotConn: func(c httptrace.GotConnInfo) {
 			used = c.Reused
 			exchange.GotConn(c)
 		}})))
+	switch {
+	case err == nil && !answers.Gateways(response.StatusCode):
+		j.Answered() // net/http returns the header of the final answer
+	case !exchange.Unsent() && !workers.IsMisconfigured(marked(err)):
+		j.Unanswered()
+	}
 	if used && oneshot.Leaving(err) {
 		return workers.Again(0)
 	}

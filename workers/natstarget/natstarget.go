@@ -63,17 +63,21 @@ type target struct {
 
 func (t *target) handle(ctx context.Context, j workers.Job) error {
 	if err := job.CheckTarget(t.policy, j.Header); err != nil {
+		j.Unsent()
 		return workers.Permanent(err)
 	}
 	reply, err := t.nc.RequestMsgWithContext(ctx, t.request(j))
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
+		j.Unsent()
 		return workers.RetryAfter(absent, fmt.Errorf("nobody listens on %s", t.subject))
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject):
+		j.Unsent()
 		return workers.Permanent(fmt.Errorf("request %s: %w", t.subject, err))
 	case err != nil:
 		return workers.Unavailable(fmt.Errorf("request %s: %w", t.subject, err))
 	}
+	j.Answered() // a message cannot be recalled without one: servers, and a reconnection, hold it
 	for cost, used := range job.ReadUsed(reply.Header) {
 		j.Settle(cost, used)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/answertest"
 	"github.com/penstock-mq/penstock/internal/brokertest"
 	"github.com/penstock-mq/penstock/internal/hints"
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -21,6 +22,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/natstarget"
+	"github.com/penstock-mq/penstock/workers/workerstest"
 )
 
 func connect(t *testing.T) *nats.Conn {
@@ -343,3 +345,26 @@ func TestService(t *testing.T) {
 }
 
 var until = waittest.Until
+
+// A job's outcome says whether a service has replied, or nobody got the request.
+func TestOutcomesSayWhetherTheServiceHasReplied(t *testing.T) {
+	_, nc := brokertest.Start(t, embedded.Options{})
+	respond(t, nc, "fine", func(m *nats.Msg) { _ = m.Respond(nil) })
+	respond(t, nc, "fails", func(m *nats.Msg) {
+		_ = m.RespondMsg(&nats.Msg{Header: nats.Header{micro.ErrorCodeHeader: {"503"},
+			micro.ErrorHeader: {"down"}}})
+	})
+	respond(t, nc, "silent", func(*nats.Msg) {})
+	want := map[string]string{"fine": "", "fails": "", "silent": "none", "nobody": "unsent"}
+	var policies []policy.Policy
+	for name := range want {
+		p := workerstest.Policy(name, "1000/s")
+		p.Target = &policy.Target{NATS: &policy.NATSTarget{Subject: name}}
+		p.Timeout = policy.Duration(500 * time.Millisecond)
+		policies = append(policies, p)
+	}
+	if got := answertest.Run(t, natstarget.New(nc, "penstock"), policies...); !maps.Equal(got,
+		want) {
+		t.Errorf("answers %v, want %v", got, want)
+	}
+}

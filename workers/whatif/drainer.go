@@ -24,6 +24,7 @@ type drainer struct {
 	turned    pace.Instant
 	seq       uint64
 	one       [1]job.Arrived
+	lasts     map[uint64]time.Duration // of jobs that differ from the options, by sequence
 }
 
 const (
@@ -38,7 +39,7 @@ const (
 var body = []byte{}
 
 func newDrainer(w *world, began int64) *drainer {
-	d := &drainer{world: w, began: began, wakes: pace.Never}
+	d := &drainer{world: w, began: began, wakes: pace.Never, lasts: map[uint64]time.Duration{}}
 	half := func() float64 { return 0.5 }
 	d.valve = valve.New(w.policy, false, "whatif", half, d.clock, &d.out)
 	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)), &valve.Slots{})
@@ -82,6 +83,9 @@ func (d *drainer) arrive(r *Request, deadline time.Duration) error {
 		Body: body}
 	if deadline > 0 {
 		a.Deadline = at.Add(deadline)
+	}
+	if r.Duration > 0 {
+		d.lasts[d.seq] = r.Duration
 	}
 	d.part.Arrive(d.one[:], true, d.instant(d.now))
 	return d.turn()
@@ -146,9 +150,11 @@ func (d *drainer) start(r valve.Run, now pace.Instant) {
 		return
 	}
 	d.account.started(d.account.keys[r.Key], d.now, r.Stored.UnixNano(), r.Cost)
-	if d.options.Duration > 0 {
+	lasts := cmp.Or(d.lasts[r.Seq], d.options.Duration)
+	delete(d.lasts, r.Seq)
+	if lasts > 0 {
 		number := r.Number
-		d.after(d.options.Duration, func() { d.end(number, record.OutcomeDone, d.instant(d.now)) })
+		d.after(lasts, func() { d.end(number, record.OutcomeDone, d.instant(d.now)) })
 		return
 	}
 	d.end(r.Number, record.OutcomeDone, now)

@@ -28,12 +28,13 @@ type Request struct {
 	IP       string        // of the client; empty if unknown
 	Cost     int64         // at least 1
 	Deadline time.Duration // from At; 0: as in the [Options]
+	Duration time.Duration // of its run, which its answer ends; 0: as in the [Options]
 	Priority int
 }
 
 // Options are the settings of [Play]. The zero value is useful.
 type Options struct {
-	Duration time.Duration // of each run
+	Duration time.Duration // of runs, which the target's answer ends
 	Workers  int           // of all drainers; 0: the policy's
 	Deadline time.Duration // default for jobs; 0: unlimited
 	Window   time.Duration // for Figures.Worst; default 1s

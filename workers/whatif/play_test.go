@@ -75,6 +75,12 @@ func TestSmallCasesComeOutAsByHand(t *testing.T) {
 		at("a", 0, 0, 0, 0, 1000, 1000),
 		"4 of 6, capacity 2; started 4, waits 1s 2s 2s; depth 3, worst 1",
 	}, {
+		"each runs as long as its request says", `"algorithm": "leaking_bucket", "outflow": "10/s",
+			"capacity": 9, "concurrency": 1`, Options{Duration: time.Second},
+		[]Request{{At: begin, Key: "a", Cost: 1, Duration: 3 * time.Second},
+			{At: begin, Key: "a", Cost: 1}, {At: begin, Key: "a", Cost: 1}},
+		"3 of 3; started 3, waits 3s 4s 4s; depth 3, worst 1",
+	}, {
 		"workers are short", `"algorithm": "leaking_bucket", "outflow": "10/s", "capacity": 9`,
 		Options{Duration: time.Second, Workers: 2}, slices.Concat(at("a", 0, 0), at("b", 0, 0)),
 		"4 of 4; started 4, waits 0s 1s 1s; depth 2, worst 1",
@@ -133,6 +139,12 @@ func TestSmallCasesComeOutAsByHand(t *testing.T) {
 			[{"shared": "account", "algorithm": "sliding_log", "limit": 2, "window": "10s"}]`,
 		Options{}, at("a", 0, 0, 0, 0, 0),
 		"5 of 5; started 5, waits 10.05s 20.1s 20.1s; depth 3, worst 2",
+	}, {
+		// The third starts 10.01 s after the first two are answered, the fifth so long after them.
+		"a limit that counts from the answer", `"algorithm": "leaking_bucket", "capacity": 9,
+			"limits": [{"algorithm": "sliding_log", "limit": 2, "window": "10s",
+			"count_from": "answer"}]`, Options{Duration: time.Second}, at("a", 0, 0, 0, 0, 0),
+		"5 of 5; started 5, waits 11.01s 22.02s 22.02s; depth 5, worst 2",
 	}} {
 		t.Run(c.name, func(t *testing.T) {
 			p := read(t, `{"name": "api", `+c.policy+`}`)
@@ -140,6 +152,21 @@ func TestSmallCasesComeOutAsByHand(t *testing.T) {
 				t.Errorf("it comes to\n%s\nwant\n%s", got, c.want)
 			}
 		})
+	}
+}
+
+// A limit that counts from the answer starts N in T + latency: its price.
+func TestThePriceOfCountingFromTheAnswer(t *testing.T) {
+	const n = 2000
+	p := read(t, `{"name": "api", "algorithm": "leaking_bucket", "capacity": 2000, "limits":
+		[{"algorithm": "sliding_log", "limit": 20, "window": "1s", "count_from": "answer"}]}`)
+	for _, latency := range []time.Duration{0, 20, 110, 500} {
+		latency *= time.Millisecond
+		r := play(t, p, Options{Duration: latency}, at("a", make([]int64, n)...))
+		is := float64(n-20) / time.Duration(r.Wait.Max).Seconds()
+		if want := 20 / (time.Second + latency).Seconds(); is < want*0.98 || is > want*1.001 {
+			t.Errorf("with %v until an answer %.2f/s start, want %.2f/s", latency, is, want)
+		}
 	}
 }
 

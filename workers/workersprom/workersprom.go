@@ -167,12 +167,18 @@ func observe(in prometheus.Observer, d time.Duration, trace string) {
 
 // limitsLeft adds the units of limits, except limits no longer here.
 func limitsLeft(s *promsink.Sink) {
+	open := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "penstock_limit_open",
+		Help: "Units that requests without an answer hold of a limit that counts from the " +
+			"answer, over all keys; take the maximum over drainers for a limit of all keys, " +
+			"else the sum.",
+	}, []string{"policy", "limit"})
 	units := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "penstock_limit_units",
 		Help: "Units of a limit on starts of all keys, or of a shared limit, that are " +
 			"available (left) and allowed at most (max); take the maximum over drainers.",
 	}, []string{"policy", "limit", "kind"})
-	s.Register(units)
+	s.Register(units, open)
 	var mu sync.Mutex
 	told := map[string][]workers.LimitLeft{}
 	s.On(func(e queue.Event) {
@@ -184,14 +190,21 @@ func limitsLeft(s *promsink.Sink) {
 			if !slices.ContainsFunc(left, here) {
 				units.DeletePartialMatch(
 					prometheus.Labels{"policy": e.Policy, "limit": l.Name})
+				open.WithLabelValues(e.Policy, l.Name).Set(0)
 			}
 		}
 		if told[e.Policy] = left; len(left) == 0 {
 			delete(told, e.Policy)
 		}
+		if e.Type == queue.EventOwnable && e.Value == 0 {
+			open.DeletePartialMatch(prometheus.Labels{"policy": e.Policy})
+		}
 		for _, l := range left {
-			units.WithLabelValues(e.Policy, l.Name, "left").Set(float64(l.Left))
-			units.WithLabelValues(e.Policy, l.Name, "max").Set(float64(l.Most))
+			open.WithLabelValues(e.Policy, l.Name).Set(float64(l.Open))
+			if l.Most > 0 {
+				units.WithLabelValues(e.Policy, l.Name, "left").Set(float64(l.Left))
+				units.WithLabelValues(e.Policy, l.Name, "max").Set(float64(l.Most))
+			}
 		}
 	}, queue.EventLimitsLeft, queue.EventOwnable)
 }

@@ -140,13 +140,13 @@ func TestRemaindersOfLimitsAreGauges(t *testing.T) {
 	}
 	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "mail", Value: queue.Whether(true)})
 	all := []workers.LimitLeft{{Name: "daily", Left: 7, Most: 100},
-		{Name: "account", Left: 2, Most: 5}}
+		{Name: "account", Left: 2, Most: 5, Open: 3}, {Name: "key", Open: 9}}
 	told := func(want string) {
 		t.Helper()
 		found := map[string]float64{}
 		for name, value := range values(t, r) {
-			if strings.HasPrefix(name, "penstock_limit_units{") {
-				found[strings.TrimPrefix(name, "penstock_limit_units")] = value
+			if name, is := strings.CutPrefix(name, "penstock_limit_"); is {
+				found[strings.TrimPrefix(name, "units")] = value
 			}
 		}
 		if got := fmt.Sprint(found); got != want {
@@ -154,9 +154,11 @@ func TestRemaindersOfLimitsAreGauges(t *testing.T) {
 		}
 	}
 	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all})
-	told("map[{left,account,mail}:2 {left,daily,mail}:7 {max,account,mail}:5 {max,daily,mail}:100]")
-	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all[1:]})
-	told("map[{left,account,mail}:2 {max,account,mail}:5]")
+	told("map[open{account,mail}:3 open{daily,mail}:0 open{key,mail}:9 " +
+		"{left,account,mail}:2 {left,daily,mail}:7 {max,account,mail}:5 {max,daily,mail}:100]")
+	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all[1:2]})
+	told("map[open{account,mail}:3 open{daily,mail}:0 open{key,mail}:0 " +
+		"{left,account,mail}:2 {max,account,mail}:5]")
 	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "mail", Value: queue.Whether(false)})
 	told("map[]")
 }

@@ -66,7 +66,12 @@ export async function ask(method, path, body) {
     { ...answer, retryAfter: response.headers.get("Retry-After") });
 }
 
-export const get = (path) => ask("GET", path);
+/** get reads a document, whose policies are those in force: with operators' overrides. */
+export async function get(path) {
+  const answer = await ask("GET", path);
+  for (const p of [answer, ...answer.policies ?? []]) p.policy = p.in_force ?? p.policy;
+  return answer;
+}
 
 const matches = (patterns, text) => patterns.some((pattern) =>
   new RegExp("^" + pattern.split("*").map((part) =>

@@ -75,7 +75,7 @@ function crowded(policies, depths, bytes) {
 /** slowed lists recently changed policies in which jobs wait long for their turn. */
 function slowed(policies, buckets) {
   return policies.flatMap((p) => {
-    const name = p.policy.name, what = changed(p.last_change);
+    const name = p.policy.name, what = changed(p);
     const b = what && buckets.find((b) => b.policy === name && b.eta_ms >= LONG && HARMLESS.includes(b.blocked_by));
     return b ? [{ level: "warn", link: to.bucket(name, b.key),
       text: `${name} ${what}. A new job for ${key(b.key)} would start in ${span(b.eta_ms)}.` }] : [];

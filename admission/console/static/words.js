@@ -1,6 +1,6 @@
 // Sentences for the API's words.
 
-import { clock, span } from "./format.js";
+import { clock, count, span } from "./format.js";
 
 const HELD = {
   rate: "waits for its turn: only its rate limits it",
@@ -23,12 +23,21 @@ export const mistaken = (b) => b.last_error?.startsWith("a mistake at the draine
 const breaker = (b) => (mistaken(b) ? "its drainer cannot call the target" : b.last_error ? "the target is down" :
   "the target is down, or cannot be called") + ": one job at a time probes it, without counting attempts";
 
+/** counted is how many units of a limit count now. */
+export const counted = (u) => Math.max(0, u.most - u.left - (u.open ?? 0));
+
+/** usedUp says what a bucket's limit has no units left for; until: when some come free, if that is known. */
+function usedUp(b, name, until) {
+  const u = b.limits?.find((u) => u.name === name && u.open);
+  return `the limit ${name} is used up` + (u ? `: ${count(u.open)} unanswered, ${count(counted(u))} counted` :
+    until ? "" : ", or kept by another drainer");
+}
+
 /** blockedBy says what keeps a bucket, or a job, from starting. */
 export function blockedBy(b, until) {
   const by = b.blocked_by;
   if (!by) return "";
-  const words = by.startsWith("limit:") ?
-    `the limit ${by.slice(6)} is used up` + (until ? "" : ", or kept by another drainer") :
+  const words = by.startsWith("limit:") ? usedUp(b, by.slice(6), until) :
     by === "breaker" ? breaker(b) : HELD[by] ?? by;
   return words + (until ? `, until ${clock(until)}` : "");
 }
@@ -64,8 +73,9 @@ export function late(ms) {
     `the limit ${cause.slice(6)} was used up` : cause.replaceAll("_", " ")) };
 }
 
-/** changed describes a change within the last day, or returns null. */
-export function changed(last) {
+/** changed describes a policy's overrides, or a change within the last day, or returns null. */
+export function changed({ overridden, last_change: last }) {
+  if (overridden) return `is overridden: ${overridden.join("; ")}`;
   const ago = last ? Math.max(0, Date.now() - Date.parse(last.at)) : Infinity;
   return ago < 86400e3 ? `was changed ${span(ago)} ago: ${last.changed.join(", ")}` : null;
 }

@@ -412,6 +412,20 @@ class LastChange(TypedDict):
     changed: list[str]
 
 
+class Lever(TypedDict):
+    outflow: NotRequired[Rate]
+    peak: NotRequired[Rate]
+    burst: NotRequired[int]
+    concurrency: NotRequired[int]
+    weight: NotRequired[int]
+    capacity: NotRequired[int]
+    paused: NotRequired[bool]
+    by: NotRequired[str]
+    at: str
+    because: NotRequired[str]
+    expires: NotRequired[str]
+
+
 class Limit(TypedDict):
     name: NotRequired[str]
     key: NotRequired[str]
@@ -434,6 +448,7 @@ class LimitLeft(TypedDict):
     name: str
     left: int
     most: int
+    open: NotRequired[int]
 
 
 class NATSTarget(TypedDict):
@@ -465,6 +480,7 @@ class Override(TypedDict):
     burst: NotRequired[int]
     concurrency: NotRequired[int]
     weight: NotRequired[int]
+    capacity: NotRequired[int]
     paused: NotRequired[bool]
 
 
@@ -494,6 +510,7 @@ class Permit(TypedDict):
     permit: str
     lease_ms: int
     start_within_ms: int
+    max_delay_ms: NotRequired[int]
 
 
 class PermitRequest(TypedDict):
@@ -538,19 +555,20 @@ class Policies(TypedDict):
 
 class PolicyDocument(TypedDict):
     policy: PolicySettings
+    in_force: NotRequired[PolicySettings]
+    overrides: NotRequired[list[Lever]]
     revision: int
     source: Literal["file", "api"]
     set: NotRequired[str]
+    state: Literal["live", "draining"]
     paused: bool
-    retired: bool
-    deleting: NotRequired[bool]
+    overridden: NotRequired[list[str]]
     last_change: NotRequired[LastChange]
     changed: NotRequired[list[str]]
     dry_run: NotRequired[bool]
     cooldowns_ended: NotRequired[int]
     probes: NotRequired[int]
     unanswered: NotRequired[list[int]]
-    note: NotRequired[str]
 
 
 class PolicySettingsQueue(TypedDict):
@@ -736,8 +754,9 @@ class Schedules(TypedDict):
 
 
 class Settlement(TypedDict):
-    status: Literal["progress", "done", "fail", "unavailable", "unreached", "retry-after", "returned"] | int
+    status: Literal["progress", "answered", "done", "fail", "unavailable", "unreached", "retry-after", "returned"] | int
     error: NotRequired[str]
+    answer: NotRequired[Literal["seen", "none", "unsent"]]
     retry_after_ms: NotRequired[int]
     used: NotRequired[dict[str, int]]
     headers: NotRequired[dict[str, str]]

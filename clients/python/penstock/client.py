@@ -229,20 +229,27 @@ class Permit:
         self.id: str = lent["permit"]
         self.lease: float = lent["lease_ms"] / 1000
         self.start_by = time.monotonic() + lent["start_within_ms"] / 1000
+        self.counts = "max_delay_ms" in lent
         self.used: dict[str, int] = {}
         self.over = threading.Event()
 
     def settle(self, status: str | int = "done", *, error: str = "", retry_after: float = 0) -> None:
         """Reports how the call ended: done, fail, unavailable, retry-after, or the HTTP status of its answer; progress
-        renews the lease."""
+        and answered renew the lease."""
         said = {"status": status, "error": error, "retry_after_ms": int(retry_after * 1000), "used": self.used}
-        if status != "progress":
+        if status not in ("progress", "answered"):
             self.over.set()
         try:
             self.client.request("PUT", self.path, {"permit": self.id}, dumps(said), JSON)
         except Error as failed:
             if failed.status != 404:  # its lease is over, and so is the permit
                 raise
+
+    def answered(self) -> None:
+        """Reports that the target's answer has begun: for a limit that counts from the answer, the call counts from now
+        on, and no longer from its end."""
+        if self.counts:
+            self.settle("answered")
 
     def give_back(self) -> None:
         """Returns a permit whose call has not begun."""

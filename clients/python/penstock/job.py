@@ -48,11 +48,17 @@ class Job:
         self.reply: Body = None
         """The job's result, for a waiting submitter, a callback and the policy's history."""
         self.say: Callable[[str], None] = lambda text: None
+        self.begun: Callable[[], None] = lambda: None
 
     def progress(self, text: str) -> None:
         """Reports how far the job is, in up to 256 bytes, which is shown with it. An HTTP target cannot."""
         self.said = text
         self.say(text)
+
+    def answered(self) -> None:
+        """Reports that the target's answer has begun: for a limit that counts from the answer, the request counts from
+        now on, and no longer from the end of the run. An HTTP target cannot."""
+        self.begun()
 
     def text(self) -> str:
         return self.body.decode()

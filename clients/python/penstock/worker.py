@@ -121,6 +121,8 @@ class Worker:
             if told.get("state") != "go":
                 return
             job = self.jobs[token] = Job(message.headers | started(told), message.body)
+            if "max_delay_ms" in told:
+                job.begun = lambda: self.nats.publish(message.reply, {}, claim("answered", token))
         # A daemon's threads are daemons by default: this one has a job to end.
         threading.Thread(target=self._run, args=(token, claimed, job, message.reply), daemon=False).start()
 

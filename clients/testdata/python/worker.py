@@ -43,6 +43,9 @@ def handle(job):
             raise penstock.Permanent("too near")
         case "large":
             job.reply = b"x" * (9 << 20)
+        case "answered":
+            job.answered()
+            raise ValueError("it answered")
         case "stuck":
             job.stopping.wait()
             raise TimeoutError("told to end")

@@ -49,6 +49,9 @@ async function handle(job: Job): Promise<void> {
     case "large":
       job.reply = new Uint8Array(9 << 20);
       break;
+    case "answered":
+      job.answered();
+      throw new Error("it answered");
     case "stuck":
       await new Promise((_, reject) => job.signal.addEventListener("abort", () => reject(job.signal.reason)));
   }

@@ -186,7 +186,7 @@ export interface paths {
          *
          *     `algorithm`, `partitions` and whether there is a queue cannot change, and a capacity below what a bucket holds
          *     returns 409. A `max_jobs` below what the policy holds is accepted: new jobs are refused until it holds fewer. A
-         *     PUT revives a `retired` policy.
+         *     PUT revives a `draining` policy. A policy that comes from a file cannot be replaced: 409 says what to do.
          *
          *     Only policies from a configuration file can have `target.http.headers` and `sign`. You can change
          *     everything but their target. You can send back the document that `GET` returned; only its `policy` is
@@ -199,17 +199,83 @@ export interface paths {
          * Delete a policy and its keys' limits.
          * @description The policy stops accepting jobs. If jobs are waiting, it reopens and the answer is 409; with `purge` they are
          *     dropped, and the policy is deleted once its running jobs have ended. Dead letters stay and can be replayed when
-         *     a policy of that name exists again. A policy from a configuration file returns when its text there changes.
+         *     a policy of that name exists again. A policy that comes from a file cannot be deleted: 409 says what to do.
          */
         delete: operations["deletePolicy"];
         options?: never;
         head?: never;
         /**
          * Change some fields of a policy.
-         * @description `target`, `queue` and `retry` are merged field by field. `dry_run` also checks what the buckets hold. For a
-         *     policy from a file, the answer's `note` says when the file will overwrite the change.
+         * @description `target`, `queue` and `retry` are merged field by field. `dry_run` also checks what the buckets hold. Of a
+         *     policy that comes from a file only `outflow`, `peak`, `burst`, `concurrency`, `weight` and a higher `capacity`
+         *     can be changed, which overrides the policy as with `/override`; other fields return 409, with what to do.
          */
         patch: operations["patchPolicy"];
+        trace?: never;
+    };
+    "/v1/policies/{policy}/override": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove all overrides of a policy, also its pause. */
+        delete: operations["restorePolicy"];
+        options?: never;
+        head?: never;
+        /**
+         * Override numbers of a policy, in an incident.
+         * @description An override of all keys, also of a policy that comes from a file. It applies at once, and survives restarts and
+         *     changes of the file until it expires (`for`) or is removed: then the numbers are those of the file, or the API,
+         *     at that time. Each request sets the fields it names, with its own `for` and `because`; null ends the override of
+         *     a field. Keys with limits of their own keep them. Without a `peak`, an `outflow` has the peak by default.
+         */
+        patch: operations["overridePolicy"];
+        trace?: never;
+    };
+    "/v1/take/{policy}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a configuration file take a policy of the API.
+         * @description From now on the file of the set takes the policy when it is loaded and has it. Until then the policy stays the
+         *     API's.
+         */
+        post: operations["takePolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/release/{policy}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a policy of a configuration file the API's.
+         * @description What the file says of it has no effect from now on; remove it there.
+         */
+        post: operations["releasePolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/v1/policies/{policy}/keys": {
@@ -266,7 +332,8 @@ export interface paths {
         /**
          * Pause a policy; running jobs finish.
          * @description A paused bucket accepts jobs up to its capacity and starts none. Jobs keep their places and attempts, but
-         *     deadlines still apply. Policies and keys are paused independently: jobs start only if neither is paused.
+         *     deadlines still apply. Policies and keys are paused independently: jobs start only if neither is paused. The
+         *     pause is an override of the policy.
          */
         post: operations["pausePolicy"];
         delete?: never;
@@ -1592,6 +1659,31 @@ export interface components {
             /** @description changed fields with their old and new values */
             changed: string[];
         };
+        /** @description Lever is an operator's override of a whole policy. It lasts until it expires or is removed, whatever the policy's file or the API writes meanwhile. */
+        Lever: {
+            outflow?: components["schemas"]["Rate"];
+            /** @description default: in the policy's ratio to the outflow */
+            peak?: components["schemas"]["Rate"];
+            burst?: number;
+            /** @description 0: no limit */
+            concurrency?: number;
+            /** @description `weight` is the key's share of turns under outflow_total and limits for all keys, 1 (default) to 1000. */
+            weight?: number;
+            /** @description `capacity` of buckets, at least the policy's: only of a whole policy. */
+            capacity?: number;
+            /** @description by an operator */
+            paused?: boolean;
+            /** @description the operator's name or address */
+            by?: string;
+            /** Format: date-time */
+            at: string;
+            because?: string;
+            /**
+             * Format: date-time
+             * @description without it, never
+             */
+            expires?: string;
+        };
         Limit: {
             /** @description `name` identifies the limit and its state, 1 to 32 of a-z, 0-9 and -; required if there are several. */
             name?: string;
@@ -1604,7 +1696,7 @@ export interface components {
             /** @description `shared` names a limit on starts of several policies with the same rule and one partition each; see [`limit`.CheckAsShared]. */
             shared?: string;
             /**
-             * @description `count_from` says when a unit of a limit on starts begins to count; default CountFromStart.
+             * @description `count_from` says when a unit of a limit on starts begins to count: at the start (default), when it is answered, or at the end.
              * @enum {string}
              */
             count_from?: "start" | "answer" | "end";
@@ -1635,6 +1727,8 @@ export interface components {
             left: number;
             /** @description the limit's maximum */
             most: number;
+            /** @description units of requests without an answer, of a limit that counts from it; what is neither left nor open counts. Missing if there are none */
+            open?: number;
         };
         /** @description NATSTarget receives each job as a request. */
         NATSTarget: {
@@ -1669,7 +1763,7 @@ export interface components {
             /** @description the reply of the HTTP target or handler, if it arrived whole */
             reply?: components["schemas"]["Reply"];
         };
-        /** @description Override has the settings of one key. Nil fields follow the policy. */
+        /** @description Override has the settings of one key, or of a whole policy in a Lever. Nil fields follow the policy. */
         Override: {
             outflow?: components["schemas"]["Rate"];
             /** @description default: in the policy's ratio to the outflow */
@@ -1679,6 +1773,8 @@ export interface components {
             concurrency?: number;
             /** @description `weight` is the key's share of turns under outflow_total and limits for all keys, 1 (default) to 1000. */
             weight?: number;
+            /** @description `capacity` of buckets, at least the policy's: only of a whole policy. */
+            capacity?: number;
             /** @description by an operator */
             paused?: boolean;
         };
@@ -1717,6 +1813,8 @@ export interface components {
             lease_ms: number;
             /** @description begin the call within this time of the answer */
             start_within_ms: number;
+            /** @description a limit has `count_from: answer`, so report `answered`; without an answer the call counts for so long after its end */
+            max_delay_ms?: number;
         };
         /** @description PermitRequest is what a call costs. Its fields are another spelling of headers. */
         PermitRequest: {
@@ -1804,21 +1902,29 @@ export interface components {
         };
         /** @description Policy is a policy's document. */
         PolicyDocument: {
+            /** @description as its source wrote it, without overrides */
             policy: components["schemas"]["PolicySettings"];
+            /** @description the policy with its overrides; without overrides it is missing */
+            in_force?: components["schemas"]["PolicySettings"];
+            /** @description overrides of the whole policy, the oldest first */
+            overrides?: components["schemas"]["Lever"][];
             /** @description increases with every change */
             revision: number;
             /**
-             * @description where its content comes from
+             * @description its one master, which alone writes it
              * @enum {string}
              */
             source: "file" | "api";
-            /** @description set of its configuration file */
+            /** @description set of its configuration file; of a policy of the API: the file that may take it */
             set?: string;
+            /**
+             * @description `draining`: it accepts no new jobs, and is gone once its queue is empty
+             * @enum {string}
+             */
+            state: "live" | "draining";
             paused: boolean;
-            /** @description it accepts no new jobs */
-            retired: boolean;
-            /** @description it will be deleted once its queue is empty */
-            deleting?: boolean;
+            /** @description the overrides in words */
+            overridden?: string[];
             /** @description the last change of its content, if any */
             last_change?: components["schemas"]["LastChange"];
             /** @description changed fields with their old and new values */
@@ -1831,8 +1937,6 @@ export interface components {
             probes?: number;
             /** @description partitions whose drainer did not answer */
             unanswered?: number[];
-            /** @description for a policy from a file: when the file overwrites the change */
-            note?: string;
         };
         /** @description Policy is a named rule, or several limits. A zero number means "not given". */
         PolicySettings: {
@@ -2132,9 +2236,14 @@ export interface components {
         };
         /** @description Settlement says how a call goes, or how it ended. */
         Settlement: {
-            /** @description a claimant's status: `progress` renews the lease, and with `retry_after_ms` pauses the bucket during the call; `unreached` is `unavailable` for a call that never reached the target. Or the HTTP status of the target's answer */
-            status: ("progress" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
+            /** @description a claimant's status: `progress` renews the lease, and with `retry_after_ms` pauses the bucket during the call; `answered` renews it when the answer's header has come; `unreached` is `unavailable` for a call that never reached the target. Or the HTTP status of the target's answer */
+            status: ("progress" | "answered" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
             error?: string;
+            /**
+             * @description for limits with `count_from: answer`: whether the target has answered, or got no request. By default an HTTP status is an answer, except 408, 499, 502, 503, 504 and 520 to 529, and `fail` and `unavailable` have none unless `answered` came before
+             * @enum {string}
+             */
+            answer?: "seen" | "none" | "unsent";
             /** @description how long the target wants no further requests */
             retry_after_ms?: number;
             /** @description actual costs, by name */
@@ -3293,6 +3402,10 @@ export interface operations {
             query?: {
                 /** @description 1 validates without writing and returns the would-be result */
                 dry_run?: 0 | 1;
+                /** @description how long an override lasts, such as `1h`; without it, until it is removed */
+                for?: string;
+                /** @description why the override is made */
+                because?: string;
             };
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
@@ -3359,6 +3472,208 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    restorePolicy: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
+                "If-Match"?: components["parameters"]["If-Match"];
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
+            };
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    overridePolicy: {
+        parameters: {
+            query?: {
+                /** @description 1 validates without writing and returns the would-be result */
+                dry_run?: 0 | 1;
+                /** @description how long an override lasts, such as `1h`; without it, until it is removed */
+                for?: string;
+                /** @description why the override is made */
+                because?: string;
+            };
+            header?: {
+                /** @description only if the stored document has one of these entity tags; `*` matches any */
+                "If-Match"?: components["parameters"]["If-Match"];
+                /** @description only if the stored document has none of these entity tags; `*` matches any */
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
+            };
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        /** @description a JSON merge patch (RFC 7396) of the overridden numbers */
+        requestBody: {
+            content: {
+                "application/merge-patch+json": Record<string, never>;
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the `Content-Type` is not a JSON merge patch */
+            415: {
+                headers: {
+                    "Accept-Patch": components["headers"]["Accept-Patch"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    takePolicy: {
+        parameters: {
+            query?: {
+                /** @description the set of the file */
+                set?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    releasePolicy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             421: components["responses"]["Misdirected"];
             503: components["responses"]["Unavailable"];
         };
@@ -3650,7 +3965,12 @@ export interface operations {
     };
     pausePolicy: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description how long an override lasts, such as `1h`; without it, until it is removed */
+                for?: string;
+                /** @description why the override is made */
+                because?: string;
+            };
             header?: never;
             path: {
                 /**

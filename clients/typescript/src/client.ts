@@ -233,6 +233,7 @@ export class Penstock {
         throw error;
       }
       const settled = { retryAfter: retryAfter(response) };
+      if (!GATEWAYS.has(response.status)) void permit.answered().catch(() => {});
       if (response.status === 429) { // other callers must pause, too
         await permit.settle(429, settled).catch(() => {});
         return response;
@@ -255,11 +256,13 @@ export class Permit {
   readonly #api: Client<paths>;
   readonly #path: { policy: string; key: string };
   readonly #renewal?: NodeJS.Timeout;
+  readonly #counts: boolean;
 
   constructor(
     api: Client<paths>, policy: string, key: string,
-    lent: { permit: string; lease_ms: number; start_within_ms: number },
+    lent: { permit: string; lease_ms: number; start_within_ms: number; max_delay_ms?: number },
   ) {
+    this.#counts = lent.max_delay_ms !== undefined;
     this.id = lent.permit;
     this.startBy = performance.now() + lent.start_within_ms;
     this.#api = api;
@@ -280,6 +283,14 @@ export class Permit {
   ): Promise<void> {
     clearInterval(this.#renewal);
     await this.#put({ status, error: options.error, retry_after_ms: Math.ceil(options.retryAfter ?? 0), used: this.used });
+  }
+
+  /**
+   * Reports that the target's answer has begun: for a limit that counts from the answer, the call counts from now on, and
+   * no longer from its end.
+   */
+  async answered(): Promise<void> {
+    if (this.#counts) await this.#put({ status: "answered" });
   }
 
   /** Makes the call, and settles as it ends: RetryAfter pauses the bucket, Unavailable counts for its breaker. */
@@ -321,6 +332,9 @@ export function batchJob(policy: string, key: string, body: Body, options: JobOp
     : typeof body === "string" ? { text: body } : { body };
   return { policy, key, headers: jobHeaders(options), ...content };
 }
+
+/** Statuses that a gateway may have made, so that the request may not have arrived yet. */
+const GATEWAYS = new Set([408, 499, 502, 503, 504, ...Array.from({ length: 10 }, (_, n) => 520 + n)]);
 
 const ends = new Set<string>(["done", "dead", "cancelled", "purged", "replayed"]);
 

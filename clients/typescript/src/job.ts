@@ -34,6 +34,11 @@ export interface Job {
   reply?: Body;
   /** Reports how far the job is, in up to 256 bytes, which is shown with it. An HTTP target cannot. */
   progress(text: string): void;
+  /**
+   * Reports that the target's answer has begun: for a limit that counts from the answer, the request counts from now on,
+   * and no longer from the end of the run. An HTTP target cannot.
+   */
+  answered(): void;
 }
 
 /**
@@ -67,6 +72,7 @@ export class Unavailable extends Error {}
 
 export function newJob(
   header: (name: string) => string, body: Uint8Array, signal: AbortSignal, progress: (text: string) => void = () => {},
+  answered = () => {},
 ): Job {
   const job: Job = {
     id: header("Penstock-Job"),
@@ -81,6 +87,7 @@ export function newJob(
     signal,
     used: {},
     progress,
+    answered,
   };
   return job;
 }

@@ -171,7 +171,12 @@ export class Worker {
     const stop = new AbortController();
     let said = "";
     const tell = (text = said) => this.#nats!.publish(m.reply!, claim("progress", token, { progress: (said = text) }));
-    const job = newJob(started(told, m), m.data, stop.signal, tell);
+    let begun = false;
+    const answered = () => {
+      if (told.max_delay_ms && !begun) this.#nats!.publish(m.reply!, claim("answered", token, {}));
+      begun = true;
+    };
+    const job = newJob(started(told, m), m.data, stop.signal, tell, answered);
     const encoded = job.header("Content-Encoding") === ENCODING;
     const running: Running = { job, key: told.job!.key, stop, returned: false };
     this.#running.set(token, running);
@@ -246,6 +251,7 @@ interface Turn {
   state?: string;
   error?: string;
   lease_ms?: number;
+  max_delay_ms?: number;
   job?: { id: string; policy: string; key: string; attempt: number; idempotency_key: string };
 }
 

@@ -135,6 +135,35 @@ func TestCandidatesKeepToTheOutflow(t *testing.T) {
 	}
 }
 
+// A limit that counts from the answer keeps to the goal at the target, so it is advised where its
+// price leaves room for the trace.
+func TestTheAdviceCountsFromTheAnswer(t *testing.T) {
+	all := drawn(1, 0.5)
+	g := goals(t, "refused <= 0.1%, wait p99 <= 20s, outflow <= 10/s")
+	for _, latency := range []time.Duration{0, 50, 1000} {
+		latency *= time.Millisecond
+		found, err := Search("api", slices.Values(all), g, whatif.Options{Duration: latency}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := Strict(found.Tried[found.Chosen].Policy)
+		if found.Latency != latency || !found.Meets() || (l != nil) != (latency < time.Second) ||
+			l != nil && (l.Limit > 10 || l.Window != policy.Duration(time.Second)) {
+			t.Errorf("with %v until an answer %+v is advised", latency, l)
+		}
+		if strictest := found.Tried[found.Strictest()]; Strict(strictest.Policy).Limit != 10 {
+			t.Errorf("the strictest is %+v", strictest.Policy.Limits)
+		}
+	}
+	for i := range all {
+		all[i].Duration = time.Duration(i%3) * 100 * time.Millisecond
+	}
+	_, _, latency := demand(slices.Values(all), whatif.Options{})
+	if latency < 99*time.Millisecond || latency > 101*time.Millisecond {
+		t.Errorf("the mean latency of the trace is %v, want 100ms", latency)
+	}
+}
+
 func TestGoalsAreRead(t *testing.T) {
 	g := goals(t, "refused<=0.5%,  wait  p99 < 90s, wait p50 <= 1s,stale <= 0.01, outflow <= 50/s")
 	if g.Outflow.Count != 50 || len(g.Bounds) != 4 || g.Bounds[0].Most != 0.005 ||

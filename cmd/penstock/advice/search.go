@@ -31,11 +31,26 @@ type Advice struct {
 	Tried []Tried
 	// of Tried.Most
 	Per time.Duration
-	// Chosen starts the least within half of the goals, or has the lowest strain.
+	// Latency is the mean time until an answer, by the trace and the options.
+	Latency time.Duration
+	// Chosen starts the least within half of the goals. Without such a policy it has the lowest
+	// strain, of those that meet the goals at the target if there are any.
 	Chosen int
 }
 
 func (a Advice) Meets() bool { return a.Tried[a.Chosen].Strain <= 1 }
+
+// Strictest returns the policy with the largest limit that counts from the answer, or -1.
+func (a Advice) Strictest() int {
+	best := -1
+	for i, t := range a.Tried {
+		if Strict(t.Policy) != nil && (best < 0 || t.Most > a.Tried[best].Most ||
+			t.Most == a.Tried[best].Most && t.Strain < a.Tried[best].Strain) {
+			best = i
+		}
+	}
+	return best
+}
 
 // OnFrontier reports whether no other policy is better in starts, refusals or p99 wait without
 // being worse in another.
@@ -56,22 +71,26 @@ const spare = 0.5
 const (
 	rates      = 8 // number of rates tried, between the mean of the busiest key and the goal
 	mostBursts = 3
+	// Limits that count from the answer take twice the time to play.
+	strictRates = rates / 2
 )
 
 // Search plays a trace under policies of each algorithm. A leaking bucket gets the capacity at
 // which no job waits longer than the goals allow, or half of it, because a job refused early can go
-// elsewhere; without that goal, twice the deepest queue. The other algorithms are tried only with a
-// goal for the outflow.
+// elsewhere; without that goal, twice the deepest queue. With a goal for the outflow it is also
+// tried with a limit that counts from the answer, and so are the other algorithms.
 func Search(name string, requests iter.Seq[whatif.Request], g Goals, o whatif.Options,
 	progress func(done, of int)) (Advice, error) {
-	need, worst := demand(requests)
+	need, worst, latency := demand(requests, o)
 	if need == 0 {
 		return Advice{}, errors.New("the trace is of one instant")
 	}
-	a := Advice{Per: cmp.Or(g.Outflow.Per, time.Second)}
-	for _, p := range append(queues(g, need, worst), doors(g)...) {
+	a := Advice{Per: cmp.Or(g.Outflow.Per, time.Second), Latency: latency}
+	for _, p := range slices.Concat(queues(g, need, worst), strict(g, need, latency), doors(g)) {
 		p.Name = name
-		same := func(t Tried) bool { return t.Policy.Rule == p.Rule }
+		same := func(t Tried) bool {
+			return t.Policy.Rule == p.Rule && slices.Equal(t.Policy.Limits, p.Limits)
+		}
 		valid := policy.Invalid(p.WithDefaults().Validate()) == nil
 		if valid && !slices.ContainsFunc(a.Tried, same) {
 			a.Tried = append(a.Tried, Tried{Policy: p, Most: promised(p, a.Per)})
@@ -124,18 +143,27 @@ func better(a, b *Tried) bool {
 			cmp.Compare(b.Policy.Capacity, a.Policy.Capacity),
 			cmp.Compare(a.Strain, b.Strain)) < 0
 	}
+	if keepsA, keepsB := a.keeps(), b.keeps(); keepsA != keepsB {
+		return keepsA
+	}
 	return cmp.Or(cmp.Compare(a.Strain, b.Strain), cmp.Compare(a.total, b.total),
 		cmp.Compare(a.Most, b.Most)) < 0
 }
 
-// demand returns the busiest key's mean and largest rate.
-func demand(requests iter.Seq[whatif.Request]) (need, worst float64) {
+// keeps reports whether the policy meets the goals, that for the outflow at the target, too.
+func (t *Tried) keeps() bool { return t.Strain <= 1 && Strict(t.Policy) != nil }
+
+// demand returns the busiest key's mean and largest rate, and the mean time until an answer.
+func demand(requests iter.Seq[whatif.Request], o whatif.Options) (need, worst float64,
+	latency time.Duration) {
 	type key struct {
 		units, second, at int64
 	}
 	keys := map[job.Key]*key{}
-	var first, last int64
+	var first, last, n int64
 	for r := range requests {
+		n++
+		latency += (cmp.Or(r.Duration, o.Duration) - latency) / time.Duration(n)
 		k := keys[r.Key]
 		if k == nil {
 			k = &key{}
@@ -154,9 +182,55 @@ func demand(requests iter.Seq[whatif.Request]) (need, worst float64) {
 		need = max(need, float64(k.units))
 	}
 	if last == first {
-		return 0, 0
+		return 0, 0, 0
 	}
-	return need / time.Duration(last-first).Seconds(), worst
+	return need / time.Duration(last-first).Seconds(), worst, latency.Round(time.Millisecond)
+}
+
+// Strict returns a policy's limit that counts from the answer, or nil.
+func Strict(p policy.Policy) *policy.Limit {
+	if !p.CountsArrivals() {
+		return nil
+	}
+	return &p.Limits[slices.IndexFunc(p.Limits, policy.Limit.Arrivals)]
+}
+
+// Sustained returns the rate of a limit that counts from the answer, per second.
+func Sustained(l policy.Limit, latency time.Duration) float64 {
+	return float64(l.Limit) / (time.Duration(l.Window) + latency).Seconds()
+}
+
+// strict returns queues whose limit holds at the target, up to the goal itself.
+func strict(g Goals, need float64, latency time.Duration) (all []policy.Policy) {
+	if g.Outflow.IsZero() {
+		return nil
+	}
+	window := g.Outflow.Per
+	fastest := float64(g.Outflow.Count)
+	slowest := min(need*(window+latency).Seconds(), fastest)
+	for i := range strictRates {
+		units := slowest * math.Pow(fastest/slowest, float64(i+1)/strictRates)
+		l := policy.Limit{Key: policy.PlaceholderKey, CountFrom: policy.CountFromAnswer,
+			Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: int64(units + 1e-9),
+				Window: policy.Duration(window)}}
+		all = append(all, capacities(g, Sustained(l, latency), policy.Policy{
+			Rule: policy.Rule{Algorithm: policy.LeakingBucket}, Limits: policy.Limits{l}})...)
+	}
+	return all
+}
+
+// capacities returns the policy, which starts at a rate per second, with a capacity that keeps to
+// the goals, and with half of it.
+func capacities(g Goals, rate float64, p policy.Policy) (all []policy.Policy) {
+	deepest := 1e6
+	if wait := g.wait(); wait > 0 {
+		deepest = rate * wait.Seconds()
+	}
+	for _, capacity := range []float64{deepest, deepest * spare} {
+		p.Capacity = max(p.Burst, int64(capacity), 1)
+		all = append(all, p)
+	}
+	return all
 }
 
 // queues returns leaking buckets, which guarantee peak·(T + 2 ms) + burst.
@@ -177,14 +251,8 @@ func queues(g Goals, need, worst float64) (all []policy.Policy) {
 			if outflow.IsZero() {
 				continue
 			}
-			deepest := 1e6
-			if wait := g.wait(); wait > 0 {
-				deepest = outflow.PerSecond() * wait.Seconds()
-			}
-			for _, capacity := range []float64{deepest, deepest * spare} {
-				all = append(all, policy.Policy{Rule: policy.Rule{Algorithm: policy.LeakingBucket,
-					Outflow: outflow, Burst: burst, Capacity: max(burst, int64(capacity), 1)}})
-			}
+			all = append(all, capacities(g, outflow.PerSecond(), policy.Policy{Rule: policy.Rule{
+				Algorithm: policy.LeakingBucket, Outflow: outflow, Burst: burst}})...)
 		}
 	}
 	return all
@@ -212,6 +280,9 @@ func doors(g Goals) (all []policy.Policy) {
 }
 
 func promised(p policy.Policy, per time.Duration) float64 {
+	if l := Strict(p); l != nil {
+		return float64(l.Limit)
+	}
 	if p.Paced() {
 		return p.Outflow.PerSecond()*policy.DefaultPeak*(per+2*time.Millisecond).Seconds() +
 			float64(p.Burst)

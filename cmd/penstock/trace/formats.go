@@ -20,7 +20,7 @@ type csvReader struct {
 	names, others []string
 }
 
-var columns = []string{"time", "key", "cost", "policy", "ip", "deadline", "priority"}
+var columns = []string{"time", "key", "cost", "policy", "ip", "deadline", "priority", "duration"}
 
 func (c *csvReader) read(text []byte, number int) (l line, err error) {
 	fields := strings.Split(string(text), ",")
@@ -112,6 +112,10 @@ func (l *line) set(column, text string) (err error) {
 	case "deadline":
 		if l.Deadline, err = algorithms.ParseDuration(text); err != nil {
 			err = fmt.Errorf("deadline %q: want a duration such as 30s", text)
+		}
+	case "duration":
+		if l.Duration, err = algorithms.ParseDuration(text); err != nil {
+			err = fmt.Errorf("duration %q: want one such as 110ms", text)
 		}
 	case "priority":
 		if l.Priority, err = strconv.Atoi(text); err != nil {

@@ -248,6 +248,9 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 	if l.Deadline < 0 {
 		return r, fmt.Errorf("deadline %v: want no less than none", l.Deadline)
 	}
+	if l.Duration < 0 {
+		return r, fmt.Errorf("duration %v: want no less than none", l.Duration)
+	}
 	key, known := keys[l.key]
 	if !known {
 		if key, err = job.EncodeKey(l.key); err != nil {

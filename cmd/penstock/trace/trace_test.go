@@ -27,6 +27,9 @@ func told(t *Trace) string {
 		if r.Deadline != 0 || r.Priority != 0 {
 			fmt.Fprintf(&b, " within %v, priority %d", r.Deadline, r.Priority)
 		}
+		if r.Duration != 0 {
+			fmt.Fprintf(&b, " for %v", r.Duration)
+		}
 		b.WriteByte('\n')
 	}
 	for _, p := range t.Problems {
@@ -50,10 +53,10 @@ func TestFormatsAreReadAndBadLinesSkipped(t *testing.T) {
 		{"blank lines", "\n \r\n\n", Options{}, ", 0 skipped"},
 		{"columns without names", "1893456000,ann\n1893456001.25,bob,3\n", Options{},
 			"0s ann\n1.25s bob cost 3\ncsv, 0 skipped"},
-		{"named columns", "Cost,TENANT,ignored,At,policy,ip,deadline,priority\n" +
-			`2,"a, b",x,2030-01-01T00:00:01Z,mail,203.0.113.7,30s,-4` + "\n" +
-			",,,2030-01-01 00:00:02.5,,,,\n", Options{Key: "tenant"},
-			"1s a,%20b cost 2 of mail from 203.0.113.7 within 30s, priority -4\n" +
+		{"named columns", "Cost,TENANT,ignored,At,policy,ip,deadline,priority,duration\n" +
+			`2,"a, b",x,2030-01-01T00:00:01Z,mail,203.0.113.7,30s,-4,110ms` + "\n" +
+			",,,2030-01-01 00:00:02.5,,,,,\n", Options{Key: "tenant"},
+			"1s a,%20b cost 2 of mail from 203.0.113.7 within 30s, priority -4 for 110ms\n" +
 				"2.5s _\ncsv, 0 skipped"},
 		{"units of time", "1893456000\n1893456000000000003\n1893456000000002\n1893456000001\n",
 			Options{}, "0s _\n3ns _\n2µs _\n1ms _\ncsv, 0 skipped"},
@@ -79,14 +82,16 @@ csv, 2 skipped`},
 			"0s a\n1s b\nline 2: is longer than 1048576 bytes\ncsv, 1 skipped"},
 		{"objects", `{"time":"2030-01-01T00:00:00Z","key":"a\u00fc","cost":2}` + "\n" +
 			`{"timestamp":1893456001,"user":"x"}` + "\n" + `{"time":1893456001,"cost":1.5}` + "\n" +
-			`{"key":"b"}` + "\n[]\n{\"time\":1893456002,\"key\":null,\"deadline\":\"-1s\"}\n",
+			`{"key":"b"}` + "\n[]\n{\"time\":1893456002,\"key\":null,\"deadline\":\"-1s\"}\n" +
+			`{"time":1893456002,"duration":3}` + "\n" + `{"time":1893456002,"duration":"-1s"}` + "\n",
 			Options{}, `0s a%C3%BC cost 2
 1s _
 line 3: cost "1.5": want a whole number
 line 4: no time
 line 5: is no object of JSON
 line 6: deadline -1s: want no less than none
-ndjson, 4 skipped`},
+line 7: duration "3": want one such as 110ms
+ndjson, 6 skipped`},
 		{"events", `{"at":"2030-01-01T00:00:01Z","type":"accepted","policy":"mail","key":"a",` +
 			`"job":"mail:1"}` + "\n" + `{"at":"2030-01-01T00:00:02Z","type":"started",` +
 			`"policy":"mail","key":"a","job":"mail:1","attempt":1,"wait_ms":5}`, Options{},

@@ -34,14 +34,15 @@ func withShared(policies map[string]*QueuePolicy) (all map[string]*QueuePolicy,
 			if p.Stored.Before(q.Stored) {
 				q.Stored = p.Stored
 			}
-			guard := max(q.WindowMargin, p.WindowMargin)
+			guard, delay := max(q.WindowMargin, p.WindowMargin), max(q.MaxDelay, p.MaxDelay)
+			timeout := max(q.Timeout, p.Timeout)
 			if before := newest[name]; before == nil || p.says(before) > 0 {
 				newest[name] = p
 				l.Shared = ""
 				q.Policy = policy.Policy{Name: name, Limits: policy.Limits{l},
 					Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 1}}
 			}
-			q.WindowMargin = guard
+			q.WindowMargin, q.MaxDelay, q.Timeout = guard, delay, timeout
 			joinLines(lines, p.Name, name)
 		}
 	}

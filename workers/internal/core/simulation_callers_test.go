@@ -31,6 +31,7 @@ type caller struct {
 	applied bool // its settlement, by some owner
 	deaf    bool // to confirmations
 	places  map[*partition]time.Duration
+	request *request
 }
 
 func callWorld(seed uint64, s sabotage) *world {
@@ -71,7 +72,7 @@ func (w *world) call(name string, key job.Key) {
 		if !c.over && !c.begun && w.chance(0.3) {
 			c.over = true
 			status := job.SettledReturned
-			if w.chance(0.1) { // a lie
+			if w.chance(0.1) && w.arrivals == nil { // a lie
 				status = job.SettledDone
 			}
 			c.report(job.OpSettle, job.Settlement{Status: status})
@@ -165,6 +166,10 @@ func (c *caller) hear(n int, t job.Turn, began *slot) {
 		c.begin(t, began)
 	case t.State == job.TurnGo && c.silent:
 		c.over = true
+		if w.sabotage == lateCaller {
+			c.beginsRequest(began)
+			c.request.to += time.Second
+		}
 		c.report(job.OpSettle, job.Settlement{Status: job.SettledReturned})
 	case t.State == job.TurnGo, t.State == job.TurnOffer && !c.silent:
 		c.ask()
@@ -180,10 +185,14 @@ func (c *caller) begin(t job.Turn, began *slot) {
 	c.begun = true
 	bucket := bucketOf(c.policy, c.key)
 	began.tokens = c.tokens
+	c.beginsRequest(began)
 	var used map[string]int64
 	if c.tokens > 0 && !c.silent && w.chance(0.5) {
 		began.tokens = 1 + w.rng.Int64N(c.tokens)
 		used = map[string]int64{"tokens": began.tokens}
+		if c.request != nil {
+			c.request.tokens = began.tokens
+		}
 	}
 	w.callSlots[bucket] = append(w.callSlots[bucket], *began)
 	lease := time.Duration(t.LeaseMS) * time.Millisecond
@@ -194,10 +203,11 @@ func (c *caller) begin(t job.Turn, began *slot) {
 	if w.chance(0.05) {
 		took = w.between(0, 3*lease)
 	}
+	c.answers(took)
 	for at := lease / 3; lease > 0 && at < took; at += lease / 3 {
 		w.after(at, func() { c.report(job.OpProgress, job.Settlement{}) })
 	}
-	if w.chance(0.05) { // a lie: it continues, and its owner counts it no more
+	if w.chance(0.05) && w.arrivals == nil { // a lie: it continues, and its owner counts it no more
 		w.after(w.between(0, took), func() {
 			c.settle(job.Settlement{Status: job.SettledDone}, 0)
 		})
@@ -249,7 +259,7 @@ func (d *drainer) grant(r valve.Run) {
 	w := d.w
 	w.decisions++
 	t := d.told[r.Part.Policy]
-	s := &slot{number: w.decisions, cost: r.Cost, own: t.own(r.Key), total: t.total()}
+	s := &slot{number: w.decisions, by: d, cost: r.Cost, own: t.own(r.Key), total: t.total()}
 	most := t.concurrency(r.Key)
 	if until := w.cool[bucketOf(r.Part.Policy, r.Key)]; w.now+roundOff < until {
 		w.fail("cool-down: a call of %s starts, which cools down until %v", r.Key, until)

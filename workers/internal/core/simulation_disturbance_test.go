@@ -53,6 +53,7 @@ func (d *drainer) crash() {
 	if d.alive {
 		d.alive = false
 		d.w.unplanned(d)
+		d.w.dies(d)
 	}
 }
 

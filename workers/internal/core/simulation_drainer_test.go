@@ -31,6 +31,7 @@ type drainer struct {
 	hindered time.Duration // latest end of the delay after a failed call
 	inbox    []func()
 	leaving  bool
+	before   pace.Instant  // the loop's last reading of its clock
 	lost     time.Duration // last crash or expiry of its lease
 	cut      time.Duration // from NATS, until when
 	// by watched key: changes stay in order
@@ -157,6 +158,7 @@ func (d *drainer) opened(found Opened) {
 		if !known {
 			noted = -1
 		}
+		w.replaced(p)
 		w.takeovers[shareOf(p)] = append(w.takeovers[shareOf(p)], takeover{w.now, noted})
 	}
 }
@@ -166,6 +168,7 @@ func shareOf(p handle.Partition) string { return record.ShareKey(p.Policy, p.Num
 func (d *drainer) step() {
 	w := d.w
 	now := d.clock()
+	d.before = now
 	d.hearJumps()
 	d.tamper()
 	open := d.core.wasOpen

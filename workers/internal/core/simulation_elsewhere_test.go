@@ -311,7 +311,7 @@ func (s *stint) wait() {
 func (s *stint) hear(o record.Outcome) {
 	if !s.over {
 		s.over = true
-		s.end(o)
+		s.lingers(o, s.end)
 	}
 }
 
@@ -349,6 +349,7 @@ func (c *promise) told(s *stint) {
 	c.run = s
 	c.from.keys[s.Key]++
 	took, o := w.run(s)
+	took, o = s.exchange(took, o)
 	timeout := s.timeout()
 	if w.chance(0.01) {
 		took = w.between(timeout, 5*timeout/2)

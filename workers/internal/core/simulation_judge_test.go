@@ -19,7 +19,8 @@ type slot struct {
 	cost   int64
 	own    pacing
 	total  pacing
-	tokens int64 // that it used, where a limit counts them; 0: its cost
+	by     *drainer // of a call
+	tokens int64    // that it used, where a limit counts them; 0: its cost
 }
 
 // takeover follows a crash; composed is when its checkpoint was built, −1 without one.

@@ -25,6 +25,7 @@ type stint struct {
 
 	patience int
 	over     bool
+	request  *request // nil: no target counts
 }
 
 type bucketAt struct {
@@ -109,12 +110,16 @@ func (d *drainer) decide(s *stint) {
 		return
 	}
 	took, o := w.run(s)
+	took, o = s.exchange(took, o)
 	if estimated := s.fate.message.Costs["tokens"]; estimated > 0 && w.chance(0.5) {
 		used := 1 + w.rng.Int64N(estimated*5/4)
 		o.Used = map[string]int64{"tokens": used}
 		s.fate.slots[len(s.fate.slots)-1].tokens = min(used, estimated)
+		if s.request != nil {
+			s.request.tokens = min(used, estimated)
+		}
 	}
-	w.after(took, func() { d.ends(s, o) })
+	w.after(took, func() { s.lingers(o, func(o record.Outcome) { d.ends(s, o) }) })
 }
 
 func (d *drainer) ran(s *stint) {
@@ -146,6 +151,7 @@ func (d *drainer) ran(s *stint) {
 	d.started(s)
 	f.handed = false
 	s.slot.at, s.slot.tokens = w.now, f.message.Costs["tokens"]
+	s.request = w.requests(f.bucket, d, f.cost, s.slot.tokens)
 	now := d.told[f.policy]
 	s.slot.own, s.slot.total = s.slot.own.larger(now.own(f.key)), s.slot.total.larger(now.total())
 	w.aimed(d, atAStart, 300*time.Millisecond)

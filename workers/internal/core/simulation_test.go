@@ -223,6 +223,7 @@ type world struct {
 	stands    standstill
 	broken    []string
 
+	arrivals  *arrivals         // nil: no target counts
 	callSlots map[string][]slot // starts of calls, by bucket; nil: there are no callers
 	granting  *slot
 	callers   []*caller

@@ -108,7 +108,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 			// the checkpoint's writer may not have noticed the record's loss
 			in.Fence = c.options.Lease
 		}
-		in.Handover = found.Checkpoint.Handover
+		in.Handover, in.Former = found.Checkpoint.Handover, found.Checkpoint.Owner != in.Owner
 		in.Elapsed, in.Age = c.elapsed(found, found.Noted, in.Handover.At, 0, now)
 		newer := found.Checkpoint.Epoch == b.revision ||
 			b.record.After != 0 && found.Checkpoint.Epoch >= b.record.After &&

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,5 +49,36 @@ func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 	}
 	if v.awake || len(left) < 30 || left[0] != 4 || left[len(left)-1] == 4 {
 		t.Errorf("it is awake: %v; reported balances: %v", v.awake, left)
+	}
+}
+
+func TestUnitsWithoutAnAnswerAreReportedOfAllKeysTogether(t *testing.T) {
+	p := leaky("api", "10/s")
+	p.Limits = []policy.Limit{{Name: "calls", CountFrom: policy.CountFromAnswer, Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 5, Window: policy.Duration(time.Minute)}}}
+	c := coreBench(t, p)
+	part, now := takeOver(c, Opened{})
+	var open [][]api.LimitLeft
+	tell := func() {
+		nothing := func(_, _ string, _ time.Duration) {}
+		c.Tell(now, nothing, nothing, func(string, int) {}, func(string, valve.Breakers) {},
+			func(_ string, balances []api.LimitLeft) { open = append(open, balances) })
+	}
+	now = c.run(now, time.Second, nil)
+	for i, key := range []job.Key{"a", "b"} {
+		c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{
+			{Seq: uint64(i) + 1, Key: key, Cost: 1, Stored: originWall, Body: []byte{}}}}, now)
+	}
+	c.advance(now)
+	runs := slices.Clone(c.out.Starts)
+	tell()
+	for _, r := range runs {
+		r.Decide(atOnce(r), nil)
+		c.Handle(Finish(r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeDone}), now)
+		tell()
+	}
+	tell()
+	if got := fmt.Sprint(open); len(runs) != 2 || got != "[[{calls 0 0 2}] [{calls 0 0 1}] []]" {
+		t.Errorf("%d runs, and reported was %s", len(runs), got)
 	}
 }

@@ -117,7 +117,7 @@ func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took 
 			v.toldBroken = b
 			broken(name, b)
 		}
-		if balances := v.LeftOfAll(now); balances != nil || v.toldLeft {
+		if balances := append(v.LeftOfAll(now), v.OpenOfKeys()...); balances != nil || v.toldLeft {
 			v.toldLeft = balances != nil
 			left(name, balances)
 		}

@@ -15,12 +15,13 @@ type Ahead struct {
 const mostWindows = 64
 
 // After returns the delay of a job by the limits, once debts are paid and the jobs ahead, equal in
-// cost, have started at the earliest instants.
+// cost, have started at the earliest instants. Held units are taken for answered now, and those of
+// the jobs ahead as soon as they start.
 func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration) {
 	if s == nil {
 		s = l.none
 	}
-	l.pay(s, l.asked(now))
+	l.pay(s, now)
 	for i := range l.all {
 		of := &l.all[i]
 		units := int64(0)
@@ -34,13 +35,13 @@ func (l *Limits) After(s *Set, now Now, ahead Ahead, c Cost) (wait time.Duration
 }
 
 func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64) time.Duration {
-	st, most, each := &s.states[i], of.Most(), max(own, 1)
+	st, most, each := l.asAnswered(s, i, now), of.Most(), max(own, 1)
 	at := l.asked(now).of(of)
 	if jobs > 0 {
 		each = max(1, min(most, (units+jobs-1)/jobs))
 	}
 	u := upcoming{need: st.owed + units + own, each: each, whole: most / each * each,
-		quiet: l.quiet(s, now)}
+		quiet: l.quiet(of, s, now)}
 	var every time.Duration
 	switch b := of.bound; {
 	case b.Estimated:
@@ -58,6 +59,17 @@ func (l *Limits) after(of *limit, s *Set, i int, now Now, jobs, units, own int64
 	}
 	cycles := max(0, u.need-1) / u.whole
 	return nTimes(cycles, every) + of.wait(st, at, u.need-cycles*u.whole)
+}
+
+// asAnswered returns a limit's state as if all its units were answered. It is valid until the next
+// change.
+func (l *Limits) asAnswered(s *Set, i int, now Now) *state {
+	of, st := &l.all[i], s.states[i]
+	if n := of.held(&st); n > 0 {
+		of.Charge(&st.State, l.asked(now).of(of), l.answers(now).of(of), n)
+		st.out, st.loose = 0, 0
+	}
+	return &st
 }
 
 // upcoming is the demand up to and including a job.

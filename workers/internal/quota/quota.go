@@ -18,6 +18,17 @@
 //
 // The first costs a guard of each window. The second is free under a backlog, because the rest of a
 // window is used before its end, or made up after it.
+//
+// # Limits that count from the answer
+//
+// They need no guard: see [algorithms.Holding]. A unit is held from the decision to the answer, and
+// charged as of an instant that was read after it. The policy's margin is then for a target whose
+// clocks differ; windows and refills take 0.1 % longer, because clocks run at different rates. A
+// fixed window keeps its margin at both edges: an answer in the last two guards of a window may
+// belong to the next one, where it is charged; nothing starts there.
+//
+// Units of starts that another process made, or whose answer never comes, are held until a time
+// after which none of them arrives.
 package quota
 
 import (
@@ -34,9 +45,13 @@ import (
 type Limits struct {
 	all   []limit
 	guard time.Duration
-	names string
-	none  *Set
-	most  uint8 // doublings of the lag
+	// maxDelay is the longest from the end of an attempt without an answer to its arrival, timeout
+	// that of an attempt.
+	maxDelay, timeout time.Duration
+	starts, arrivals  bool // some limits count from the start, or from the answer or the end
+	names             string
+	none              *Set
+	most              uint8 // doublings of the lag
 	// largest error of JetStream's clock with time left in clock windows
 	mostOff time.Duration
 
@@ -59,13 +74,18 @@ func limitsOf(p policy.Policy, together bool) *Limits {
 }
 
 func newLimits(p policy.Policy, all policy.Limits) *Limits {
-	l := &Limits{guard: time.Duration(p.WindowMargin), mostOff: math.MaxInt64, budgets: Units{},
-		of: all}
+	l := &Limits{guard: time.Duration(p.WindowMargin), maxDelay: time.Duration(p.MaxDelay),
+		timeout: time.Duration(p.Timeout), mostOff: math.MaxInt64, budgets: Units{}, of: all}
 	var names []string
 	for _, of := range all {
-		rule := of.OnStarts()
+		rule, name := of.OnStarts(), of.Name+"/"+string(of.Algorithm)
+		if of.Arrivals() {
+			rule, name = slowed(of).OnStarts(), name+"/"+string(of.CountFrom)
+		}
 		made := limit{Rule: rule.Erased(), bound: rule.Bound(), name: of.Name, cost: of.Cost,
-			interval: rule.Bound().Interval()}
+			interval: rule.Bound().Interval(), arrivals: of.Arrivals(),
+			atEnd: of.CountFrom == policy.CountFromEnd}
+		l.starts, l.arrivals = l.starts || !made.arrivals, l.arrivals || made.arrivals
 		if made.bound.Aligned {
 			l.mostOff = min(l.mostOff, made.bound.Window/8)
 		}
@@ -73,7 +93,7 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 		made.mostOwed = max(made.Most(), int64(longestDebt/max(1, made.interval)))
 		l.all = append(l.all, made)
 		l.budgets[of.Cost] = least(l.budgets[of.Cost], made.budget)
-		names = append(names, of.Name+"/"+string(of.Algorithm))
+		names = append(names, name)
 	}
 	if len(l.all) == 0 {
 		return nil
@@ -87,16 +107,31 @@ func newLimits(p policy.Policy, all policy.Limits) *Limits {
 func (l *Limits) bears(latency uint8) bool {
 	for i := range l.all {
 		of := &l.all[i]
-		if quiet := l.quiet(&Set{latency: latency}, Now{}); of.bound.Aligned &&
-			quiet > of.bound.Window/2 {
+		if of.bound.Aligned && l.quiet(of, &Set{latency: latency}, Now{}) > of.bound.Window/2 {
 			return false
 		}
 	}
 	return true
 }
 
-func (l *Limits) quiet(s *Set, now Now) time.Duration {
-	return 2*l.guard + l.late(s) + 2*l.off(now)
+// slowed lengthens a limit's times by 0.1 %, unless they are the clock's windows.
+func slowed(l policy.Limit) policy.Limit {
+	if l.OnStarts().Bound().Aligned {
+		return l
+	}
+	for _, d := range []*time.Duration{(*time.Duration)(&l.Window), &l.Refill.Per, &l.Outflow.Per} {
+		*d += (*d/1000 + time.Microsecond - 1).Truncate(time.Microsecond)
+	}
+	return l
+}
+
+// quiet returns the end of a window in which no job starts.
+func (l *Limits) quiet(of *limit, s *Set, now Now) time.Duration {
+	quiet := 2*l.guard + 2*l.off(now)
+	if !of.arrivals {
+		quiet += l.late(s)
+	}
+	return quiet
 }
 
 func (l *Limits) off(now Now) time.Duration { return min(now.Off, l.mostOff) }
@@ -127,6 +162,9 @@ type Set struct {
 	states  []state
 	latest  time.Time // last instant charged
 	latency uint8     // doublings of the lag after overruns
+	awaited bool      // loose units may be of runs that another process reports
+	// lapses is when loose units that are held count as answered, by the process's clock.
+	lapses time.Duration
 }
 
 // newSet allocates a set together with its states.
@@ -143,21 +181,32 @@ func (l *Limits) newSet() *Set {
 }
 
 type Charge struct {
-	at  times
-	of  []charged // per limit
-	few [3]charged
+	at       times     // for limits that count from the start
+	answered times     // for those that count from the answer
+	of       []charged // per limit
+	few      [3]charged
 }
 
+// charged is the units of a start, and those charged until then; or held or abroad.
 type charged struct{ units, by int64 }
 
 // notCharged marks a limit newer than the start.
 var notCharged = charged{units: -1}
 
+const (
+	held   = -1 // the units wait for their answer
+	abroad = -2 // another process charged them
+)
+
 const mostLatency = 5
 
-// Lag returns the longest delay between a decision and its final check: half of the guard. On slow
-// machines it is doubled, and with it that part of the guard.
+// Lag returns the longest delay between a decision and its final check: half of the guard, or
+// forever if no limit counts from the start. On slow machines it is doubled, and with it that part
+// of the guard.
 func (l *Limits) Lag(s *Set) time.Duration {
+	if !l.starts {
+		return math.MaxInt64
+	}
 	lag := l.guard / 2
 	if s != nil {
 		lag <<= s.latency
@@ -165,7 +214,12 @@ func (l *Limits) Lag(s *Set) time.Duration {
 	return lag
 }
 
-func (l *Limits) late(s *Set) time.Duration { return l.Lag(s) - l.guard/2 }
+func (l *Limits) late(s *Set) time.Duration {
+	if !l.starts {
+		return 0
+	}
+	return l.Lag(s) - l.guard/2
+}
 
 func own(at time.Duration) time.Time { return time.Unix(1<<31, 0).Add(at) }
 
@@ -189,6 +243,13 @@ func (l *Limits) charges(s *Set, asked times) times {
 	return times{s.latest, asked.wall}
 }
 
+// answers returns the instant as of which units count whose answer was read at an instant, which
+// may be in the next window as the target sees it.
+func (l *Limits) answers(at Now) times {
+	asked := l.asked(at)
+	return times{asked.own.Add(l.guard), asked.wall.Add(2*l.guard + 2*l.off(at))}
+}
+
 func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 	wait, by, _ = l.Ask(s, now, c)
 	return wait, by
@@ -196,12 +257,13 @@ func (l *Limits) Next(s *Set, now Now, c Cost) (wait time.Duration, by string) {
 
 // Ask returns the wait until the next start, its limit, and the end of the permission if no other
 // start is charged. After a wait for one limit, it evaluates the others at its end.
+// [algorithms.UntilAnswered]: until an answer comes, or units are given back.
 func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, until time.Duration) {
 	if s == nil {
 		s = l.none
 	}
-	asked, quiet := l.asked(now), l.quiet(s, now)
-	l.pay(s, asked)
+	asked := l.asked(now)
+	l.pay(s, now)
 	for again := true; again; {
 		again, until = false, math.MaxInt64
 		for i := range l.all {
@@ -209,9 +271,14 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, un
 			n := min(c.Of(of.cost)+st.owed, of.Most())
 			at := asked.of(of)
 			more := of.wait(st, at, n)
+			if more == algorithms.UntilAnswered {
+				return l.untilLapsed(s, st, now, more), of.name, now.Own
+			}
 			if of.bound.Aligned && more == 0 {
-				left := of.end(at).Sub(at)
-				if left <= quiet {
+				left, quiet := of.end(at).Sub(at), l.quiet(of, s, now)
+				// an answer may have begun the next window, by a clock that stepped back since
+				begun := of.arrivals && of.resetAfter(st, at) > left+time.Microsecond
+				if left <= quiet || begun {
 					more = left
 				} else {
 					until = min(until, now.Own+left-quiet)
@@ -226,24 +293,38 @@ func (l *Limits) Ask(s *Set, now Now, c Cost) (wait time.Duration, by string, un
 	return wait, by, until
 }
 
-// Left reports each limit's units that may start now, and the maximum.
-func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most int64)) {
+// untilLapsed shortens a wait if loose units lapse.
+func (l *Limits) untilLapsed(s *Set, st *state, now Now, wait time.Duration) time.Duration {
+	if st.loose > 0 {
+		wait = min(wait, max(1, s.lapses-now.Own))
+	}
+	return wait
+}
+
+// Left reports each limit's units that may start now, the maximum, and those that wait for their
+// answer; the others count.
+func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most, open int64)) {
 	if s == nil {
 		s = l.none
 	}
 	asked := l.asked(now)
-	l.pay(s, asked)
+	l.pay(s, now)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
-		tell(of.name, of.left(st, asked.of(of)), of.Most())
+		tell(of.name, of.left(st, asked.of(of)), of.Most(), of.held(st))
 	}
 }
 
-func (l *Limits) pay(s *Set, asked times) {
+// pay charges debts, and held units that lapsed.
+func (l *Limits) pay(s *Set, now Now) {
+	asked := l.asked(now)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
 		if of.bound.Aligned {
 			of.clamp(st, asked.of(of))
+		}
+		if of.arrivals && st.loose > 0 && s.lapses <= now.Own {
+			l.charge(s, i, now, now.plus(s.lapses-now.Own), &st.loose, st.loose)
 		}
 		if st.owed = min(st.owed, of.mostOwed); st.owed > 0 {
 			paid := of.takeUpTo(st, asked.of(of), l.charges(s, asked).of(of), st.owed)
@@ -263,58 +344,139 @@ func (l *Limits) Take(s *Set, now Now, c Cost) (*Set, *Charge) {
 	ch.of = ch.few[:0]
 	for i := range l.all {
 		of, st, n := &l.all[i], &s.states[i], c.Of(l.all[i].cost)
-		if at := asked.of(of); n <= of.left(st, at) {
-			of.Charge(&st.State, at, ch.at.of(of), n)
-			st.charged += n
-		} else {
-			st.owed += n // more than the limit allows now, or its clock stepped back
+		by := int64(held)
+		if !of.arrivals {
+			if at := asked.of(of); n <= of.left(st, at) {
+				of.Charge(&st.State, at, ch.at.of(of), n)
+				st.charged += n
+			} else {
+				st.owed += n // more than the limit allows now, or its clock stepped back
+			}
+			by = st.charged
 		}
-		ch.of = append(ch.of, charged{n, st.charged})
+		ch.of = append(ch.of, charged{n, by})
 		st.out += n
 	}
 	return s, ch
+}
+
+// Adopt continues a start of another process, of whose units the loose ones are held until its
+// end, or also for its answer.
+func (l *Limits) Adopt(s *Set, c Cost, ends, answers bool) (*Set, *Charge) {
+	if s == nil {
+		s = l.newSet()
+	}
+	ch := &Charge{}
+	ch.of = ch.few[:0]
+	for i := range l.all {
+		of, st := &l.all[i], &s.states[i]
+		n := charged{c.Of(of.cost), abroad}
+		if of.arrivals && (answers || ends && of.atEnd) && n.units <= st.loose {
+			n.by = held
+			st.loose, st.out = st.loose-n.units, st.out+n.units
+		}
+		ch.of = append(ch.of, n)
+	}
+	return s, ch
+}
+
+// charge charges n of some held units as of their answer.
+func (l *Limits) charge(s *Set, i int, now, answered Now, from *int64, n int64) {
+	of, st := &l.all[i], &s.states[i]
+	at := l.answers(answered)
+	if at.own.After(s.latest) {
+		s.latest = at.own
+	}
+	h := of.holding().Answer(algorithms.Held[*algorithms.State]{Counted: &st.State, Units: *from},
+		l.asked(now).of(of), at.of(of), n)
+	st.charged += *from - h.Units
+	*from = h.Units
+}
+
+// IsAnswered reports whether Answered has charged the start.
+func (ch *Charge) IsAnswered() bool { return ch.answered != times{} }
+
+// Answered charges a start whose answer had begun by an instant, which was read after it.
+func (l *Limits) Answered(s *Set, ch *Charge, now, at Now) {
+	for i := range l.all {
+		if c := &ch.of[i]; c.by == held && !l.all[i].atEnd {
+			l.charge(s, i, now, at, &s.states[i].out, c.units)
+			ch.answered, c.by = l.answers(at), s.states[i].charged
+		}
+	}
+}
+
+// Open reports the units of a start that wait for its answer.
+func (l *Limits) Open(ch *Charge, tell func(limit string, units int64)) {
+	for i, c := range ch.of {
+		if c.by == held {
+			tell(l.all[i].name, c.units)
+		}
+	}
 }
 
 // Return refunds a start that did not happen.
 func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 	s.latency = min(s.latency+1, l.most)
 	for i := range l.all {
-		l.refund(s, i, ch, now, max(0, ch.of[i].units))
+		st, c := &s.states[i], ch.of[i]
+		if c.by >= 0 {
+			l.refund(s, i, ch, now, max(0, c.units))
+		}
+		l.close(st, i, c)
 	}
-	l.close(s, ch)
+}
+
+// End is what is known at the end of a run.
+type End struct {
+	Used map[string]int64 // by name of the cost
+	// Unanswered requests may still arrive, within the longest delay from now; Unsent ones will not.
+	Unanswered, Unsent bool
 }
 
 // Done ends a run. Of usage reported by name, the rest is refunded and an excess charged, even
-// beyond a limit, within longestDebt.
-func (l *Limits) Done(s *Set, ch *Charge, now Now, used map[string]int64, noted Noted) {
+// beyond a limit, within longestDebt. For a former owner's run only an excess is charged.
+func (l *Limits) Done(s *Set, ch *Charge, now Now, e End, noted Noted) {
 	s.latency -= min(s.latency, 1)
 	for i := range l.all {
-		if n, told := used[l.all[i].cost]; told && l.all[i].cost != "" && ch.of[i] != notCharged {
-			l.settle(s, i, ch, now, n-ch.of[i].units, noted)
+		of, st, c := &l.all[i], &s.states[i], ch.of[i]
+		n, told := e.Used[of.cost]
+		if told = told && of.cost != "" && c != notCharged; !told {
+			n = c.units
 		}
+		switch {
+		case c.by != held:
+			if told && (c.by != abroad || n > c.units) {
+				l.settle(s, i, ch, now, n-c.units, noted)
+			}
+		case e.Unsent:
+		case e.Unanswered:
+			st.loose += c.units
+			s.lapses = max(s.lapses, now.Own+l.maxDelay)
+		default:
+			from := c.units
+			l.charge(s, i, now, now, &from, min(n, c.units))
+			st.owed += max(0, n-c.units)
+			st.untold.add(max(0, n-c.units), noted)
+		}
+		l.close(st, i, c)
 	}
-	l.close(s, ch)
 }
 
-// Late is Done for a former owner's run: only an excess is charged.
-func (l *Limits) Late(s *Set, c Cost, used map[string]int64) *Set {
-	for i := range l.all {
-		n, told := used[l.all[i].cost]
-		if more := n - c.Of(l.all[i].cost); told && more > 0 && l.all[i].cost != "" {
-			if s == nil {
-				s = l.newSet()
-			}
-			s.states[i].owed += more
-		}
+// travel is the time for messages about a run of another process.
+const travel = time.Second
+
+// Await holds loose units until other processes must have reported their ends.
+func (l *Limits) Await(s *Set, now Now) {
+	if s != nil {
+		s.awaited, s.lapses = true, max(s.lapses, now.Own+l.timeout+travel+l.maxDelay)
 	}
-	return s
 }
 
 // close ends the possibility of a refund.
-func (l *Limits) close(s *Set, ch *Charge) {
-	for i := range l.all {
-		st := &s.states[i]
-		st.out -= min(st.out, max(0, ch.of[i].units))
+func (l *Limits) close(st *state, i int, c charged) {
+	if c.by == held || c.by >= 0 && !l.all[i].arrivals {
+		st.out -= min(st.out, max(0, c.units))
 	}
 }
 
@@ -334,12 +496,17 @@ func (l *Limits) refund(s *Set, i int, ch *Charge, now Now, n int64) {
 	if n = min(n-uncharged, of.Most()); n <= 0 {
 		return
 	}
-	of.Uncharge(&st.State, l.asked(now).of(of), algorithms.Charged{At: ch.at.of(of),
+	at := ch.at
+	if of.arrivals {
+		at = ch.answered
+	}
+	of.Uncharge(&st.State, l.asked(now).of(of), algorithms.Charged{At: at.of(of),
 		Last: s.latest, Units: n, Since: st.charged - ch.of[i].by})
 }
 
 // Crashed charges the most that another process can have started between two instants, by the
-// limits and by units per cost. Recorded charges may be older, by up to slack.
+// limits and by units per cost. Recorded charges may be older, by up to slack. What may be
+// unanswered is held until the longest delay after the second instant, unless the set is awaited.
 func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units) *Set {
 	if s == nil {
 		s = l.newSet()
@@ -347,13 +514,21 @@ func (l *Limits) Crashed(s *Set, from, to Now, slack time.Duration, units Units)
 	asked := l.asked(to)
 	asked.wall = asked.wall.Add(2 * l.off(to))
 	charges := l.charges(s, asked)
+	if !s.awaited {
+		s.lapses = 0
+	}
+	s.lapses = max(s.lapses, to.Own+l.maxDelay)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
 		most, known := units[of.cost]
 		switch {
 		case !known:
 			most = math.MaxInt64
-		case most == 0:
+		case most == 0 && !of.arrivals:
+			continue
+		}
+		if of.arrivals {
+			st.loose = min(of.Most(), st.loose+min(most, of.Most()))
 			continue
 		}
 		of.ChargeUnseen(&st.State, algorithms.Unseen{From: l.asked(from).of(of),
@@ -384,7 +559,8 @@ func (l *Limits) Sized(sizes map[string]int64) *Limits {
 	if slices.Equal(all, l.of) {
 		return l
 	}
-	return newLimits(policy.Policy{WindowMargin: policy.Duration(l.guard)}, all)
+	return newLimits(policy.Policy{WindowMargin: policy.Duration(l.guard),
+		MaxDelay: policy.Duration(l.maxDelay), Timeout: policy.Duration(l.timeout)}, all)
 }
 
 // FreshIn returns how long a set still counts.
@@ -393,10 +569,13 @@ func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 		return 0
 	}
 	asked := l.asked(now)
-	l.pay(s, asked)
+	l.pay(s, now)
 	for i := range l.all {
 		of, st := &l.all[i], &s.states[i]
 		wait = max(wait, of.resetAfter(st, asked.of(of)))
+		if of.held(st) > 0 {
+			wait = max(wait, l.untilLapsed(s, st, now, time.Second))
+		}
 		if st.owed > 0 {
 			wait = max(wait, of.wait(st, asked.of(of), min(st.owed, of.Most())), 1)
 		}
@@ -404,7 +583,13 @@ func (l *Limits) FreshIn(s *Set, now Now) (wait time.Duration) {
 	return wait
 }
 
-func (l *Limits) MostLag() time.Duration { return l.guard / 2 << l.most }
+// MostLag returns the largest Lag; 0 if no limit counts from the start.
+func (l *Limits) MostLag() time.Duration {
+	if !l.starts {
+		return 0
+	}
+	return l.guard / 2 << l.most
+}
 
 // Longest returns how long any charge counts.
 func (l *Limits) Longest() (longest time.Duration) {
@@ -419,7 +604,7 @@ func (l *Limits) Longest() (longest time.Duration) {
 		}
 		longest = max(longest, reset)
 	}
-	return longest + 3*l.guard + 2*l.MostLag()
+	return longest + 3*l.guard + 2*l.MostLag() + l.maxDelay
 }
 
 func (l *Limits) Most(within time.Duration) int64 {
@@ -447,7 +632,8 @@ func (l *Limits) Adapt(s *Set, before *Limits) *Set {
 		return s
 	}
 	fitted := l.newSet()
-	fitted.latest, fitted.latency = s.latest, s.latency
+	fitted.latest, fitted.latency, fitted.lapses, fitted.awaited = s.latest, s.latency, s.lapses,
+		s.awaited
 	for i, from := range places(before.names, l.names) {
 		if from >= 0 {
 			fitted.states[i] = s.states[from]
@@ -460,7 +646,7 @@ func (l *Limits) AdaptCharge(ch *Charge, before *Limits) *Charge {
 	if ch == nil || l.names == before.names {
 		return ch
 	}
-	fitted := &Charge{at: ch.at}
+	fitted := &Charge{at: ch.at, answered: ch.answered}
 	fitted.of = fitted.few[:0]
 	for _, from := range places(before.names, l.names) {
 		of := notCharged

@@ -205,11 +205,11 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 				case u.of < 0:
 					l.Return(set, u.charge, clock.at(now))
 				case est <= 1 || rng.IntN(2) == 0:
-					l.Done(set, u.charge, clock.at(now), nil, quota.Noted{})
+					l.Done(set, u.charge, clock.at(now), quota.End{}, quota.Noted{})
 				default:
 					used := rng.Int64N(est)
-					l.Done(set, u.charge, clock.at(now), map[string]int64{"tokens": used},
-						quota.Noted{})
+					l.Done(set, u.charge, clock.at(now),
+						quota.End{Used: map[string]int64{"tokens": used}}, quota.Noted{})
 					for _, limit := range p.Limits {
 						if limit.Cost == "tokens" {
 							all[u.of].units[limit.Name] = used
@@ -302,13 +302,13 @@ func TestACrashForgetsNoWindowBeforeTheRecord(t *testing.T) {
 	edge := wall.Truncate(time.Minute).Add(time.Minute).Sub(wall)
 	noted := edge + time.Second
 	set, charge := l.Take(nil, at(edge-30*time.Second), quota.Cost{Job: 8})
-	l.Done(set, charge, at(noted), nil, quota.Noted{})
+	l.Done(set, charge, at(noted), quota.End{}, quota.Noted{})
 	set, charge = l.Take(set, at(noted), quota.Cost{Job: 1})
-	l.Done(set, charge, at(noted), nil, quota.Noted{})
+	l.Done(set, charge, at(noted), quota.End{}, quota.Noted{})
 	set = l.Decode(l.Encode(set, at(noted)), l.Names(), at(noted))
 	now := at(edge + 10*time.Second)
 	set = l.Crashed(set, at(noted-3*time.Second), now, 3*time.Second, quota.Units{"": 1})
-	l.Left(set, now, func(_ string, left, _ int64) {
+	l.Left(set, now, func(_ string, left, _, _ int64) {
 		if left != 2 { // 8·50/60 of the window before, and 2 of this one
 			t.Errorf("%d may start, want 2", left)
 		}
@@ -322,7 +322,7 @@ func TestACrashCountsByTheLatestPossibleClock(t *testing.T) {
 	clock := reading{off: 80 * time.Millisecond, by: -60 * time.Millisecond}
 	to := time.Minute + 100*time.Millisecond
 	set := l.Crashed(nil, clock.at(time.Second), clock.at(to), 0, quota.Units{"": 4})
-	l.Left(set, at(to+time.Second), func(_ string, left, _ int64) {
+	l.Left(set, at(to+time.Second), func(_ string, left, _, _ int64) {
 		if left != 6 {
 			t.Errorf("%d may start, want 6", left)
 		}
@@ -336,7 +336,7 @@ func TestDebtDelaysTheNextStart(t *testing.T) {
 			Refill: algorithms.Rate{Count: 1, Per: time.Second}}}}}.WithDefaults()
 	l, c := quota.New(p), quota.Cost{Job: 1, Named: map[string]int64{"tokens": 60}}
 	set, charge := l.Take(nil, at(0), c)
-	l.Done(set, charge, at(0), map[string]int64{"tokens": 290}, quota.Noted{})
+	l.Done(set, charge, at(0), quota.End{Used: map[string]int64{"tokens": 290}}, quota.Noted{})
 	set = l.Decode(l.Encode(set, at(0)), l.Names(), at(0))
 	now := time.Duration(0)
 	for {
@@ -372,8 +372,9 @@ func TestDebtEndsWithinAnHourOrTheWholeLimit(t *testing.T) {
 		l, c := quota.New(p), quota.Cost{Job: 1, Named: map[string]int64{"tokens": 60}}
 		used := map[string]int64{"tokens": policy.MaxLimit}
 		set, charge := l.Take(nil, at(0), c)
-		l.Done(set, charge, at(0), used, quota.Noted{})
-		set = l.Late(l.Decode(l.Encode(set, at(0)), l.Names(), at(0)), c, used)
+		l.Done(set, charge, at(0), quota.End{Used: used}, quota.Noted{})
+		set, charge = l.Adopt(l.Decode(l.Encode(set, at(0)), l.Names(), at(0)), c, true, true)
+		l.Done(set, charge, at(0), quota.End{Used: used}, quota.Noted{})
 		now := time.Duration(0)
 		for again := true; again; {
 			wait, _ := l.Next(set, at(now), c)
@@ -429,7 +430,7 @@ func TestTheRemainderMayStart(t *testing.T) {
 		l := quota.New(policy.Policy{WindowMargin: policy.Duration(time.Millisecond),
 			Limits: policy.Limits{{Name: "l", Cost: "tokens", Rule: rule}}})
 		left := func(s *quota.Set, at quota.Now) (n int64) {
-			l.Left(s, at, func(name string, left, most int64) {
+			l.Left(s, at, func(name string, left, most, _ int64) {
 				if n = left; name != "l" || most != 10 {
 					t.Errorf("%s: %s of at most %d", rule.Algorithm, name, most)
 				}
@@ -449,7 +450,7 @@ func TestTheRemainderMayStart(t *testing.T) {
 		if more, _ := l.Next(s, at, quota.Cost{Job: n + 1}); more == 0 {
 			t.Errorf("%s: more may start than is left", rule.Algorithm)
 		}
-		l.Done(s, charge, at, map[string]int64{"tokens": 100}, quota.Noted{})
+		l.Done(s, charge, at, quota.End{Used: map[string]int64{"tokens": 100}}, quota.Noted{})
 		if n := left(s, at); n != 0 {
 			t.Errorf("%s: %d are left though more was used than is there", rule.Algorithm, n)
 		}

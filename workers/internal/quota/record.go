@@ -40,7 +40,14 @@ func (l *Limits) Encode(s *Set, now Now) string {
 			from = at.UnixMicro()
 		}
 		if of.resetAfter(&st, l.asked(now).of(of)) == 0 {
-			st = state{State: algorithms.State{A: from}, owed: st.owed, out: st.out}
+			st = state{State: algorithms.State{A: from}, owed: st.owed, out: st.out,
+				loose: st.loose}
+		}
+		if of.arrivals {
+			st.out = of.held(&st) << 1
+			if st.loose > 0 {
+				st.out++
+			}
 		}
 		for _, n := range []int64{st.A - from, st.B, st.C, st.owed, st.out, int64(len(st.Log))} {
 			data = binary.AppendVarint(data, n)
@@ -54,7 +61,8 @@ func (l *Limits) Encode(s *Set, now Now) string {
 	return base64.RawStdEncoding.EncodeToString(data)
 }
 
-// Decode reverses Encode. If the text is unreadable, all limits are used up.
+// Decode reverses Encode. If the text is unreadable, all limits are used up. Held units wait for
+// the reports of other processes.
 func (l *Limits) Decode(text, names string, now Now) *Set {
 	if text == "" {
 		return nil
@@ -78,13 +86,21 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 			last += algorithms.LogEntry(r.next())
 			st.Log = append(st.Log, last)
 		}
-		if to >= 0 {
-			s.states[to] = st
+		if to < 0 {
+			continue
 		}
+		if l.all[to].arrivals {
+			s.awaited = s.awaited || st.loose&1 > 0
+			st.loose >>= 1
+		}
+		s.states[to] = st
 	}
 	if r.bad || len(r.data) > 0 {
 		return l.Crashed(nil, now, now, 0, nil)
 	}
+	awaited := s.awaited
+	l.Await(s, now)
+	s.awaited = awaited
 	return s
 }
 

@@ -11,8 +11,8 @@ type state struct {
 	algorithms.State
 	charged int64 // total units
 	owed    int64 // used units that are not charged yet
-	out     int64 // units of starts that may be refunded
-	loose   int64 // units that former owners may have refunded since
+	out     int64 // units of starts that may be refunded, or are held
+	loose   int64 // units that former owners may have refunded since, or that are held until lapses
 	untold  untold
 }
 
@@ -26,19 +26,38 @@ type limit struct {
 	interval time.Duration
 	budget   int64
 	mostOwed int64
+	// it counts from the answer, or if also atEnd from the end
+	arrivals, atEnd bool
+}
+
+func (l *limit) holding() algorithms.Holding[*algorithms.State] {
+	return algorithms.Holding[*algorithms.State]{Rule: l.Rule}
+}
+
+// held returns the units that wait for their answer.
+func (l *limit) held(s *state) int64 {
+	if l.arrivals {
+		return s.out + s.loose
+	}
+	return 0
+}
+
+func (l *limit) peek(s *state, t time.Time, n int64) algorithms.Decision {
+	return l.holding().Peek(algorithms.Held[*algorithms.State]{Counted: &s.State,
+		Units: l.held(s)}, t, n)
 }
 
 // clamp limits a state from before the clock was set back to one more window.
 func (l *limit) clamp(s *state, t time.Time) { l.Clamp(&s.State, t) }
 
-func (l *limit) left(s *state, t time.Time) int64 { return l.Peek(&s.State, t, 1).Remaining }
+func (l *limit) left(s *state, t time.Time) int64 { return l.peek(s, t, 1).Remaining }
 
 func (l *limit) wait(s *state, t time.Time, n int64) time.Duration {
-	return l.Peek(&s.State, t, n).RetryAfter
+	return l.peek(s, t, n).RetryAfter
 }
 
 func (l *limit) resetAfter(s *state, t time.Time) time.Duration {
-	return l.Peek(&s.State, t, 1).ResetAfter
+	return l.peek(s, t, 1).ResetAfter
 }
 
 // end returns the end of the window of the clock that contains t.

@@ -31,6 +31,8 @@ type Outcome struct {
 	Again time.Duration `json:"again,omitempty"`
 	// Answer says how the run's end stands to the target's answer.
 	Answer Answer `json:"answer,omitempty"`
+	// Answered: it counted from its answer before the partition was handed over; handed over.
+	Answered bool `json:"answered,omitempty"`
 	// Used is the actual cost, by name.
 	Used map[string]int64 `json:"used,omitempty"`
 	// failed, permanent: resulting attempts, handed over
@@ -48,10 +50,18 @@ const (
 	// AnswerSeen: it had begun by the end of the run.
 	AnswerSeen Answer = ""
 	// AnswerNone: there was none, so the request may still arrive.
-	AnswerNone Answer = "none"
+	AnswerNone Answer = job.SettledUnanswered
 	// AnswerUnsent: no request was sent.
-	AnswerUnsent Answer = "unsent"
+	AnswerUnsent Answer = job.SettledUnsent
 )
+
+// Answer is what an end of this kind says of the answer, unless more is known.
+func (k OutcomeKind) Answer() Answer {
+	if k == OutcomeFailed || k == OutcomeUncounted {
+		return AnswerNone
+	}
+	return AnswerSeen
+}
 
 type OutcomeKind string
 

@@ -34,12 +34,15 @@ const (
 // Settlement is the message about an outcome.
 func (o Outcome) Settlement() job.Settlement {
 	s := job.Settlement{Error: strings.Join(strings.Fields(o.Error), " "), Used: o.Used,
-		Doubtful: o.Doubtful, RetryAfterMS: (min(o.RetryAfter, mostPause) +
-			time.Millisecond - 1).Milliseconds()}
+		Answer: string(o.Answer), Doubtful: o.Doubtful,
+		RetryAfterMS: (min(o.RetryAfter, mostPause) + time.Millisecond - 1).Milliseconds()}
 	for _, known := range settled {
 		if s.Status == "" && known.kind == o.Kind && known.unavailable == o.Unavailable {
 			s.Status = known.status
 		}
+	}
+	if o.Answer == AnswerSeen && o.Kind.Answer() != AnswerSeen {
+		s.Answer = job.SettledAnswered
 	}
 	if o.Again > 0 {
 		s.Again = o.Again.String()
@@ -55,6 +58,14 @@ func Settled(s job.Settlement, now time.Time) (Outcome, error) {
 		if known.status == s.Status {
 			o.Kind, o.Unavailable = known.kind, known.unavailable
 		}
+	}
+	switch {
+	case s.Status == job.SettledUnreached, s.Answer == job.SettledUnsent:
+		o.Answer = AnswerUnsent
+	case s.Answer == job.SettledUnanswered:
+		o.Answer = AnswerNone
+	case s.Answer != job.SettledAnswered:
+		o.Answer = o.Kind.Answer()
 	}
 	switch o.Kind {
 	case "":

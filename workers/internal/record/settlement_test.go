@@ -14,19 +14,22 @@ import (
 func TestSettlementsRoundTrip(t *testing.T) {
 	now := time.Now()
 	for _, o := range []Outcome{
-		{Kind: OutcomeDone}, {Kind: OutcomeFailed, Error: "no"},
-		{Kind: OutcomeFailed, Unavailable: true, Error: "down"},
+		{Kind: OutcomeDone}, {Answer: AnswerNone, Kind: OutcomeFailed, Error: "no"},
+		{Answer: AnswerNone, Kind: OutcomeFailed, Unavailable: true, Error: "down"},
 		{Kind: OutcomePermanent, Error: "never"},
 		{Kind: OutcomeThrottled, RetryAfter: 1500 * time.Millisecond, Error: "slow"},
 		{Kind: OutcomeThrottled},
 		{Kind: OutcomeThrottled, Doubtful: true, Error: "slow"},
-		{Kind: OutcomeFailed, Again: 10 * time.Second, Error: "locked"},
-		{Kind: OutcomeUncounted},
-		{Kind: OutcomeUncounted, Unavailable: true, Error: "no such file"},
-		{Kind: OutcomeUncounted, Again: 10*time.Minute + time.Millisecond},
+		{Answer: AnswerNone, Kind: OutcomeFailed, Again: 10 * time.Second, Error: "locked"},
+		{Answer: AnswerNone, Kind: OutcomeUncounted},
+		{Answer: AnswerNone, Kind: OutcomeUncounted, Unavailable: true, Error: "no such file"},
+		{Answer: AnswerNone, Kind: OutcomeUncounted, Again: 10*time.Minute + time.Millisecond},
 		{Kind: OutcomeDone, RetryAfter: 2 * time.Second},
-		{Kind: OutcomeFailed, RetryAfter: time.Minute, Error: "no"},
+		{Answer: AnswerNone, Kind: OutcomeFailed, RetryAfter: time.Minute, Error: "no"},
 		{Kind: OutcomeDone, Used: map[string]int64{"tokens": 830, "calls": 0}},
+		{Kind: OutcomeFailed, Error: "answered"},
+		{Kind: OutcomeThrottled, Answer: AnswerNone, Error: "busy"},
+		{Kind: OutcomeFailed, Unavailable: true, Answer: AnswerUnsent, Error: "refused"},
 	} {
 		got, err := Settled(o.Settlement(), now)
 		if err != nil || !reflect.DeepEqual(got, o) {
@@ -50,7 +53,8 @@ func TestSettlementsAreBounded(t *testing.T) {
 		strings.Repeat("x", 33): 1}
 	o, err := Settled(job.Settlement{Status: job.SettledUnreached, Error: strings.Repeat("é", 4000),
 		RetryAfterMS: math.MaxInt64, Used: used}, time.Now())
-	if err != nil || o.Kind != OutcomeFailed || !o.Unavailable || o.RetryAfter != mostPause ||
+	if err != nil || o.Kind != OutcomeFailed || !o.Unavailable || o.Answer != AnswerUnsent ||
+		o.RetryAfter != mostPause ||
 		len(o.Error) > MostError+len("…") ||
 		!reflect.DeepEqual(o.Used, map[string]int64{"tokens": policy.MaxLimit}) {
 		t.Errorf("%+v, %v", o, err)

@@ -34,11 +34,13 @@ const (
 )
 
 type Grant struct {
-	reply   func(job.Turn)
-	leaseMS int64
+	reply               func(job.Turn)
+	leaseMS, maxDelayMS int64
 }
 
-func (g *Grant) Tell() { g.reply(job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS}) }
+func (g *Grant) Tell() {
+	g.reply(job.Turn{State: job.TurnGo, LeaseMS: g.leaseMS, MaxDelayMS: g.maxDelayMS})
+}
 
 func (g *Grant) Outcome(passed bool) record.Outcome {
 	if !passed {
@@ -231,7 +233,7 @@ func (v *Valve) grant(j *heldJob) *Grant {
 	b.callers.running++
 	k.Leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || b.target != nil ||
 		len(v.suspects) > 0 || v.breaker.open || b.throttles > 0 || b.lastError != ""
-	g := &Grant{reply: k.Reply}
+	g := &Grant{reply: k.Reply, maxDelayMS: ceilMillis(time.Duration(v.Policy.MaxDelay))}
 	if k.Leased {
 		g.leaseMS = v.leaseOf(k).Milliseconds()
 	}
@@ -249,7 +251,11 @@ func (v *Valve) leaseOf(k *claimer) time.Duration {
 func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 	p, k := j.Bucket.Part, j.call
 	switch {
+	case p.state > partitionLive && o.Kind == record.OutcomeReturned:
+		v.account(j, o, true, now)
+		return
 	case p.state > partitionLive:
+		v.leaveCharges(j, now)
 		return
 	case o.Kind == record.OutcomeProgress &&
 		v.claims.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
@@ -314,17 +320,23 @@ func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool
 	b := p.bucket(c.Key, now)
 	defer v.place(b, now)
 	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
-	if j == nil && b.concurrency > 0 && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
+	counts := b.concurrency > 0 || v.Policy.CountsArrivals()
+	if j == nil && counts && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
 		j = v.adopt(p, c, now)
 	}
 	event := claimant.Progress
 	if c.Op == job.OpAnswered {
 		event = claimant.Answered
 	}
-	if j == nil || !v.claims.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
+	if j == nil || p.ended.Has(c.ID) || !v.claims.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
 		return false
 	}
-	j.call.Answers = j.call.Answers || event == claimant.Answered
+	delete(v.claims.ending, j)
+	v.awaits(j, now)
+	if event == claimant.Answered {
+		j.call.Answers = true
+		v.answer(j, now, now)
+	}
 	return true
 }
 
@@ -346,10 +358,29 @@ func (v *Valve) ends(p *Part, j *heldJob, c *job.Claim, now pace.Instant) {
 	if err != nil {
 		o.Kind = record.OutcomeFailed // it has ended, and must not hold its place
 	}
-	if v.claims.Take(j.call, claimant.Settle, pace.Never) {
+	switch {
+	case o.Answer == record.AnswerNone && v.lingers(j, o, now):
+		p.ended.Add(c.ID, now)
+	case v.claims.Take(j.call, claimant.Settle, pace.Never):
 		v.settle(j, o, now)
 		p.ended.Add(c.ID, now)
 	}
+}
+
+// lingers keeps a call running, with its outcome, while its request may arrive without an answer:
+// for the longest delay from its end.
+func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
+	until := ended.Add(time.Duration(v.Policy.MaxDelay))
+	if !v.Policy.CountsArrivals() || j.call.Answers ||
+		!v.claims.Take(j.call, claimant.Progress, until) {
+		return false
+	}
+	if v.claims.ending == nil {
+		v.claims.ending = map[*heldJob]record.Outcome{}
+	}
+	o.Answer = record.AnswerSeen // as of then
+	v.claims.ending[j] = o
+	return true
 }
 
 // adopt counts a running call that another owner's start began.
@@ -383,6 +414,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 
 func (v *Valve) dropCall(j *heldJob) {
 	v.detach(j)
+	delete(v.claims.ending, j)
 	delete(j.Bucket.Part.calls, j.call.ID)
 	v.memory.calls--
 	j.stage = stageGone
@@ -391,6 +423,9 @@ func (v *Valve) dropCall(j *heldJob) {
 func (v *Valve) leaveCalls(p *Part) {
 	for _, id := range slices.Sorted(maps.Keys(p.calls)) { // a seed must reproduce a run
 		j := p.calls[id]
+		if j.call.State() == claimant.Running {
+			v.leaveCharges(j, v.acted)
+		}
 		v.claims.Take(j.call, claimant.Leave, pace.Never)
 		if j.call.Reply != nil {
 			j.call.Reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})

@@ -16,8 +16,10 @@ import (
 // carry no job, because a silent worker would delay it.
 type claims struct {
 	claimant.Set[*heldJob]
-	workers  claimant.Queue[*heldJob]
-	numbers  uint64 // of workers' claims
+	workers claimant.Queue[*heldJob]
+	numbers uint64 // of workers' claims
+	// calls that have ended without an answer, until their requests no longer arrive
+	ending   map[*heldJob]record.Outcome
 	declined bool
 	nobody   bool         // no worker answered
 	nextAt   pace.Instant // next offer to workers
@@ -205,8 +207,14 @@ func (v *Valve) silent(k *claimer, now pace.Instant) {
 		v.refuse(k, claimant.Silence)
 		return
 	case k.State() == claimant.Running:
-		c.Take(k, claimant.Silence, pace.Never)
-		v.settle(j, record.Outcome{Kind: record.OutcomeUncounted}, now)
+		o, ends := c.ending[j]
+		if !ends {
+			o.Kind = record.OutcomeUncounted
+		}
+		if ends || !v.lingers(j, o, k.Until()) {
+			c.Take(k, claimant.Silence, pace.Never)
+			v.settle(j, o, now)
+		}
 		return
 	}
 	for k.Until() <= now && c.Take(k, claimant.Silence, min(k.Ends, now.Add(callSilence))) {

@@ -41,8 +41,10 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 // Inheritance is a predecessor's state.
 type Inheritance struct {
 	// clocks missing in Handover are unknown
-	Crashed  bool
-	Owner    string
+	Crashed bool
+	Owner   string
+	// the record is another process's, whose runs may go on
+	Former   bool
 	Elapsed  time.Duration // least time since Handover was stored
 	Age      time.Duration // most time since it was built
 	Handover record.Handover
@@ -395,6 +397,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 				p.progress[o.Seq] = o.Progress
 			}
 			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+			p.v.awaits(j, now)
 			p.v.place(j.Bucket, now)
 		} else {
 			p.v.settle(j, o, now)

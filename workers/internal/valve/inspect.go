@@ -66,9 +66,32 @@ func (v *Valve) LeftOfAll(now pace.Instant) (all []api.LimitLeft) {
 	return all
 }
 
+// OpenOfKeys returns the units of limits per key that runs hold until their answers, over all keys.
+func (v *Valve) OpenOfKeys() (all []api.LimitLeft) {
+	if !v.Policy.CountsArrivals() {
+		return nil
+	}
+	for _, r := range v.runs {
+		for c := r.charged; c != nil; c = c.next {
+			of, _, _ := v.chargeOf(r.heldJob, c)
+			if of == nil || c.by != nil {
+				continue
+			}
+			of.Open(c.charge, func(limit string, units int64) {
+				i := slices.IndexFunc(all, func(l api.LimitLeft) bool { return l.Name == limit })
+				if i < 0 {
+					i, all = len(all), append(all, api.LimitLeft{Name: limit})
+				}
+				all[i].Open += units
+			})
+		}
+	}
+	return all
+}
+
 func left(all []api.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now) []api.LimitLeft {
-	of.Left(used, now, func(name string, left, most int64) {
-		all = append(all, api.LimitLeft{Name: name, Left: left, Most: most})
+	of.Left(used, now, func(name string, left, most, open int64) {
+		all = append(all, api.LimitLeft{Name: name, Left: left, Most: most, Open: open})
 	})
 	return all
 }

@@ -48,7 +48,11 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	case partitionOpening, partitionLive:
 		p.Changed = true
 		v.settle(r.heldJob, o, now)
+	case partitionLost:
+		v.account(r.heldJob, o, true, now)
 	case partitionSurrendered:
+		o.Answered = r.answered()
+		v.account(r.heldJob, o, true, now) // of limits that stay here
 		if r.stage == stageGone {
 			return // the successor's stream has other jobs under these sequences
 		}
@@ -60,11 +64,20 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 }
 
-// Answered notes when the answer to a run's request had begun.
+// answered reports whether a limit counts a run from its answer.
+func (j *heldJob) answered() bool {
+	for c := j.charged; c != nil; c = c.next {
+		if c.charge.IsAnswered() {
+			return true
+		}
+	}
+	return false
+}
+
+// Answered reports that the answer to a run's request had begun by an instant, read after it.
 func (v *Valve) Answered(number uint64, at, now pace.Instant) {
-	if r, known := v.runs[number]; known && r.answered == 0 {
-		r.answered = at
-		v.runs[number] = r
+	if r, known := v.runs[number]; known {
+		v.answer(r.heldJob, at, now)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -159,7 +160,15 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 		b.allowed = allowed{head.Seq, min(pace.Instant(until), now.Add(askAgain))}
 		return hold{}
 	}
-	return hold{by: byLimit, limit: by, until: now.Add(wait)}
+	return hold{by: byLimit, limit: by, until: after(wait, now)}
+}
+
+// after returns the end of a wait for a limit; Never if only an answer ends it.
+func after(wait time.Duration, now pace.Instant) pace.Instant {
+	if wait == algorithms.UntilAnswered {
+		return pace.Never
+	}
+	return now.Add(wait)
 }
 
 // stillWithin checks a due bucket again, because some permissions end.
@@ -204,7 +213,7 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	b := j.Bucket
 	j.charged = nil
 	take := func(by *together, l *quota.Limits, used *quota.Set, p *Part) *quota.Set {
-		t.latest = min(t.latest, now.Add(l.Lag(used)))
+		t.latest = min(t.latest, now.Later(l.Lag(used)))
 		used, charge := l.Take(used, v.instant(now), j.takes())
 		j.charged = &charged{by, charge, used, j.charged}
 		if p != nil {
@@ -230,40 +239,118 @@ func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Durati
 	return delays
 }
 
-func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
-	b, c := j.Bucket, j.charged
-	j.charged = nil
-	if c == nil && !local && len(o.Used) > 0 {
-		if v.quota != nil {
-			b.own().used = v.quota.Late(b.used, j.takes(), o.Used)
+// chargeOf returns the limits of a charge of a job, their usage, and the part that stores it; nil
+// limits if they are elsewhere, or were meanwhile.
+func (v *Valve) chargeOf(j *heldJob, c *charged) (l *quota.Limits, used *quota.Set, p *Part) {
+	b := j.Bucket
+	switch l, used, p = v.quota, b.used, b.Part; {
+	case p.state > partitionLive && (c.by == nil || c.by.host == v): // as it was handed over
+		return nil, nil, nil
+	case c.by != nil:
+		if v.elsewhere(c.by) {
+			return nil, nil, nil
 		}
-		for _, t := range v.common {
-			v.tellLate(t, late{j.takes(), o.Used})
+		l, used, p = c.by.Limits, c.by.used, c.by.part
+	}
+	if c.of == nil || c.of != used {
+		return nil, nil, nil
+	}
+	return l, used, p
+}
+
+// answer charges what waited for the answer to a job's or call's request, which had begun by an
+// instant.
+func (v *Valve) answer(j *heldJob, at, now pace.Instant) {
+	for c := j.charged; c != nil; c = c.next {
+		l, used, _ := v.chargeOf(j, c)
+		if l == nil {
+			continue
+		}
+		l.Answered(used, c.charge, v.instant(now), v.instant(at))
+		if c.by != nil {
+			c.by.callBack(now)
 		}
 	}
-	for ; c != nil; c = c.next {
-		t, l, used, p := c.by, v.quota, b.used, b.Part
-		if t != nil {
-			l, used, p = t.Limits, t.used, t.part
+	if b := j.Bucket; b.heldBy != "" && b.Part.Live() {
+		v.place(b, now)
+	}
+}
+
+// adoptRun continues a run of another process under the limits that are here. A call may have been
+// answered there, so what it holds lapses.
+func (v *Valve) adoptRun(j *heldJob, end late, now pace.Instant) {
+	if v.quota != nil {
+		used, charge := end.adopt(v.quota, j.Bucket.used)
+		j.Bucket.own().used = used
+		j.charged = &charged{nil, charge, used, j.charged}
+	}
+	for _, t := range v.common {
+		if v.elsewhere(t) {
+			v.tellLate(t, end, now)
+			continue
 		}
+		used, charge := end.adopt(t.Limits, t.used)
+		t.used = used
+		j.charged = &charged{t, charge, used, j.charged}
+	}
+}
+
+// account ends a job's charges.
+func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
+	end := late{j.takes(), endOf(o, local), j.call == nil, j.call == nil && !o.Answered}
+	if j.charged == nil && !local && o.Kind != record.OutcomeReturned {
+		v.adoptRun(j, end, now)
+	}
+	c := j.charged
+	j.charged = nil
+	for ; c != nil; c = c.next {
+		l, used, p := v.chargeOf(j, c)
 		switch {
-		case t != nil && v.elsewhere(t):
-			if len(o.Used) > 0 {
-				v.tellLate(t, late{j.takes(), o.Used})
-			}
+		case l == nil && c.by != nil:
+			v.tellLate(c.by, end, now)
 			continue
-		case c.of == nil || c.of != used: // or another process owned the limit meanwhile
+		case l == nil:
 			continue
-		case o.Kind == record.OutcomeReturned:
+		case local && o.Kind == record.OutcomeReturned:
 			l.Return(used, c.charge, v.instant(now))
 		default:
-			l.Done(used, c.charge, v.instant(now), o.Used, p.unnoted.noted)
+			l.Done(used, c.charge, v.instant(now), end.End, p.unnoted.noted)
 			p.noteUsed(l, o.Used)
 		}
-		if t != nil && (o.Kind == record.OutcomeReturned || len(o.Used) > 0) {
-			t.callBack(now)
+		if c.by != nil {
+			c.by.callBack(now)
 		}
 	}
+}
+
+// awaits holds what another owner's run may hold until it must have reported again.
+func (v *Valve) awaits(j *heldJob, now pace.Instant) {
+	if j.charged != nil || !v.Policy.CountsArrivals() {
+		return
+	}
+	if v.quota != nil {
+		v.quota.Await(j.Bucket.used, v.instant(now))
+	}
+	for _, t := range v.common {
+		if !v.elsewhere(t) {
+			t.Await(t.used, v.instant(now))
+		}
+	}
+}
+
+// leaveCharges is for a run whose end will not be reported here: what it holds of limits that stay
+// is held for another timeout.
+func (v *Valve) leaveCharges(j *heldJob, now pace.Instant) {
+	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
+	v.awaits(j, now)
+}
+
+// endOf says what an outcome says of limits. Another process's run that is no longer waited for may
+// have any outcome.
+func endOf(o record.Outcome, local bool) quota.End {
+	lost := !local && o.Kind == record.OutcomeReturned
+	return quota.End{Used: o.Used, Unanswered: lost || o.Answer == record.AnswerNone,
+		Unsent: o.Answer == record.AnswerUnsent}
 }
 
 func (v *Valve) recharge(by *together, from, to *quota.Limits,
@@ -401,6 +488,9 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 		return
 	}
 	b.own().used = v.quota.Decode(c.Used, in.Handover.Limits, v.instant(now.Add(-in.Elapsed)))
+	if in.Former {
+		v.quota.Await(b.used, v.instant(now))
+	}
 	if crash := b.Part.crash; crash != nil && crash.listed != nil {
 		b.own().used = v.quota.Sized(crash.sizes).Crashed(b.used, v.instant(crash.from),
 			v.instant(crash.to), in.slack(), crash.listed)

@@ -72,7 +72,7 @@ func (v *Valve) nextTurn(now pace.Instant) hold {
 			least = b.ready[0].takes()
 		}
 		wait, limit := t.Next(t.used, v.instant(now), least)
-		h = h.or(hold{by: byLimit, limit: limit, until: now.Add(wait)})
+		h = h.or(hold{by: byLimit, limit: limit, until: after(wait, now)})
 	}
 	return h
 }
@@ -105,7 +105,7 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 		t.first = b
 		return false
 	}
-	b.own().passing = passing{head.Seq, now.Add(wait), by}
+	b.own().passing = passing{head.Seq, after(wait, now), by}
 	t.passed = append(t.passed, b)
 	v.place(b, now)
 	return false
@@ -163,12 +163,12 @@ func (v *Valve) setTogether(p policy.Policy) {
 	v.gatherCommon()
 }
 
-// callBack reevaluates passed buckets after a refund.
+// callBack reevaluates passed buckets after a refund or an answer.
 func (t *together) callBack(now pace.Instant) {
 	for _, b := range slices.Clone(t.passed) {
 		if v := b.Part.v; b.passes(now) != 0 && b.Part.Live() {
 			wait, _ := t.Next(t.used, v.instant(now), b.ready[0].takes())
-			b.passing.until = min(b.passing.until, now.Add(wait))
+			b.passing.until = min(b.passing.until, after(wait, now))
 			v.place(b, now)
 		}
 	}
@@ -183,7 +183,10 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	h := in.Handover
 	t.used, t.first, t.passed = t.Decode(h.Together, h.AllLimits,
 		v.instant(now.Add(-in.Elapsed))), nil, nil
-	defer t.countLate()
+	if in.Former {
+		t.Await(t.used, v.instant(now))
+	}
+	defer v.countLate(t, now)
 	within := in.unknown()
 	switch {
 	case h.Partial && h.AllLimits == "":
@@ -219,10 +222,15 @@ type line struct {
 
 func (v *Valve) weight() float64 { return float64(max(v.Policy.Weight, 1)) }
 
-// late corrects a run's estimated cost.
+// late is the end of a run whose charges are not here, and what of its units may be held.
 type late struct {
 	cost quota.Cost
-	used map[string]int64
+	quota.End
+	ends, answers bool
+}
+
+func (e late) adopt(l *quota.Limits, used *quota.Set) (*quota.Set, *quota.Charge) {
+	return l.Adopt(used, e.cost, e.ends, e.answers)
 }
 
 // mostLate bounds a limit's corrections.
@@ -283,21 +291,28 @@ func (v *Valve) spent() bool {
 	})
 }
 
-// tellLate applies a correction, at once or when the limit's state arrives.
-func (v *Valve) tellLate(t *together, l late) {
+// tellLate applies an end, at once or when the limit's state arrives.
+func (v *Valve) tellLate(t *together, l late, now pace.Instant) {
 	switch {
 	case !v.elsewhere(t):
-		t.used = t.Late(t.used, l.cost, l.used)
-	case len(t.late) < mostLate:
+		v.endLate(t, l, now)
+		t.callBack(now)
+	case len(t.late) < mostLate && (len(l.Used) > 0 || v.Policy.CountsArrivals()):
 		t.late = append(t.late, l)
 	}
 }
 
-func (t *together) countLate() {
+func (v *Valve) countLate(t *together, now pace.Instant) {
 	for _, l := range t.late {
-		t.used = t.Late(t.used, l.cost, l.used)
+		v.endLate(t, l, now)
 	}
 	t.late = nil
+}
+
+func (v *Valve) endLate(t *together, l late, now pace.Instant) {
+	used, charge := l.adopt(t.Limits, t.used)
+	t.used = used
+	t.Done(used, charge, v.instant(now), l.End, t.part.unnoted.noted)
 }
 
 // Join puts valves into one line. Their turns restart from 0.

@@ -76,9 +76,8 @@ type crew struct {
 
 type run struct {
 	*heldJob
-	attempt  int
-	worker   *claimer     // in another process; nil: a local one, or a caller
-	answered pace.Instant // or 0
+	attempt int
+	worker  *claimer // in another process; nil: a local one, or a caller
 }
 
 const (
@@ -188,6 +187,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	case a.Malformed != nil:
 		p.v.bury(j, job.ReasonMalformed, a.Malformed.Error())
 	case in.outcome != nil:
+		j.holder = in.outcome.Holder
 		b.own().running++
 		p.v.settle(j, *in.outcome, now)
 	case j.crashes >= MostCrashes:

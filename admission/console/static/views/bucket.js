@@ -7,6 +7,7 @@ import { state } from "../findings.js";
 import { clock, count, key as shownKey, plural, rate, span } from "../format.js";
 import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
 import { changed, eta, blockedBy, late } from "../words.js";
+import { limits } from "./limits.js";
 
 const KEPT = 12; // events that are listed
 
@@ -18,7 +19,7 @@ export const events = ([policy, key]) => "recent=1024&policy=" + encodeURICompon
 export async function load([policy, key], page) {
   const [p, b] = await Promise.all([get(path("policies", policy)), get(path("buckets", policy, key))]);
   page.state.starts ??= new Starts(page.now());
-  return { p: p.policy, paused: p.paused, last: p.last_change, b, override: b.override ?? {} };
+  return { p: p.policy, paused: p.paused, change: changed(p), b, override: b.override ?? {} };
 }
 
 export function heard(event, page) {
@@ -32,7 +33,7 @@ export function lost(from, until, page) {
   page.state.starts?.gaps.push([from, until]);
 }
 
-export function view({ p, paused, last, b, override }, page) {
+export function view({ p, paused, change, b, override }, page) {
   const name = p.name, key = b.key, is = state(b), delay = late(b.late_ms);
   const capacity = p.queue?.capacity ?? p.capacity;
   return [
@@ -41,7 +42,7 @@ export function view({ p, paused, last, b, override }, page) {
       h("span", { class: "tag " + is.level }, is.text),
       h("div", { class: "actions" }, actions(name, key, b, override, page))),
     h("p", { class: "lead" }, sentence(b, paused)),
-    changed(last) ? h("p", { class: "quiet" }, `${name} ${changed(last)}.`) : null,
+    change ? h("p", { class: "quiet" }, `${name} ${change}.`) : null,
     comb(page.state.starts, { outflow: b.outflow, peak: b.peak, burst: b.burst }, page.now(),
       Math.max(300, page.width)),
     h("div", { class: "columns" },
@@ -62,6 +63,7 @@ export function view({ p, paused, last, b, override }, page) {
         ["Last error", b.last_error, "bad"],
         ["Own limits", own(override)],
         ["Partition", p.partitions > 1 ? b.partition : null])),
+    limits("Limits", p, b.limits),
     h("section", null,
       h("div", { class: "head" }, h("h2", null, "Last events"), b.depth ? link(to.jobs(name, key), `All ${plural(b.depth, "job")}`) : null,
         p.result_retention ? link(to.history(name, key), "Jobs that have ended") : null),

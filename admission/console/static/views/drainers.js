@@ -21,7 +21,7 @@ export function view({ drainers, policies }) {
     .map(([policy, is]) => ({ d, policy, ...is })).filter((r) => r.owned.length || r.workers));
   const owners = drainers.filter((d) => rows.some((r) => r.d === d));
   const owned = (name) => rows.reduce((n, r) => n + (r.policy === name ? r.owned.length : 0), 0);
-  const nobodys = policies.filter(({ policy: p, retired }) => !retired && hasQueue(p) &&
+  const nobodys = policies.filter(({ policy: p, state }) => state !== "draining" && hasQueue(p) &&
     owned(p.name) < p.partitions);
   return [
     h("h1", null, "Drainers"),

@@ -102,7 +102,8 @@ function answer({ question, none, found }, page) {
 const policies = (rows) => table("Policies with a queue", [
   { head: "Policy", cell: ({ p }) => [link(to.policy(p.policy.name), p.policy.name),
     p.paused ? h("span", { class: "tag warn" }, "paused") : null,
-    p.retired ? h("span", { class: "tag" }, "retired") : null] },
+    p.overridden ? h("span", { class: "tag warn", title: p.overridden.join("; ") }, "overridden") : null,
+    p.state === "draining" ? h("span", { class: "tag" }, "draining") : null] },
   { head: "Last minute", cell: ({ p, stat }) => spark(stat?.starts ?? [], perSecond(p.policy.outflow_total)) },
   { head: "Starts", number: true, cell: ({ stat }) => rate(stat?.rate) },
   { head: "Limit", number: true, cell: ({ p }) => limit(p.policy) },
@@ -117,7 +118,7 @@ const policies = (rows) => table("Policies with a queue", [
   { head: "Failed", number: true, cell: ({ stat }) => bad(stat?.failed) },
   { head: "Dead", number: true, cell: ({ p, stat }) => stat?.dead ? link(to.dead(p.policy.name), bad(stat.dead)) : "0" },
 ], rows, "No policy has a queue. Add one to the configuration file, or with PUT /v1/policies/NAME.",
-({ p }) => p.policy.name, ({ p, stat, depth }) => p.paused || p.retired || stat?.refused || stat?.failed || stat?.dead ? null : depth ? "calm" : stat?.rate ? "calm clear" : "calm clear idle");
+({ p }) => p.policy.name, ({ p, stat, depth }) => p.overridden || p.state === "draining" || stat?.refused || stat?.failed || stat?.dead ? null : depth ? "calm" : stat?.rate ? "calm clear" : "calm clear idle");
 
 const bad = (n) => n ? h("strong", { class: "bad" }, count(n)) : "0";
 

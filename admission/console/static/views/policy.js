@@ -9,6 +9,7 @@ import { count, key, perSecond, plural, rate, span } from "../format.js";
 import { action, confirm, facts, link, noRight, pager, search, table, to } from "../ui.js";
 import { changed, eta, late } from "../words.js";
 import { rule } from "./doors.js";
+import { limits } from "./limits.js";
 import { hasQueue, limit } from "./overview.js";
 import { recent, scheduled } from "./schedules.js";
 
@@ -22,16 +23,17 @@ export const events = ([name]) => "policy=" + encodeURIComponent(name) +
 export async function load([name], page) {
   const [p, stats] = await Promise.all([get(path("policies", name)), get("/v1/stats")]);
   const buckets = hasQueue(p.policy) ? await get(withQuery(path("buckets", name), { offset: page.state.offset || "", limit: PAGE })) : null;
+  const deepest = p.policy.limits && buckets?.buckets.length ? await get(path("buckets", name, buckets.buckets[0].key)) : null;
   const minute = Math.floor(page.now() / 60_000);
   if (buckets && page.state.minute !== minute) { // there is news once a minute
     page.state.day = await get(path("minutes", name));
     page.state.minute = minute;
   }
   const { schedules } = buckets ? await recent(page, () => get(path("schedules", name))) : { schedules: [] };
-  return { ...p, schedules, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets };
+  return { ...p, schedules, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets, deepest };
 }
 
-export function view({ policy: p, paused, retired, source, set, stat, window, buckets, schedules, last_change }, page) {
+export function view({ policy: p, paused, state: life, overridden, source, set, stat, window, buckets, deepest, schedules, last_change }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
   const capacity = p.queue?.capacity ?? p.capacity;
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
@@ -39,12 +41,14 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
     h("div", { class: "head" },
       h("h1", null, name),
       paused ? h("span", { class: "tag warn" }, "paused") : null,
-      retired ? h("span", { class: "tag" }, "retired") : null,
+      overridden ? h("span", { class: "tag warn" }, "overridden") : null,
+      life === "draining" ? h("span", { class: "tag" }, "draining") : null,
       h("div", { class: "actions" },
         buckets?.buckets.some(down) ? action("Probe the target now", () => probe(page, name), { why, id: "probe" }) : null,
         buckets ? paused ?
           action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} is resumed.`), { why, id: "resume" }) :
           action("Pause", () => pause(page, name, buckets), { why, id: "pause" }) : null,
+        overridden ? action("End overrides", () => restore(page, name, overridden), { why, id: "restore" }) : null,
         p.result_retention ? link(to.history(name), "History") : null,
         link(to.audit(name), "Change history"),
         buckets ? link(to.dead(name), "Dead letters") : null)),
@@ -58,8 +62,9 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
         ["Concurrency per key", p.concurrency ? count(p.concurrency) : null],
         ["Partitions", p.partitions],
         ["Target", buckets && target(p)],
-        ["From", source === "file" ? `the file of set “${set}”` : "the API"],
-        ["Last change", changed(last_change)]),
+        ["From", source === "file" ? `the file of set “${set}”` : set ? `the API; it is not in the file of set “${set}”` : "the API"],
+        ...(overridden ?? []).map((text) => ["Overridden", text, "warn"]),
+        ["Last change", changed({ last_change })]),
       facts(["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`], ...buckets ? [
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
@@ -71,6 +76,7 @@ export function view({ policy: p, paused, retired, source, set, stat, window, bu
         ["Wait p50, p99", stat?.wait_ms ? `${span(stat.wait_ms.p50)}, ${span(stat.wait_ms.p99)}` : "–"],
         ["Run p50, p99", stat?.duration_ms ? `${span(stat.duration_ms.p50)}, ${span(stat.duration_ms.p99)}` : "–"],
       ] : [["Allowed", count(stat?.checks_allowed)], ["Refused", count(stat?.checks_refused), stat?.checks_refused ? "warn" : ""]])),
+    limits(deepest ? "Limits, in the bucket " + key(deepest.key) : "Limits", p, deepest?.limits),
     page.state.day ? h("section", null, h("h2", null, lasting(page.state.day)), day(page.state.day, Math.max(300, page.width))) : null,
     schedules.length ? h("section", null, h("h2", null, "Schedules"), scheduled("Schedules of " + name, schedules, page, name)) : null,
     buckets ? h("section", null,
@@ -122,6 +128,13 @@ async function probe(page, name) {
     "Pauses that the target asked for end, too.", "Probe it", false)) {
     await page.does(() => ask("POST", path("resume", name)), ({ probes }) =>
       probes ? `${plural(probes, "job probes", "jobs probe")} the target of ${name}.` : `A job of ${name} is already probing the target.`);
+  }
+}
+
+async function restore(page, name, overridden) {
+  if (await confirm(`End the overrides of ${name}?`, "Its numbers are again what its file, or the API, says now: " +
+    overridden.join("; "), "End them")) {
+    await page.does(() => ask("DELETE", path("policies", name) + "/override"), `${name} is as its file, or the API, says.`);
   }
 }
 

@@ -1,6 +1,5 @@
-//go:build unix
-
-package main
+// Package wire has links between processes that a test slows, holds and cuts below HTTP and NATS.
+package wire
 
 import (
 	"net"
@@ -8,24 +7,27 @@ import (
 	"time"
 )
 
-type link struct {
-	from, to string
+// Link forwards connections from one address to another.
+type Link struct {
+	From, To string
 	listener net.Listener
 
 	mu      sync.Mutex
-	mode    linkMode
+	mode    Mode
 	delay   time.Duration
 	changed chan struct{}
 	conns   map[net.Conn]bool
 }
 
-type linkMode int
+// Mode is what a link does with connections.
+type Mode int
 
 const (
-	open linkMode = iota
-	cut
-	// bytes wait, unnoticed by both sides
-	stalled
+	Open Mode = iota
+	// Cut closes connections, also new ones. What is in transit is lost.
+	Cut
+	// Stalled holds bytes, unnoticed by both sides, and passes them on when the link is open again.
+	Stalled
 )
 
 type chunk struct {
@@ -36,18 +38,19 @@ type chunk struct {
 // in transit per direction
 const mostChunks = 64
 
-func newLink(to string) (*link, error) {
+// New returns an open link to an address; the caller must Close it.
+func New(to string) (*Link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	l := &link{from: listener.Addr().String(), to: to, listener: listener,
+	l := &Link{From: listener.Addr().String(), To: to, listener: listener,
 		changed: make(chan struct{}), conns: map[net.Conn]bool{}}
 	go l.serve()
 	return l, nil
 }
 
-func (l *link) serve() {
+func (l *Link) serve() {
 	for {
 		near, err := l.listener.Accept()
 		if err != nil {
@@ -57,13 +60,13 @@ func (l *link) serve() {
 	}
 }
 
-func (l *link) connect(near net.Conn) {
+func (l *Link) connect(near net.Conn) {
 	if !l.passes() || !l.keep(near) {
 		near.Close()
 		return
 	}
 	defer l.forget(near)
-	far, err := net.DialTimeout("tcp", l.to, 5*time.Second)
+	far, err := net.DialTimeout("tcp", l.To, 5*time.Second)
 	if err != nil || !l.keep(far) {
 		near.Close()
 		return
@@ -75,17 +78,17 @@ func (l *link) connect(near net.Conn) {
 	both.Wait()
 }
 
-func (l *link) keep(c net.Conn) bool {
+func (l *Link) keep(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mode == cut {
+	if l.mode == Cut {
 		return false
 	}
 	l.conns[c] = true
 	return true
 }
 
-func (l *link) forget(c net.Conn) {
+func (l *Link) forget(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
@@ -93,7 +96,7 @@ func (l *link) forget(c net.Conn) {
 }
 
 // carry forwards one direction. Data in transit outlive the sender.
-func (l *link) carry(from, to net.Conn) {
+func (l *Link) carry(from, to net.Conn) {
 	chunks := make(chan chunk, mostChunks)
 	go func() {
 		defer close(chunks)
@@ -131,45 +134,47 @@ func (l *link) carry(from, to net.Conn) {
 }
 
 // passes waits while the link is stalled; false: cut.
-func (l *link) passes() bool {
+func (l *Link) passes() bool {
 	for {
 		l.mu.Lock()
 		mode, changed := l.mode, l.changed
 		l.mu.Unlock()
-		if mode != stalled {
-			return mode == open
+		if mode != Stalled {
+			return mode == Open
 		}
 		<-changed
 	}
 }
 
-func (l *link) latency() time.Duration {
+func (l *Link) latency() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.delay
 }
 
-func (l *link) become(mode linkMode) {
+// Become changes the mode, of existing connections too.
+func (l *Link) Become(mode Mode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mode = mode
 	close(l.changed)
 	l.changed = make(chan struct{})
-	if mode == cut {
+	if mode == Cut {
 		for c := range l.conns {
 			c.Close()
 		}
 	}
 }
 
-// for data sent after this call
-func (l *link) slow(delay time.Duration) {
+// Slow delays data, in both directions, that are sent after this call.
+func (l *Link) Slow(delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delay = delay
 }
 
-func (l *link) close() {
+// Close closes the link and its connections.
+func (l *Link) Close() {
 	l.listener.Close()
-	l.become(cut)
+	l.Become(Cut)
 }

@@ -1,6 +1,4 @@
-//go:build unix
-
-package main
+package wire
 
 import (
 	"errors"
@@ -13,7 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
-func echo(t *testing.T) *link {
+func echo(t *testing.T) *Link {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -32,17 +30,17 @@ func echo(t *testing.T) *link {
 			}()
 		}
 	}()
-	l, err := newLink(listener.Addr().String())
+	l, err := New(listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.close)
+	t.Cleanup(l.Close)
 	return l
 }
 
-func dial(t *testing.T, l *link) net.Conn {
+func dial(t *testing.T, l *Link) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", l.from)
+	c, err := net.Dial("tcp", l.From)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +82,7 @@ func TestACutBreaksAndRefusesConnections(t *testing.T) {
 	l := echo(t)
 	before := dial(t, l)
 	exchange(t, before, "hello")
-	l.become(cut)
+	l.Become(Cut)
 	broken := func(c net.Conn) {
 		t.Helper()
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -93,7 +91,7 @@ func TestACutBreaksAndRefusesConnections(t *testing.T) {
 	}
 	broken(before)
 	broken(dial(t, l))
-	l.become(open)
+	l.Become(Open)
 	exchange(t, dial(t, l), "again")
 }
 
@@ -101,7 +99,7 @@ func TestAStalledLinkLosesNothing(t *testing.T) {
 	l := echo(t)
 	before := dial(t, l)
 	exchange(t, before, "hello")
-	l.become(stalled)
+	l.Become(Stalled)
 	during := dial(t, l)
 	for _, c := range []net.Conn{before, during} {
 		if _, err := io.WriteString(c, "late"); err != nil {
@@ -117,7 +115,7 @@ func TestAStalledLinkLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.become(open)
+	l.Become(Open)
 	receive(t, before, "late")
 	receive(t, during, "late")
 }
@@ -126,11 +124,11 @@ func TestAStalledLinkCanBeCut(t *testing.T) {
 	l := echo(t)
 	c := dial(t, l)
 	exchange(t, c, "hello")
-	l.become(stalled)
+	l.Become(Stalled)
 	if _, err := io.WriteString(c, "lost"); err != nil {
 		t.Fatal(err)
 	}
-	l.become(cut)
+	l.Become(Cut)
 	if got, err := io.ReadAll(c); len(got) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -141,7 +139,7 @@ func TestASlowLinkDelaysBothDirections(t *testing.T) {
 	c := dial(t, l)
 	exchange(t, c, "hello")
 	const delay = 30 * time.Millisecond
-	l.slow(delay)
+	l.Slow(delay)
 	began := time.Now()
 	exchange(t, c, "hello")
 	if took := time.Since(began); took < 2*delay {

@@ -1,0 +1,161 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
+)
+
+// Override is the document of a key's own limits.
+type Override struct {
+	Key      string          `json:"key"`
+	Override policy.Override `json:"override"`
+	Revision uint64          `json:"-"`
+	api.Written
+}
+
+// Overrides is a page of them.
+type Overrides struct {
+	Overrides []Override `json:"overrides"`
+	Next      *string    `json:"next,omitempty"` // the next page's `after`; missing on the last page
+}
+
+func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
+	limit int) (Overrides, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.entry(ctx, name); err != nil {
+		return Overrides{}, err
+	}
+	found, err := s.policies.Overrides(ctx, name, after, limit+1)
+	if err != nil {
+		return Overrides{}, translate(err)
+	}
+	page := Overrides{Overrides: make([]Override, 0, len(found))}
+	for i, o := range found {
+		if i == limit {
+			page.Next = &page.Overrides[limit-1].Key
+			break
+		}
+		page.Overrides = append(page.Overrides, Override{Key: o.Key.Raw(), Override: o.Override})
+	}
+	return page, nil
+}
+
+func (s *Service) Override(ctx context.Context, name string, key job.Key) (Override, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.entry(ctx, name); err != nil {
+		return Override{}, err
+	}
+	o, err := s.policies.Override(ctx, name, key)
+	if errors.Is(err, queue.ErrNotFound) {
+		return Override{}, fmt.Errorf("%w: key %q has no limits of its own", admission.ErrNotFound,
+			key.Raw())
+	}
+	if err != nil {
+		return Override{}, translate(err)
+	}
+	return Override{Key: key.Raw(), Override: o.Override, Revision: o.Revision}, nil
+}
+
+// ChangeOverride writes what next makes of an override and its pause. An empty one is removed.
+func (s *Service) ChangeOverride(ctx context.Context, name string, key job.Key, w Write,
+	next func(policy.Override) (policy.Override, error)) (Override, error) {
+
+	return s.changeOverride(ctx, name, key, w, func(p policy.Policy,
+		o policy.Override) (policy.Override, error) {
+		o, err := next(o)
+		if err == nil {
+			err = policy.Invalid(o.Validate(p))
+		}
+		return o, err
+	})
+}
+
+// PauseKey leaves the rest of the override unchanged. The end of a pause ends a cool-down too.
+func (s *Service) PauseKey(ctx context.Context, name string, key job.Key,
+	paused bool) (Override, error) {
+	var of policy.Policy
+	o, err := s.changeOverride(ctx, name, key, Write{}, func(p policy.Policy,
+		o policy.Override) (policy.Override, error) {
+		of, o.Paused = p, paused
+		return o, nil
+	})
+	if o.Changed = nil; err == nil && !paused {
+		o.Resumed = s.resume(ctx, of, key)
+	}
+	return o, err
+}
+
+var errDry = errors.New("dry run")
+
+func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, w Write,
+	change func(policy.Policy, policy.Override) (policy.Override, error)) (Override, error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	entry, err := s.queued(ctx, name)
+	if err != nil {
+		return Override{}, err
+	}
+	if entry.Draining {
+		return Override{}, fmt.Errorf("%w: policy %q is draining", admission.ErrConflict, name)
+	}
+	o := Override{Key: key.Raw(), Written: api.Written{DryRun: w.DryRun}}
+	written, err := s.policies.ChangeOverride(ctx, name, key, func(
+		current store.Override) (policy.Override, error) {
+		if err := w.check(current.Revision); err != nil {
+			return policy.Override{}, err
+		}
+		next, err := change(entry.Policy, current.Override)
+		o.Override, o.Revision, o.Changed = next, current.Revision, policy.Diff(current.Override,
+			next)
+		if err == nil && w.DryRun {
+			err = errDry
+		}
+		return next, err
+	})
+	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
+		return Override{}, invalid
+	}
+	if errors.Is(err, errDry) {
+		return o, nil
+	}
+	err = translate(err)
+	s.NoteTried(ctx, err, "override written through the API", "policy", name, "key", key.Raw(),
+		"revision", written.Revision, "changed", policy.Changes(o.Changed))
+	if err != nil {
+		return Override{}, err
+	}
+	o.Revision = written.Revision
+	return o, nil
+}
+
+func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, w Write) error {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.entry(ctx, name); err != nil {
+		return err
+	}
+	var before policy.Override
+	_, err := s.policies.ChangeOverride(ctx, name, key, func(
+		current store.Override) (policy.Override, error) {
+		before = current.Override
+		return policy.Override{}, w.check(current.Revision)
+	})
+	if errors.Is(err, job.ErrVersion) && w.If == nil {
+		err = s.policies.DeleteOverride(ctx, name, key)
+	}
+	err = translate(err)
+	s.NoteTried(ctx, err, "override deleted through the API", "policy", name, "key", key.Raw(),
+		"changed", policy.Diff(before, policy.Override{}))
+	return err
+}

@@ -1,0 +1,77 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+)
+
+// answering is a policy whose target counts one request in any second.
+func answering() policy.Policy {
+	return policy.Policy{Name: "api", Partitions: 1, MaxDelay: policy.Duration(500 * ms),
+		Rule:  policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100},
+		Retry: policy.Retry{MaxAttempts: 5, Backoff: policy.Duration(ms)},
+		Limits: policy.Limits{{Name: "target", CountFrom: policy.CountFromAnswer,
+			Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 1,
+				Window: policy.Duration(second)}}}}
+}
+
+func TestAHandlersAnswerCounts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, answering())
+	began, end := make(chan time.Time, 2), make(chan struct{})
+	b.drain(Options{}, map[string]Handler{"api": func(_ context.Context, j Job) error {
+		began <- time.Now()
+		if j.Answered(); j.Attempt == 1 && j.ID == "api:1" {
+			<-end
+		}
+		return nil
+	}})
+	b.publish("api", "a", 0, 2)
+	first := <-began
+	second := <-began // although the first one runs
+	close(end)
+	if apart := second.Sub(first); apart < time.Second {
+		t.Errorf("the second starts %v after the answer of the first", apart)
+	}
+}
+
+// A failed run may have sent a request that arrives later.
+func TestAFailedRunCountsAfterTheLongestDelay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, answering())
+	began := make(chan time.Time, 2)
+	b.drain(Options{}, map[string]Handler{"api": func(_ context.Context, j Job) error {
+		began <- time.Now()
+		if j.Attempt == 1 {
+			return errors.New("the connection broke")
+		}
+		return nil
+	}})
+	b.publish("api", "a", 0, 1)
+	first := <-began
+	if apart := (<-began).Sub(first); apart < 1500*ms {
+		t.Errorf("the next attempt starts %v after one without an answer", apart)
+	}
+}
+
+// An instant that was read before an outcome was taken may precede its answer.
+func TestTheLoopReadsTheClockAfterItHasTakenAnEvent(t *testing.T) {
+	d := &Drainer{parts: &parts{calls: newCalls(newLoop(slog.Default(), nil), nil, second),
+		pool: &pool{results: make(chan core.Finished, 1)}}}
+	defer d.end()
+	var posted, told pace.Instant
+	d.events <- func(now pace.Instant) { told = now }
+	for posted = d.now(); d.now() == posted; { // the clock goes on
+	}
+	posted = d.now()
+	if !d.takeNext() || told < posted {
+		t.Errorf("an event of %v is handled at %v", posted, told)
+	}
+}
