@@ -300,9 +300,10 @@ func (p *Penstock) SetUsers(users []embedded.User) error {
 	return p.nats.Inside.SetUsers(users)
 }
 
-// Reload applies changed Policies, Set, Prune, AllowShrink, Schedules and DrainPolicies, and rereads
-// the files of clients and certificates. After an error about them no policy is changed. Reload
-// waits for NATS, and until this process follows the policies, or before Run leaves that to Run.
+// Reload applies changed Policies, Set, Prune, AllowShrink, Schedules and DrainPolicies, and
+// rereads the files of clients and certificates. After an error about them no policy is changed.
+// Reload waits for NATS, and until this process follows the policies, or before Run leaves that to
+// Run.
 func (p *Penstock) Reload(ctx context.Context, o Options) error {
 	o.Set = cmp.Or(o.Set, policy.DefaultSet)
 	o.Prefix, o.Limits = p.options.Prefix, p.options.Limits

@@ -151,7 +151,8 @@ func (s *Service) build(entry policy.Entry, former *livePolicy) (*livePolicy, er
 	if err := policy.Invalid(p.Validate()); err != nil {
 		return nil, err
 	}
-	l := &livePolicy{policy: p, revision: entry.Revision, draining: entry.Draining, interval: maxHold}
+	l := &livePolicy{policy: p, revision: entry.Revision, draining: entry.Draining,
+		interval: maxHold}
 	if p.HasQueue() {
 		l.queue = Quota{Policy: p.Name, Units: p.QueueCapacity()}
 	}

@@ -59,7 +59,8 @@ func TestLevers(t *testing.T) {
 	// What the file then says may leave no room for the override.
 	p.Capacity, p.Burst, p.Outflow.Count, p.Peak.Count = 4, 1, 200, 300
 	pull(`{"burst":9,"peak":"100/s","capacity":3}`, policy.Lever{})
-	if e := says(now, "file: peak 300/s, burst 1, capacity 4, now peak 100/s, burst 9, capacity 3"); e.Policy.Burst != 4 || e.Policy.Capacity != 4 {
+	e = says(now, "file: peak 300/s, burst 1, capacity 4, now peak 100/s, burst 9, capacity 3")
+	if e.Policy.Burst != 4 || e.Policy.Capacity != 4 {
 		t.Errorf("in force: %+v", e.Policy)
 	}
 	for patch, field := range map[string]string{`{"capacity":3}`: "capacity", `{"burst":9}`: "burst",

@@ -46,8 +46,8 @@ func (o Override) Apply(p Policy) Policy {
 	return p
 }
 
-// ApplyAll returns the policy with an override of all keys. An outflow without a peak has the peak by
-// default. What no longer fits the policy, whose file may have changed, is cut down.
+// ApplyAll returns the policy with an override of all keys. An outflow without a peak has the peak
+// by default. What no longer fits the policy, whose file may have changed, is cut down.
 func (o Override) ApplyAll(p Policy) Policy {
 	if p = o.Apply(p); o.Outflow != nil {
 		p.Peak = algorithms.Rate{}

@@ -37,6 +37,8 @@ type Options struct {
 	Domain string
 	// Replicas of streams and KV buckets: 1 (default), 3 or 5.
 	Replicas int
+	// Joins leaves the streams and KV buckets that are there as they are, whatever Replicas says.
+	Joins bool
 	// Lister is a broker of this process that calls [Broker.Ration] periodically, if there is one.
 	Lister *Broker
 	// Logger is [slog.Default] if nil.
@@ -134,6 +136,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	js.Joins = o.Joins
 	b := &Broker{nc: nc, js: js, names: names, domain: o.Domain, replicas: o.Replicas,
 		log:    o.Logger,
 		lister: o.Lister, shared: switchboard{nc: nc},

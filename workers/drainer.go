@@ -70,7 +70,7 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	broker, err := queue.NewBroker(nc,
 		queue.Options{Prefix: o.Prefix, Domain: o.Domain, Replicas: o.Replicas, Lister: o.Lister,
-			Logger: o.Logger})
+			Joins: o.WorkerOnly, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ type Options struct {
 	// Domain is nats.domain of the configuration: of JetStream; default: the server's own.
 	Domain string
 	// Replicas is the number of servers that store the drainers' shared records: 1 (the default), 3
-	// or 5.
+	// or 5. With WorkerOnly they stay as they are.
 	Replicas int
 	// Lease is the time that this process counts as alive after a renewal, and roughly the pause of
 	// its partitions after a crash: default 5 s, or 15 s with replicas; at least 1 s.

@@ -82,8 +82,14 @@ func (s *Service) changeLevers(ctx context.Context, name, what string, w Write,
 		return Policy{}, admission.UnknownPolicy(name)
 	}
 	if err = translate(err); !w.DryRun && (err != nil || after.Revision != revision) {
-		s.NoteTried(ctx, err, what, "policy", name, "revision", after.Revision, "changed", changed,
-			"for", given(w.For), "because", w.Because)
+		args := []any{"policy", name, "revision", after.Revision, "changed", changed}
+		if w.For > 0 {
+			args = append(args, "for", policy.Duration(w.For))
+		}
+		if w.Because != "" {
+			args = append(args, "because", w.Because)
+		}
+		s.NoteTried(ctx, err, what, args...)
 	}
 	if err != nil {
 		return Policy{}, err
@@ -109,20 +115,13 @@ func (s *Service) fits(e policy.Entry, levers policy.Levers) error {
 	return policy.Invalid(problems)
 }
 
-func given(d time.Duration) any {
-	if d == 0 {
-		return nil
-	}
-	return policy.Duration(d)
-}
-
 func pausedOtherwise(e policy.Entry) error {
 	return fmt.Errorf("%w: paused is %t: change it with POST /v1/pause or /v1/resume",
 		admission.ErrConflict, e.Paused)
 }
 
-// PausePolicy pauses or resumes all buckets by an override. The end of a pause ends their cool-downs
-// too.
+// PausePolicy pauses or resumes all buckets by an override. The end of a pause ends their
+// cool-downs too.
 func (s *Service) PausePolicy(ctx context.Context, name string, paused bool,
 	w Write) (Policy, error) {
 	before, err := s.queued(ctx, name)

@@ -142,8 +142,8 @@ func (m making) take(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// PatchPolicy applies a JSON merge patch (RFC 7396). Of a file's policy it can only override numbers;
-// see [Service.OverridePolicy].
+// PatchPolicy applies a JSON merge patch (RFC 7396). Of a file's policy it can only override
+// numbers; see [Service.OverridePolicy].
 func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	w Write) (Policy, error) {
 	entry, err := s.entry(ctx, name)
@@ -181,11 +181,8 @@ func (s *Service) writePolicy(ctx context.Context, name string, w Write,
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	c := policyChange{s: s, w: w, next: next}
-	write := s.policies.Change
-	if w.DryRun {
-		write = s.policies.Try
-	}
-	entry, err := write(ctx, name, func(current *policy.Entry) (policy.Policy, error) {
+	entry, err := s.policies.Change(ctx, name, w.DryRun, func(current *policy.Entry) (policy.Policy,
+		error) {
 		return c.of(ctx, current)
 	})
 	note := func(err error) {

@@ -208,7 +208,8 @@ func (w *world) configuration() ([]byte, error) {
 		fmt.Fprintf(&b, "  - {name: %s, algorithm: leaking_bucket, limits: [{algorithm: "+
 			"sliding_log, limit: %d, window: %v, count_from: %s}]%s, capacity: 1000000, "+
 			"partitions: 1, workers: %d, timeout: %v, retry: {backoff: 100ms, max_backoff: 500ms}",
-			r.name, r.n, r.window, w.rules.countFrom, delay, max(64, r.perSecond()/3), w.rules.timeout)
+			r.name, r.n, r.window, w.rules.countFrom, delay, max(64, r.perSecond()/3),
+			w.rules.timeout)
 		if !r.calls {
 			fmt.Fprintf(&b, ", target: {http: {url: 'http://%s/%s'}}", l.From, r.name)
 		}

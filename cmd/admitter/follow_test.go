@@ -33,8 +33,8 @@ func TestAConfigurationIsFollowed(t *testing.T) {
 		"force\n    files: configuration: "+file+":")
 	says("/metrics", `penstock_config_last_reload_successful{file="configuration"} 0`)
 
-	rewrite(t, file, "log: {level: debug}\nallow_shrink: true\npolicies: [{name: b, algorithm: token_bucket, "+
-		"capacity: 2, refill: 1/s}]\n")
+	rewrite(t, file, "log: {level: debug}\nallow_shrink: true\n"+
+		"policies: [{name: b, algorithm: token_bucket, capacity: 2, refill: 1/s}]\n")
 	p.logs(1, `msg="configuration reloaded"`)
 	eventually(t, "the new policy counts", func() bool {
 		status, _ := p.post("/v1/check/b/acme", "")
@@ -59,8 +59,8 @@ func TestAConfigurationAppliesOnceAnotherFileIsMended(t *testing.T) {
 	}
 	write(good)
 	text := func(name string) string {
-		return "allow_shrink: true\npolicies: [{name: " + name + ", algorithm: token_bucket, capacity: 2, " +
-			"refill: 1/s}]\n"
+		return "allow_shrink: true\npolicies: [{name: " + name +
+			", algorithm: token_bucket, capacity: 2, refill: 1/s}]\n"
 	}
 	file := configure(t, text("a"))
 	p := launch(t, "--config", file, "--http-tokens", tokens).ready()

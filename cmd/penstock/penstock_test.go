@@ -190,18 +190,19 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 	i.says(0, words("rate other 2/h --dry-run"), "other would be changed: outflow 1/h → 2/h")
 	i.says(0, words("rate other 2/h --peak 3/h"), "other changed: outflow 1/h → 2/h, peak")
 	i.says(0, words("submit other x"), "other:1")
-	i.until("other is overridden: api: 1/h, peak none, now 2/h, peak 3/h by 127.0.0.1", "why",
+	i.until("other is overridden: file: 1/h, peak none, now 2/h, peak 3/h by 127.0.0.1", "why",
 		"other:1")
 	i.until("\nother is overridden", "why", "other")
 	i.run(0, "rate", "other", "2/h", "--for", "1h", "--because", "their incident")
 	i.says(0, words("policies ls"), "now 2/h by 127.0.0.1, 60 min left: their incident")
-	i.says(0, words("policies show other"), "outflow: 1/h", "# overridden: api: 1/h, now 2/h")
+	i.says(0, words("policies show other"), "outflow: 1/h", "# overridden: file: 1/h, now 2/h")
 	i.says(0, words("policies override other concurrency=2"), "concurrency none → 2")
 	i.says(2, words("policies override other concurrency"), "want FIELD=VALUE")
 	i.says(0, words("policies restore other"), "other restored: outflow 2/h → 1/h")
+	i.says(6, words("policies take other"), "comes from the file of set default")
+	i.says(0, words("policies release other"), "other belongs to the API")
 	i.says(0, words("policies take other"), "other can be taken by the file")
 	i.says(0, words("policies ls"), "api, not in file default")
-	i.says(0, words("policies release other"), "other belongs to the API")
 	i.says(2, words("rate other 2/h --key a --for 1h"), "without --key")
 	i.says(2, words("rate slow fast"), "want a rate such as")
 

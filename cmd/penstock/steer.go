@@ -59,7 +59,7 @@ func (l *lasting) query(keyed bool) (string, error) {
 		}
 	}
 	if keyed && len(q) > 0 {
-		return "", usageError{errors.New("--for and --because are of whole policies, without --key")}
+		return "", usageError{errors.New("--for and --because are of policies, without --key")}
 	}
 	if l.dry {
 		q.Set("dry_run", "1")

@@ -51,7 +51,8 @@ func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 			`reports {"algorithm":"leaking_bucket","outflow":"2/s","capacity":300}`)},
 		map[string]workers.Handler{"mail": done, "imports": done, "billing": done})
 	w.ask("GET", "/v1/stats", "", nil)
-	w.ask("PATCH", "/v1/policies/billing/override?because=the+partner+asked", `{"outflow":"20/h"}`, nil)
+	w.ask("PATCH", "/v1/policies/billing/override?because=the+partner+asked",
+		`{"outflow":"20/h"}`, nil)
 	w.submit("billing", "acme", 300, "x")
 	w.submit("stripe", "acme", 60, "x")
 	w.submit("reports", "globex", 40, "x")

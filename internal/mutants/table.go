@@ -304,7 +304,7 @@ var table = []mutant{
 		name: "a-live-policy-is-forgotten", file: "policy/store/life.go",
 		old: "case a == drained && !n.Draining:",
 		new: "case false:",
-		by:  "./policy/store TestAPrunedPolicyClosesDrainsAndGoes",
+		by:  "./policy/store TestOneFunctionSaysWhatMayHappenNext",
 	},
 	{
 		name: "a-policy-is-forgotten-before-its-overrides", file: "policy/store/life.go",
@@ -314,7 +314,7 @@ var table = []mutant{
 	},
 	{
 		name: "a-truncated-file-is-taken", file: "policy/store/sets.go",
-		old: "2*n > members",
+		old: "2*n > c.members",
 		new: "false",
 		by:  "./policy/store TestATruncatedFileIsRefused",
 	},
@@ -351,7 +351,7 @@ var table = []mutant{
 	{
 		name: "a-lever-ends-others", file: "policy/lever.go",
 		old: "one.Override, err = one.Patch(ended)",
-		new: "one.Override, err = Override{}, nil",
+		new: "one.Override, err = (Override{}).Patch(ended)",
 		by:  "./policy TestLevers",
 	},
 	{
@@ -491,8 +491,8 @@ var table = []mutant{
 	},
 	{
 		name: "a-missing-file-costs-attempts", file: "workers/handler.go",
-		old: "	} else if IsMisconfigured(err) {",
-		new: "	} else if false {",
+		old: "	} else if IsMisconfigured(err) {\n		o.Kind",
+		new: "	} else if false {\n		o.Kind",
 		by:  "./cmd/admitter TestAMissingFileOfATargetCostsNoAttempt",
 	},
 	{
@@ -2873,10 +2873,11 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestACallCountsFromItsAnswer",
 	},
 	{
-		name: "runs-of-partitions-that-left-keep-shared-units", file: "workers/internal/valve/settle.go",
-		old: "v.account(r.heldJob, o, true, now) // of limits that stay here",
-		new: "_ = v.account",
-		by:  "./workers/internal/valve TestARunsShareIsReleasedWhereTheLimitIs",
+		name: "runs-of-partitions-that-left-keep-shared-units",
+		file: "workers/internal/valve/settle.go",
+		old:  "v.account(r.heldJob, o, true, now) // of limits that stay here",
+		new:  "_ = v.account",
+		by:   "./workers/internal/valve TestARunsShareIsReleasedWhereTheLimitIs",
 	},
 	{
 		name: "the-loop-dates-answers-early", file: "workers/drainer.go",
@@ -3290,8 +3291,8 @@ func (Synced)`,
 	},
 	{
 		name: "a-handler-that-exits-is-done", file: "workers/handler.go",
-		old: "Kind: record.OutcomeFailed,\n		Error: \"the handler called",
-		new: "Kind: record.OutcomeDone,\n		Error: \"the handler called",
+		old: "Kind: record.OutcomeFailed, Answer: record.AnswerNone,\n		Error: \"the handler",
+		new: "Kind: record.OutcomeDone, Answer: record.AnswerNone,\n		Error: \"the handler",
 		by:  "./workers TestDrainerOutcomes",
 	},
 	{
@@ -3892,9 +3893,15 @@ func (Synced)`,
 		by:  "./queue TestTheHashOfAnIdempotencyKeyCannotBeForged",
 	},
 	{
+		name: "workers-set-replicas", file: "queue/internal/jsapi/conn.go",
+		old: "if c.Joins || have.Replicas",
+		new: "if have.Replicas",
+		by:  "./queue TestAProcessThatJoinsChangesNoStream",
+	},
+	{
 		name: "roster-forgets-nobody", file: "queue/kv/roster.go",
-		old: "latest.Sub(l.Stored) <= r.lease",
-		new: "!l.Deleted",
+		old: "latest.Sub(l.Stored) > r.lease",
+		new: "l.Deleted",
 		by:  "./queue/kv TestRosterGivesOthersTimeAfterItWasCutOff",
 	},
 	{
@@ -4818,7 +4825,7 @@ func (Synced)`,
 	},
 	{
 		name: "shared-limit-is-two-in-a-file", file: "policy/store/sets.go",
-		old: "problem(p.Name, p.CheckShared(other))",
+		old: "c.problem(p.Name, p.CheckShared(other))",
 		new: "_ = other",
 		by:  "./policy/store TestASharedLimitIsOne",
 	},

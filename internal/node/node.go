@@ -157,7 +157,8 @@ func (n *Node) Parts() []func(context.Context) error {
 	}
 	parts := []func(context.Context) error{n.watch, n.streams.run,
 		repeat(nil, n.storage.look), repeat(n.storage.back, n.storage.share),
-		repeat(n.policies.retaking, n.policies.retake), repeat(n.policies.expiring, n.policies.expire), repeat(nil, n.policies.look),
+		repeat(n.policies.retaking, n.policies.retake),
+		repeat(n.policies.expiring, n.policies.expire), repeat(nil, n.policies.look),
 		repeat(nil, n.policies.sweep),
 		repeat(nil, owners.look)}
 	if n.Cache != "" {

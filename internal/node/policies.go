@@ -35,8 +35,8 @@ const (
 
 var (
 	superseded = notice.Kind{Level: slog.LevelWarn, Of: "set",
-		Begin: "the set has a newer text of other processes, which applies: this one returns once " +
-			"every process with the set has had it for a minute",
+		Begin: "the set has a newer text of other processes, which applies: this one returns " +
+			"once every process with the set has had it for a minute",
 		End: "this process's text of the set applies"}
 	ofAPI = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 		Begin: "policy of the file belongs to the API: the file's text has no effect until " +

@@ -134,7 +134,7 @@ internal/door: admission admission/console admission/httpapi admission/manage ad
 	admission/schedules admission/watch internal/buildinfo internal/guard internal/lifecycle internal/targets
 	policy queue queue/job workers/audit nats.go
 internal/node: api admission/schedules internal/files internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
-	policy policy/store queue queue/embedded queue/job nats.go
+	policy policy/store queue queue/embedded queue/job queue/kv nats.go
 internal/notice:
 internal/oneshot: sys
 internal/openid: admission/access internal/clienttls go-oidc

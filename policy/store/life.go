@@ -29,16 +29,17 @@ const (
 type OwnerError struct{ Policy, Set string }
 
 func (e *OwnerError) Error() string {
-	return fmt.Sprintf("policy %[1]s comes from the file of set %[2]s: change or remove it there; in "+
-		"an incident, override its numbers (penstock rate %[1]s RATE --for 1h); to manage it "+
+	return fmt.Sprintf("policy %[1]s comes from the file of set %[2]s: change or remove it there; "+
+		"in an incident, override its numbers (penstock rate %[1]s RATE --for 1h); to manage it "+
 		"over the API from now on, penstock policies release %[1]s", e.Policy, e.Set)
 }
 
 // errOfAPI: a file has a policy of the API.
 var errOfAPI = errors.New("belongs to the API")
 
-// next is the life of a policy, live → draining → gone, and the table of DESIGN.md: it returns the
-// record after an act, nil for a policy that is gone, or why the act is refused. set is the file's.
+// next is the life of a policy, live → draining → gone, and the table of DESIGN.md: it returns
+// the record after an act, nil for a policy that is gone, or why the act is refused. set is the
+// file's.
 func (r *record) next(name string, a act, set string) (*record, error) {
 	n := record{}
 	if r != nil {
@@ -49,9 +50,9 @@ func (r *record) next(name string, a act, set string) (*record, error) {
 	case n.Source == "" && a != inFile && a != written: // missing or unreadable
 		return nil, queue.ErrNotFound
 	case a == inFile && ofFile && n.Set != set:
-		return nil, policy.Invalid([]policy.Problem{{Field: "name", Reason: fmt.Sprintf("belongs to "+
-			"the file with set: %s, and this file has set: %s: remove it from one of them",
-			n.Set, set)}})
+		return nil, policy.Invalid([]policy.Problem{{Field: "name", Reason: fmt.Sprintf(
+			"belongs to the file with set: %s, and this file has set: %s: remove it from one of "+
+				"them", n.Set, set)}})
 	case a == inFile && n.Source == policy.SourceAPI && n.Set == "" && !n.Draining:
 		return nil, errOfAPI
 	case ofFile && (a == written || a == condemned || a == offered):

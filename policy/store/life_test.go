@@ -94,7 +94,8 @@ func see(t *testing.T, s *Store, when, want string) {
 	var got []string
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		e := set[name]
-		text := strings.TrimSpace(fmt.Sprintf("%s %d %s %s", name, e.Policy.Capacity, e.Source, e.Set))
+		text := strings.TrimSpace(fmt.Sprintf("%s %d %s %s", name, e.Policy.Capacity, e.Source,
+			e.Set))
 		if e.Draining {
 			text += " draining"
 		}
@@ -168,7 +169,8 @@ func TestATruncatedFileIsRefused(t *testing.T) {
 			t.Errorf("%d of 4: %v", len(ps), err)
 		}
 	}
-	see(t, s, "refused", "a 10 file default, b 10 file default, c 10 file default, d 10 file default")
+	see(t, s, "refused", "a 10 file default, b 10 file default, c 10 file default, "+
+		"d 10 file default")
 	half := Set{Policies: []policy.Policy{paced("a", 10, 1), paced("b", 10, 1)}}
 	if _, err := s.Replace(ctx, half); err != nil {
 		t.Errorf("half of them: %v", err)
@@ -244,7 +246,8 @@ func TestALeverIsApartFromWhatTheMasterWrites(t *testing.T) {
 	s := newStore(t)
 	p := paced("stripe", 10, 1)
 	load(t, s, "", p)
-	entry := pull(t, s, "stripe", []byte(`{"outflow":"2/s","capacity":20}`), policy.Lever{By: "ann"})
+	entry := pull(t, s, "stripe", []byte(`{"outflow":"2/s","capacity":20}`),
+		policy.Lever{By: "ann"})
 	if entry.Policy.Outflow.Count != 2 || entry.Policy.Capacity != 20 ||
 		entry.Written.Capacity != 10 {
 		t.Errorf("%+v", entry)
@@ -343,8 +346,8 @@ func TestTheNewestTextOfASetWins(t *testing.T) {
 		}
 		see(t, s, fmt.Sprint("seed ", seed, ", rollback"), "a 10 file default, b 10 file default")
 		if rolled != first+3 || after != rolled+3 || written() != after { // with the set's record
-			t.Errorf("seed %d: revisions %d, %d and %d, want each policy written once", seed, rolled,
-				after, written())
+			t.Errorf("seed %d: revisions %d, %d and %d, want each policy written once", seed,
+				rolled, after, written())
 		}
 	}
 }
@@ -378,8 +381,8 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	return &dying{c, d.left, d.died}, err
 }
 
-// A process that dies between any two steps leaves what the next one completes, once the lock of the
-// dead one's stream has expired.
+// A process that dies between any two steps leaves what the next one completes, once the lock of
+// the dead one's stream has expired.
 func TestTheNextProcessCompletesWhatADeadOneBegan(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t, embedded.Options{Listen: "127.0.0.1:0"})
@@ -399,7 +402,7 @@ func dieAfter(t *testing.T, url string, steps int64) (survived bool) {
 	ctx := natstest.Context(t)
 	open := func(options ...nats.Option) *Store {
 		t.Helper()
-		nc, err := nats.Connect(url, append(options, nats.Timeout(lockedFor))...)
+		nc, err := nats.Connect(url, options...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -432,13 +435,15 @@ func dieAfter(t *testing.T, url string, steps int64) (survived bool) {
 	defer cancel()
 	left := &atomic.Int64{}
 	left.Store(1 << 40)
-	mortal := open(nats.SetCustomDialer(dialer{left, cancel}), nats.NoReconnect())
+	mortal := open(nats.SetCustomDialer(dialer{left, cancel}), nats.NoReconnect(),
+		nats.Timeout(lockedFor))
 	left.Store(steps)
 	survived = prune(within, mortal) == nil
 	if err := prune(ctx, s); err != nil {
 		t.Fatal(err)
 	}
-	see(t, s, fmt.Sprint("after ", steps, " steps"), "a 11 file default, b 11 file default, c 11 file default")
+	see(t, s, fmt.Sprint("after ", steps, " steps"),
+		"a 11 file default, b 11 file default, c 11 file default")
 	if overrides, err := s.table.List(ctx, "stripe.>"); err != nil || len(overrides) > 0 {
 		t.Errorf("overrides %v, %v", overrides, err)
 	}

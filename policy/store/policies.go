@@ -97,27 +97,18 @@ func (r *record) same(current *record) bool {
 // policy; a draining policy without a stream may become anything. An unchanged policy is not
 // written. An HTTP target must obey the stricter rule of httptarget.Options.
 func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err error) {
-	entry, err := s.Change(ctx, p.Name, func(*policy.Entry) (policy.Policy, error) {
+	entry, err := s.Change(ctx, p.Name, false, func(*policy.Entry) (policy.Policy, error) {
 		return p, nil
 	})
 	return entry.Revision, err
 }
 
-// Change replaces a policy by compare-and-set, like [Store.Put]. change gets the current policy, or
-// nil if it is new or unreadable, and is repeated after a conflict.
-func (s *Store) Change(
-	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
-) (entry policy.Entry, err error) {
-	return s.write(ctx, name, false, func(current *record, before *policy.Entry) (*record, error) {
-		return s.draft(ctx, name, current, before, change)
-	})
-}
+// Change replaces a policy by compare-and-set, like [Store.Put], unless dry. change gets the
+// current policy, or nil if it is new or unreadable, and is repeated after a conflict.
+func (s *Store) Change(ctx context.Context, name string, dry bool,
+	change func(current *policy.Entry) (policy.Policy, error)) (entry policy.Entry, err error) {
 
-// Try is [Store.Change] without writing.
-func (s *Store) Try(
-	ctx context.Context, name string, change func(current *policy.Entry) (policy.Policy, error),
-) (entry policy.Entry, err error) {
-	return s.write(ctx, name, true, func(current *record, before *policy.Entry) (*record, error) {
+	return s.write(ctx, name, dry, func(current *record, before *policy.Entry) (*record, error) {
 		return s.draft(ctx, name, current, before, change)
 	})
 }

@@ -61,9 +61,9 @@ type SetChange struct {
 
 // Replace makes a file's policies those of its set: new and changed ones are written, and those
 // that left it become the API's or drain. All are checked before any is written; the error joins
-// all problems: errors of [Store.Put], policies of another set, records of a newer format, and a set
-// that shrinks too much. An unreadable record is replaced if the policy fits its stream. A repetition after
-// a crash does the rest.
+// all problems: errors of [Store.Put], policies of another set, records of a newer format, and a
+// set that shrinks too much. An unreadable record is replaced if the policy fits its stream. A
+// repetition after a crash does the rest.
 //
 // A text that another one has replaced in the set changes nothing without Again: so a process that
 // restarts with an old file does not undo a newer one.
@@ -115,91 +115,117 @@ func (s *Store) bring(ctx context.Context, f Set, dry bool) (newest bool, err er
 
 // comparison is of a set with the stored policies.
 type comparison struct {
-	result  Replaced
-	stored  map[string]kv.Record
-	changed []policy.Policy
-	left    []string
+	result   Replaced
+	inFile   map[string]bool
+	stored   map[string]kv.Record // of policies in the file
+	current  map[string]*record
+	members  int // policies that are of the set now
+	changed  []policy.Policy
+	left     []string
+	problems []error
 }
 
-func (s *Store) compare(ctx context.Context, f Set) (c comparison, err error) {
+func (c *comparison) problem(name string, err error) {
+	if err != nil {
+		c.problems = append(c.problems, fmt.Errorf("policy %s: %w", name, err))
+	}
+}
+
+func (s *Store) compare(ctx context.Context, f Set) (*comparison, error) {
 	records, err := s.table.List(ctx, "*")
 	if err != nil {
-		return c, err
+		return nil, err
 	}
-	inFile := map[string]bool{}
+	c := &comparison{inFile: map[string]bool{}, stored: map[string]kv.Record{},
+		current: map[string]*record{}}
 	for _, p := range f.Policies {
-		inFile[p.Name] = true
+		c.inFile[p.Name] = true
 	}
-	current := map[string]*record{}
-	c.stored = map[string]kv.Record{}
-	var problems []error
-	problem := func(name string, err error) {
-		if err != nil {
-			problems = append(problems, fmt.Errorf("policy %s: %w", name, err))
-		}
-	}
-	members := 0
 	for _, r := range records {
-		found, err := currentRecord(r)
-		switch {
-		case inFile[r.Key]:
-			c.stored[r.Key] = r
-			problem(r.Key, err)
-		case err != nil || len(found.Policy) == 0:
-			_, err := parseRecord(r.Value)
-			c.result.Unreadable = append(c.result.Unreadable,
-				fmt.Errorf("policy %s: %w", r.Key, err))
-			continue
-		}
-		current[r.Key] = found
-		if found != nil && found.Source == policy.SourceFile && found.Set == f.Name {
-			if members++; !inFile[r.Key] {
-				c.left = append(c.left, r.Key)
-			}
-		}
+		c.add(f.Name, r)
 	}
-	slices.Sort(c.left)
 	added := 0
-	var sharing []policy.Policy
-	for _, p := range f.Policies {
-		next, err := s.fromFile(ctx, f.Name, current[p.Name], p)
+	for i, p := range f.Policies {
+		next, err := s.fromFile(ctx, f.Name, c.current[p.Name], p)
 		if errors.Is(err, errOfAPI) {
 			c.result.OfAPI = append(c.result.OfAPI, p.Name)
 			continue
 		}
-		problem(p.Name, err)
-		if next != current[p.Name] {
-			if c.changed = append(c.changed, p); current[p.Name] == nil {
+		c.problem(p.Name, err)
+		if next != c.current[p.Name] {
+			if c.changed = append(c.changed, p); c.current[p.Name] == nil {
 				added++
 			}
 		}
-		if len(p.SharedLimits()) == 0 {
-			continue
+		if len(p.SharedLimits()) > 0 {
+			for _, other := range f.Policies[:i] {
+				c.problem(p.Name, p.CheckShared(other))
+			}
+			c.problem(p.Name, c.sharedBeside(p))
 		}
-		for _, other := range sharing {
-			problem(p.Name, p.CheckShared(other))
-		}
-		sharing = append(sharing, p)
-		differing, err := sharedBeside(p, current, inFile)
-		problem(p.Name, err)
-		c.result.Differing = append(c.result.Differing, differing...)
 	}
-	if n := len(c.left); !f.Shrink && n > 0 && (2*n > members || len(f.Policies) == 0) {
-		problems = append(problems, policy.Invalid([]policy.Problem{{Field: "policies",
-			Reason: fmt.Sprintf("set %s loses %d of its %d policies (%s): the file may be truncated; "+
-				"if not, set allow_shrink: true", f.Name, n, members,
+	if n := len(c.left); !f.Shrink && n > 0 && (2*n > c.members || len(f.Policies) == 0) {
+		c.problems = append(c.problems, policy.Invalid([]policy.Problem{{Field: "policies",
+			Reason: fmt.Sprintf("set %s loses %d of its %d policies (%s): the file may be "+
+				"truncated; if not, set allow_shrink: true", f.Name, n, c.members,
 				strings.Join(c.left[:min(n, 10)], ", "))}}))
 	}
-	if len(problems) == 0 && added > 0 {
-		problems = append(problems, s.room(ctx, added))
+	if len(c.problems) == 0 && added > 0 {
+		c.problems = append(c.problems, s.room(ctx, added))
 	}
-	return c, errors.Join(problems...)
+	return c, errors.Join(c.problems...)
+}
+
+// add takes a stored policy.
+func (c *comparison) add(set string, r kv.Record) {
+	found, err := currentRecord(r)
+	switch {
+	case c.inFile[r.Key]:
+		c.stored[r.Key] = r
+		c.problem(r.Key, err)
+	case err != nil || len(found.Policy) == 0:
+		_, err := parseRecord(r.Value)
+		c.result.Unreadable = append(c.result.Unreadable, fmt.Errorf("policy %s: %w", r.Key, err))
+		return
+	}
+	c.current[r.Key] = found
+	if found != nil && found.Source == policy.SourceFile && found.Set == set {
+		if c.members++; !c.inFile[r.Key] {
+			c.left = append(c.left, r.Key) // in the order of names
+		}
+	}
+}
+
+// sharedBeside compares a policy's shared limits with policies outside the file. A policy that
+// already shares them may change them, and differences are only reported, because files do not
+// change together. A policy new to a limit must match.
+func (c *comparison) sharedBeside(p policy.Policy) (refused error) {
+	was, err := c.current[p.Name].entry(0)
+	shares := err == nil
+	for _, l := range p.SharedLimits() {
+		shares = shares && slices.ContainsFunc(was.Written.SharedLimits(),
+			func(before policy.Limit) bool { return before.Shared == l.Shared })
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.current)) {
+		other, err := c.current[name].entry(0)
+		if err != nil || c.inFile[name] || other.Draining {
+			continue
+		}
+		switch err := p.CheckShared(other.Written); {
+		case err != nil && shares:
+			c.result.Differing = append(c.result.Differing, fmt.Errorf(
+				"policy %s: %w; policy %s is of the set %q", p.Name, err, name, other.Set))
+		case err != nil:
+			refused = cmp.Or(refused, err)
+		}
+	}
+	return refused
 }
 
 const putAtOnce = 64
 
 // carryOut writes the changes of a comparison.
-func (s *Store) carryOut(ctx context.Context, f Set, c comparison, result *Replaced) error {
+func (s *Store) carryOut(ctx context.Context, f Set, c *comparison, result *Replaced) error {
 	a := leftFile
 	if f.Prune {
 		a = pruned
@@ -290,34 +316,4 @@ func (s *Store) fromFile(ctx context.Context, set string, current *record, p pol
 		return current, nil
 	}
 	return next, nil
-}
-
-// sharedBeside compares a policy's shared limits with policies outside the file. A policy that
-// already shares them may change them, and differences are only reported, because files do not
-// change together. A policy new to a limit must match.
-func sharedBeside(p policy.Policy, current map[string]*record,
-	inFile map[string]bool) (differing []error, refused error) {
-
-	shares := len(p.SharedLimits()) > 0 && current[p.Name] != nil
-	if shares {
-		was, err := current[p.Name].entry(0)
-		for _, l := range p.SharedLimits() {
-			shares = shares && err == nil && slices.ContainsFunc(was.Written.SharedLimits(),
-				func(before policy.Limit) bool { return before.Shared == l.Shared })
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(current)) {
-		other, err := current[name].entry(0)
-		if err != nil || inFile[name] || other.Draining {
-			continue
-		}
-		switch err := p.CheckShared(other.Written); {
-		case err != nil && shares:
-			differing = append(differing, fmt.Errorf("policy %s: %w; policy %s is of the set %q",
-				p.Name, err, name, other.Set))
-		case err != nil:
-			refused = cmp.Or(refused, err)
-		}
-	}
-	return differing, refused
 }

@@ -69,7 +69,7 @@ export async function ask(method, path, body) {
 /** get reads a document, whose policies are those in force: with operators' overrides. */
 export async function get(path) {
   const answer = await ask("GET", path);
-  for (const p of [answer, ...answer.policies ?? []]) p.policy = p.in_force ?? p.policy;
+  for (const p of [answer, ...answer.policies ?? []]) if (p.in_force) p.policy = p.in_force;
   return answer;
 }
 

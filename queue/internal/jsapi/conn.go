@@ -29,7 +29,9 @@ type Conn struct {
 	Timeout time.Duration
 	// Silence is told the outcomes of calls; may be nil.
 	Silence *natsconn.Silence
-	domain  string
+	// Joins keeps Ensure from changing streams that are there.
+	Joins  bool
+	domain string
 }
 
 // Open opens the JetStream of a domain; empty: of the server that the connection reaches.
@@ -49,7 +51,7 @@ func New(nc *nats.Conn, domain string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout), nil, domain}, nil
+	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout), nil, false, domain}, nil
 }
 
 const MetaVersion = "penstock.v"
@@ -182,7 +184,7 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 		return err
 	}
 	have := &info.Config
-	if have.Replicas == want.Replicas && have.MaxMsgs == want.MaxMsgs &&
+	if c.Joins || have.Replicas == want.Replicas && have.MaxMsgs == want.MaxMsgs &&
 		have.MaxBytes == want.MaxBytes && have.Discard == want.Discard {
 		return nil
 	}

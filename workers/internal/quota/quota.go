@@ -430,7 +430,8 @@ func (l *Limits) Return(s *Set, ch *Charge, now Now) {
 // End is what is known at the end of a run.
 type End struct {
 	Used map[string]int64 // by name of the cost
-	// Unanswered requests may still arrive, within the longest delay from now; Unsent ones will not.
+	// Unanswered requests may still arrive, within the longest delay from now; Unsent ones will
+	// not.
 	Unanswered, Unsent bool
 }
 

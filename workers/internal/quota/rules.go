@@ -6,6 +6,9 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
+// UntilAnswered is the wait of [Limits.Ask] that only an answer ends.
+const UntilAnswered = algorithms.UntilAnswered
+
 // state is a limit's usage.
 type state struct {
 	algorithms.State

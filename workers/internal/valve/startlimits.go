@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -165,7 +164,7 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 
 // after returns the end of a wait for a limit; Never if only an answer ends it.
 func after(wait time.Duration, now pace.Instant) pace.Instant {
-	if wait == algorithms.UntilAnswered {
+	if wait == quota.UntilAnswered {
 		return pace.Never
 	}
 	return now.Add(wait)
