@@ -87,7 +87,6 @@ func (s *server) policies(url string) {
 	s.ask("GET", "/v1/policies/fast", "", 200)
 	s.ask("DELETE", "/v1/policies/fast/override", "", 412, `If-Match: "1"`)
 	s.ask("DELETE", "/v1/policies/fast/override", "", 200)
-	s.ask("PATCH", "/v1/policies/fast/override", `{"paused":true}`, 409)
 	s.ask("PATCH", "/v1/policies/none/override", `{}`, 404)
 	s.ask("DELETE", "/v1/policies/none/override", "", 404)
 	s.ask("POST", "/v1/take/none", "", 404)
