@@ -216,7 +216,7 @@ compare-strict: setup ## what a target with a limit accepts and refuses, by its 
 accuracy: ## how wrong a sliding counter is, and the most each algorithm lets pass: docs/accuracy.*, in some 90 seconds
 	go -C bench run ./accuracy -out ../docs -data ../bin
 
-reference: ## the pages of docs/reference and the types of clients, from openapi.yaml, commands, metrics, alerts and settings
+reference: ## openapi.yaml, the pages of docs/reference and the types of clients, from structs, routes, commands, metrics, alerts and settings
 	go test ./config ./deploy -count=1 -run TheReferenceOf -reference
 	go -C $(CLIENT) test -count=1 -run TheReferenceOf -reference
 	go -C internal/apitest test -count=1 -run TheReferenceOf -reference

@@ -13,7 +13,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/access"
-	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
@@ -29,7 +29,7 @@ func addSchedule(t *testing.T, p *penstock.Penstock, place, name, when, body str
 }
 
 func allSchedules(t *testing.T, p *penstock.Penstock, query string,
-	header ...string) (all schedules.Schedules) {
+	header ...string) (all api.Schedules) {
 	t.Helper()
 	status, body := ask(t, p, "GET", "/v1/schedules"+query, "", header...)
 	if err := json.Unmarshal([]byte(body), &all); err != nil || status != 200 {
@@ -39,7 +39,7 @@ func allSchedules(t *testing.T, p *penstock.Penstock, query string,
 }
 
 // outcomes are "<name>: <outcome> <job>".
-func outcomes(all schedules.Schedules) (text []string) {
+func outcomes(all api.Schedules) (text []string) {
 	for _, s := range all.Schedules {
 		last := "none"
 		if s.Last != nil {

@@ -24,11 +24,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/config"
 	"github.com/penstock-mq/penstock/internal/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/audit"
 )
 
@@ -418,7 +418,7 @@ func drains(r *telemetry.Registry) {
 		{Type: queue.EventDead},
 		{Type: queue.EventLimitBlocked, Name: "daily", For: time.Second},
 		{Type: queue.EventCallbackLost, Name: "full"},
-		{Type: queue.EventLimitsLeft, Data: []job.LimitLeft{{Name: "daily", Left: 1, Most: 2}}},
+		{Type: queue.EventLimitsLeft, Data: []api.LimitLeft{{Name: "daily", Left: 1, Most: 2}}},
 		{Type: queue.EventOwned, Value: 1},
 	} {
 		e.Policy = "p"

@@ -98,3 +98,9 @@ const (
 	SourceAPI  = "api"
 	SourceFile = "file"
 )
+
+// States of a policy; one that is gone is not found.
+const (
+	StateLive     = "live"
+	StateDraining = "draining"
+)

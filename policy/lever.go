@@ -16,7 +16,7 @@ type Lever struct {
 	By      string     `json:"by,omitempty"` // the operator's name or address
 	At      time.Time  `json:"at"`
 	Because string     `json:"because,omitempty"`
-	Expires *time.Time `json:"expires,omitempty"` // nil: never
+	Expires *time.Time `json:"expires,omitempty"` // without it, never
 }
 
 // MaxBecause bounds the text of [Lever.Because], in bytes.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -66,7 +67,7 @@ func TestAnAccountMayRequireBoundsOfStreams(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := b.Audit(ctx, Change{What: "nothing", Policy: "mail-0"}); err != nil {
+			if err := b.Audit(ctx, api.AuditEntry{What: "nothing", Policy: "mail-0"}); err != nil {
 				t.Error(err)
 			}
 			if err := b.keepMinute(ctx, "mail-0", minute{V: job.FormatVersion, At: 1}); err != nil {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/errs"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -21,27 +21,14 @@ const (
 	mostChangedText   = 128
 )
 
-type Change struct {
-	V int `json:"v,omitempty"`
-	// By is the client's name or the file's; empty: no access control.
-	By   string `json:"by,omitempty"`
-	From string `json:"from,omitempty"`
-	What string `json:"what"`
-	// Key is nil for changes of a whole policy.
-	Policy string  `json:"policy"`
-	Key    *string `json:"key,omitempty"`
-	Job    string  `json:"job,omitempty"`
-	// Changed lists fields with their old and new values.
-	Changed []string `json:"changed,omitempty"`
-	Details []string `json:"details,omitempty"` // such as "removed 3"
-
-	ID uint64    `json:"id,omitempty"` // in the list; not stored
-	At time.Time `json:"at,omitzero"`  // not stored
+// change is a stored entry of the audit list, whose ID and time are the message's.
+type change struct {
+	V int `json:"v"`
+	api.AuditEntry
 }
 
-func (b *Broker) Audit(ctx context.Context, c Change) (err error) {
+func (b *Broker) Audit(ctx context.Context, c api.AuditEntry) (err error) {
 	defer errs.Annotate(&err, "audit list")
-	c.V = job.FormatVersion
 	changed := c.Changed
 	c.Changed = nil
 	for i, text := range changed {
@@ -54,7 +41,7 @@ func (b *Broker) Audit(ctx context.Context, c Change) (err error) {
 		}
 		c.Changed = append(c.Changed, text)
 	}
-	body, err := json.Marshal(c)
+	body, err := json.Marshal(change{job.FormatVersion, c})
 	if err != nil {
 		return err
 	}
@@ -69,7 +56,7 @@ func (b *Broker) Audit(ctx context.Context, c Change) (err error) {
 
 // Changes lists changes of a policy, or of all if policy is empty, like [History.List].
 func (b *Broker) Changes(ctx context.Context, policy string, before uint64, limit int) (
-	found []Change, next uint64, err error) {
+	found []api.AuditEntry, next uint64, err error) {
 
 	defer errs.Annotate(&err, "audit list")
 	subject := ""
@@ -78,10 +65,10 @@ func (b *Broker) Changes(ctx context.Context, policy string, before uint64, limi
 	}
 	messages, next, err := b.newest(ctx, b.names.auditStream(), subject, before, limit)
 	for _, m := range messages {
-		var c Change
+		var c change
 		if json.Unmarshal(m.Data, &c) == nil && c.V == job.FormatVersion {
-			c.V, c.ID, c.At = 0, m.Seq, m.Time
-			found = append(found, c)
+			c.ID, c.At = m.Seq, m.Time
+			found = append(found, c.AuditEntry)
 		}
 	}
 	return found, next, err

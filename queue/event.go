@@ -58,7 +58,7 @@ const (
 	EventLate = "late"
 	// EventLimitBlocked, once a second: the limit Name blocked buckets For this long in total.
 	EventLimitBlocked = "limit_blocked"
-	// EventLimitsLeft, once a second: Data is a [][job.LimitLeft] of the limits that count all keys
+	// EventLimitsLeft, once a second: Data is a [][api.LimitLeft] of the limits that count all keys
 	// or are shared, and whose state this drainer keeps. Of limits per key it has Open, of all keys
 	// together, while that is not 0.
 	EventLimitsLeft = "limits_left"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -127,7 +128,8 @@ func FuzzValveMessages(f *testing.F) {
 		job.Question{V: 1, Op: job.OpExpect, Jobs: []uint64{1, 1 << 63}, Key: "a.%2A", Limit: -1,
 			Outcome: json.RawMessage(`{"seq":1}`)},
 		job.Answer{V: 1, Starts: []job.ExpectedStart{{Seq: 1, Known: true, DelayMS: 5}},
-			Buckets: []job.BucketState{{Key: "a", ETAMS: &ms, Rate: 1.5}},
+			Buckets: []job.BucketState{{Key: "a",
+				BucketState: api.BucketState{ETAMS: &ms, Rate: 1.5}}},
 			Job: &job.State{Seq: 1, State: job.Waiting, Position: &position,
 				AcceptedAt: time.Unix(1, 2)}},
 		Event{V: 1, Type: EventDone, Job: "api:1", Key: "a", Attempt: 2, WaitMS: 3},

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -43,7 +44,7 @@ const (
 	Counts
 )
 
-// CountNames are the names in the API.
+// CountNames are the names in [api.Day].
 var CountNames = [counts]string{"accepted", "started", "ended", "dead", "refused", "late_ms",
 	"depth"}
 
@@ -174,15 +175,8 @@ func (b *Broker) record(ctx context.Context, subject string, body []byte,
 	return err
 }
 
-// Day holds a policy's counts per minute of the last day.
-type Day struct {
-	From time.Time `json:"from"`
-	// Counts, by their [CountNames], end before the current minute.
-	Counts map[string][]int64 `json:"counts"`
-}
-
 // Day returns the counts of a policy, summed over all processes.
-func (b *Broker) Day(ctx context.Context, policy string) (Day, error) {
+func (b *Broker) Day(ctx context.Context, policy string) (api.Day, error) {
 	end := b.minutes.now().Unix() / 60
 	kept := map[int64]*minute{}
 	first := end
@@ -192,7 +186,7 @@ func (b *Broker) Day(ctx context.Context, policy string) (Day, error) {
 			break
 		}
 		if err != nil {
-			return Day{}, fmt.Errorf("minutes of %s: %w", policy, err)
+			return api.Day{}, fmt.Errorf("minutes of %s: %w", policy, err)
 		}
 		var m minute
 		if json.Unmarshal(r.Data, &m) != nil || m.V != job.FormatVersion || m.At >= end ||
@@ -207,7 +201,7 @@ func (b *Broker) Day(ctx context.Context, policy string) (Day, error) {
 			kept[m.At].add(Count(what), n)
 		}
 	}
-	day := Day{From: time.Unix(first*60, 0).UTC(), Counts: map[string][]int64{}}
+	day := api.Day{From: time.Unix(first*60, 0).UTC(), Counts: map[string][]int64{}}
 	for what, name := range CountNames {
 		numbers := make([]int64, end-first)
 		for at, m := range kept {

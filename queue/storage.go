@@ -37,8 +37,8 @@ const (
 
 // Fill is the use of a bound, in bytes.
 type Fill struct {
-	Used int64 `json:"used"`
-	Max  int64 `json:"max,omitempty"` // 0: not bounded
+	Used int64
+	Max  int64 // 0: not bounded
 }
 
 func (f Fill) High() bool { return f.Max > 0 && f.Used >= f.Max/5*4 }

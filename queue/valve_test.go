@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/natstest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -110,8 +111,10 @@ func TestValveStates(t *testing.T) {
 	zero, position := int64(0), 3
 	answers := map[string]job.Answer{
 		job.OpBuckets: {Total: 7, Buckets: []job.BucketState{
-			{Key: "a", Depth: 3, Waiting: 1, Delayed: 1, Running: 1, Rate: 0.25, ETAMS: &zero},
-			{Key: "b%20c", Depth: 1, Paused: true, ThrottledMS: 5, HeadAgeMS: 9},
+			{Key: "a", Depth: 3, BucketState: api.BucketState{Waiting: 1, Delayed: 1,
+				Running: 1, Rate: 0.25, ETAMS: &zero}},
+			{Key: "b%20c", Depth: 1, BucketState: api.BucketState{Paused: true,
+				ThrottledMS: 5, HeadAgeMS: 9}},
 		}},
 		job.OpBucket: {Bucket: &job.BucketState{Key: "a"}},
 		job.OpJob: {Job: &job.State{Seq: 4, Key: "a", State: job.Waiting, Position: &position,

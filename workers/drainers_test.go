@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -27,7 +28,7 @@ func TestLeasesListPartitionsAndWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var told []DrainerState
+	var told []api.Drainer
 	see := func(what string, condition func() bool) {
 		t.Helper()
 		b.until(what, func() bool {

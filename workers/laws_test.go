@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -76,7 +77,7 @@ func (b *bench) bucket(policy string, key job.Key) job.BucketState {
 	answer, err := b.broker.AskValve(b.t.Context(), policy, p,
 		job.Question{Op: job.OpBucket, Key: key})
 	if err != nil || answer.Bucket == nil {
-		return job.BucketState{Running: -1}
+		return job.BucketState{BucketState: api.BucketState{Running: -1}}
 	}
 	return *answer.Bucket
 }

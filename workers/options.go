@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/container"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -69,4 +70,4 @@ type Options struct {
 }
 
 // LimitLeft is the number of units of a limit on starts available now, and its maximum.
-type LimitLeft = job.LimitLeft
+type LimitLeft = api.LimitLeft

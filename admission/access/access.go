@@ -7,6 +7,8 @@ package access
 import (
 	"slices"
 	"strings"
+
+	"github.com/penstock-mq/penstock/api"
 )
 
 type Right uint8
@@ -46,15 +48,9 @@ type Client struct {
 	keys     patterns
 }
 
-type Grant struct {
-	Name     string   `json:"name"` // empty without access control
-	Rights   []string `json:"rights"`
-	Policies []string `json:"policies"` // * matches any bytes
-	Keys     []string `json:"keys"`
-}
-
-func (c *Client) Grant() Grant {
-	return Grant{c.Name, strings.Split((c.rights & Any).String(), ","), c.policies, c.keys}
+func (c *Client) Grant() api.Grant {
+	return api.Grant{Name: c.Name, Rights: strings.Split((c.rights & Any).String(), ","),
+		Policies: c.policies, Keys: c.keys}
 }
 
 // Everyone is the client without access control.

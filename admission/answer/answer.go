@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 )
 
 type Answer struct {
@@ -36,8 +37,8 @@ var verdictStatus = map[admission.Verdict]int{
 	admission.Rejected: 429,
 }
 
-// appendAccepted and appendDecided avoid encoding/json for the most frequent answers. Ids need no
-// escapes.
+// appendAccepted appends an [api.Accepted], appendDecided an [api.Decision], without encoding/json,
+// as the most frequent answers. Ids need no escapes.
 func appendAccepted(body []byte, o admission.Outcome) []byte {
 	body = append(append(body, `{"verdict":"`...), o.Verdict...)
 	body = append(append(append(body, `","job":"`...), o.Job...), '"')
@@ -59,13 +60,6 @@ func appendAccepted(body []byte, o admission.Outcome) []byte {
 	return append(body, '}')
 }
 
-type rejected struct {
-	Verdict       admission.Verdict `json:"verdict"`
-	RetryAfterMS  int64             `json:"retry_after_ms"`
-	ExpectedStart time.Time         `json:"expected_start,omitzero"`
-}
-
-// appendDecided appends a decision, which also extends the problem of a refusal.
 func appendDecided(body []byte, c admission.Checked) []byte {
 	body = strconv.AppendBool(append(body, `{"allowed":`...), c.Allowed)
 	body = appendMember(body, `,"limit":`, c.Limit)
@@ -86,9 +80,9 @@ func Submitted(o admission.Outcome) Answer {
 		o.Verdict == admission.Rejected}
 	status := verdictStatus[o.Verdict]
 	if o.Verdict == admission.Rejected {
-		more := rejected{Verdict: o.Verdict, RetryAfterMS: milliseconds(o.RetryAfter),
-			ExpectedStart: o.Unreachable.UTC().Truncate(time.Millisecond)}
-		return refusal(state, refusals[o.Refused], encode(more))
+		return state.refusal(api.Rejected{Problem: state.violated(refusals[o.Refused]),
+			Verdict: string(o.Verdict), RetryAfterMS: milliseconds(o.RetryAfter),
+			ExpectedStart: o.Unreachable.UTC().Truncate(time.Millisecond)})
 	}
 	fields := state.fields(contentJSON)
 	if o.Result != nil {
@@ -103,11 +97,14 @@ func Submitted(o admission.Outcome) Answer {
 
 func Checked(c admission.Checked) Answer {
 	state := quotaState{c.Quota, c.Remaining, c.ResetAfter, c.RetryAfter, !c.Allowed}
-	body := appendDecided(make([]byte, 0, usualBody), c)
 	if !c.Allowed {
-		return refusal(state, quotaExceeded, body)
+		return state.refusal(api.Refused{Problem: state.violated(quotaExceeded),
+			Decision: api.Decision{Limit: c.Limit, Remaining: c.Remaining,
+				DelayMS: milliseconds(c.Delay), RetryAfterMS: milliseconds(c.RetryAfter),
+				ResetAfterMS: milliseconds(c.ResetAfter)}})
 	}
-	return Answer{Status: 200, Header: state.fields(contentJSON), Body: body}
+	return Answer{Status: 200, Header: state.fields(contentJSON),
+		Body: appendDecided(make([]byte, 0, usualBody), c)}
 }
 
 func Refunded() Answer { return Answer{Status: 204} }

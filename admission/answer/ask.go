@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -191,31 +192,23 @@ func Acquire(ctx context.Context, ask Asker, of permits.Request, header http.Hea
 	if err != nil {
 		return nil, cmp.Or(ctx.Err(), err)
 	}
-	var given struct {
-		Permit string        `json:"permit"`
-		Lease  time.Duration `json:"lease_ms"`
-		Within time.Duration `json:"start_within_ms"`
-		Delay  time.Duration `json:"max_delay_ms"`
-	}
+	var given api.Permit
 	if err := json.Unmarshal(body, &given); err != nil {
 		return nil, fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 	}
 	at.Endpoint, at.Query, at.Wait = "settle", "permit="+url.QueryEscape(given.Permit), 0
 	tell := func(op string, how job.Settlement) error {
 		r := at
-		settled := map[string]any{"status": cmp.Or(how.Status, op), "error": how.Error,
-			"retry_after_ms": how.RetryAfterMS, "used": how.Used}
-		if how.Answer != "" { // which older servers do not know
-			settled["answer"] = how.Answer
-		}
-		body, err := json.Marshal(settled)
+		body, err := json.Marshal(api.Settlement{Status: cmp.Or(how.Status, op), Error: how.Error,
+			Answer: how.Answer, RetryAfterMS: how.RetryAfterMS, Used: how.Used})
 		if err == nil {
 			r.Body = body
 			_, err = ask(context.WithoutCancel(ctx), r)
 		}
 		return err
 	}
-	p := permits.Lent(given.Permit, time.Now().Add(given.Within*ms), given.Lease*ms, tell)
-	p.MaxDelay = given.Delay * ms
+	p := permits.Lent(given.Permit, time.Now().Add(time.Duration(given.StartWithinMS)*ms),
+		time.Duration(given.LeaseMS)*ms, tell)
+	p.MaxDelay = time.Duration(given.MaxDelayMS) * ms
 	return p, nil
 }

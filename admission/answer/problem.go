@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -23,32 +24,6 @@ const (
 )
 
 const unavailableRetry = "1"
-
-// RFC 9457
-type problem struct {
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail,omitempty"`
-
-	// The invalid field and why, or the reason of a refusal or a 503.
-	Field  string `json:"field,omitempty"`
-	Reason string `json:"reason,omitempty"`
-
-	Problems []fieldProblem `json:"problems,omitempty"`
-
-	// The job that this request repeats.
-	Job    string `json:"job,omitempty"`
-	Ended  string `json:"ended,omitempty"`
-	Letter uint64 `json:"letter,omitempty"`
-
-	ViolatedPolicies []string `json:"violated-policies,omitempty"`
-}
-
-type fieldProblem struct {
-	Field  string `json:"field,omitempty"` // empty: the whole document
-	Reason string `json:"reason"`
-}
 
 // Clients see only texts marked shown.
 var errorStatus = []struct {
@@ -70,16 +45,16 @@ var errorStatus = []struct {
 	{admission.ErrUnavailable, http.StatusServiceUnavailable, false},
 }
 
-var quotaExceeded = problem{
+var quotaExceeded = api.Problem{
 	Type:   typeQuotaExceeded,
 	Title:  "Quota exceeded",
 	Status: http.StatusTooManyRequests,
 	Detail: "come back after the time in Retry-After",
 }
 
-var refusals = map[error]problem{
-	admission.ErrQueueFull:   quotaExceeded.because("queue-full"),
-	admission.ErrRateLimited: quotaExceeded.because("rate-limited"),
+var refusals = map[error]api.Problem{
+	admission.ErrQueueFull:   because("queue-full"),
+	admission.ErrRateLimited: because("rate-limited"),
 	admission.ErrDeadlineUnreachable: {
 		Type:   typeUnreachable,
 		Title:  "Deadline unreachable",
@@ -87,44 +62,53 @@ var refusals = map[error]problem{
 		Detail: admission.ErrDeadlineUnreachable.Error(),
 		Reason: "deadline-unreachable",
 	},
-	admission.ErrTooLate:    quotaExceeded.because("too-late"),
-	admission.ErrPaused:     quotaExceeded.because("paused"),
-	admission.ErrTargetDown: quotaExceeded.because("target-down"),
+	admission.ErrTooLate:    because("too-late"),
+	admission.ErrPaused:     because("paused"),
+	admission.ErrTargetDown: because("target-down"),
 }
 
-func (p problem) because(reason string) problem {
+func because(reason string) api.Problem {
+	p := quotaExceeded
 	p.Reason = reason
 	return p
 }
 
-func refusal(s quotaState, p problem, more []byte) Answer {
+// violated completes the problem of a refusal by a quota.
+func (s quotaState) violated(p api.Problem) api.Problem {
 	p.ViolatedPolicies = []string{s.quota.Policy}
 	if name, bytes := strings.CutSuffix(s.quota.Policy, "/max_bytes"); bytes {
 		p.Detail = "the jobs of " + name + " take all bytes that they may: its max_bytes, or its " +
 			"share of the store; " + p.Detail
 	}
-	body := encode(p)
-	body = append(append(body[:len(body)-1], ','), more[1:]...) // one object of the two
-	return Answer{Status: p.Status, Header: s.fields(contentProblem), Body: body}
+	return p
+}
+
+func (s quotaState) refusal(document any) Answer {
+	return Answer{Status: http.StatusTooManyRequests, Header: s.fields(contentProblem),
+		Body: encode(document)}
 }
 
 func Problem(status int, detail string, more ...Field) Answer {
-	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
-		Detail: detail}.answer(more...)
+	return answered(plain(status, detail), more...)
+}
+
+func plain(status int, detail string) api.Problem {
+	return api.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Detail: detail}
 }
 
 // Unavailable encodes a temporary error with its reason: 503, or 507 for lack of space.
 func Unavailable(status int, detail string, err error) Answer {
-	return problem{
+	return answered(api.Problem{
 		Type:   typeReducedCapacity,
 		Title:  "Temporarily reduced capacity",
 		Status: status,
 		Detail: detail,
 		Reason: admission.Reason(err),
-	}.answer(Field{"Retry-After", unavailableRetry})
+	}, Field{"Retry-After", unavailableRetry})
 }
 
-func (p problem) answer(more ...Field) Answer {
+func answered(p api.Problem, more ...Field) Answer {
 	return Answer{Status: p.Status,
 		Header: append([]Field{{"Content-Type", contentProblem}}, more...), Body: encode(p)}
 }
@@ -140,32 +124,21 @@ func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log, seldom: seld
 // per reason.
 func (e *Errors) Answer(err error) Answer {
 	if bad, ok := errors.AsType[*admission.RequestError](err); ok {
-		return problem{
-			Type:   "about:blank",
-			Title:  http.StatusText(http.StatusBadRequest),
-			Status: http.StatusBadRequest,
-			Detail: bad.Error(),
-			Field:  bad.Field,
-			Reason: bad.Reason,
-		}.answer()
+		p := plain(http.StatusBadRequest, bad.Error())
+		p.Field, p.Reason = bad.Field, bad.Reason
+		return answered(p)
 	}
 	if refused, ok := errors.AsType[*admission.RefusedError](err); ok {
 		p := refusals[refused.Reason]
 		p.ViolatedPolicies = []string{refused.Policy}
-		return p.answer(
+		return answered(p,
 			Field{"Retry-After", strconv.FormatInt(ceil(refused.RetryAfter, time.Second), 10)},
 			Field{"Retry-After-Ms", strconv.FormatInt(milliseconds(refused.RetryAfter), 10)})
 	}
 	if gone, ok := errors.AsType[*admission.EndedError](err); ok {
-		return problem{
-			Type:   "about:blank",
-			Title:  http.StatusText(http.StatusConflict),
-			Status: http.StatusConflict,
-			Detail: gone.Error(),
-			Job:    gone.Job,
-			Ended:  gone.How,
-			Letter: gone.Letter,
-		}.answer()
+		p := plain(http.StatusConflict, gone.Error())
+		p.Job, p.Ended, p.Letter = gone.Job, gone.How, gone.Letter
+		return answered(p)
 	}
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		return refusedDocument(err, invalid)
@@ -208,13 +181,13 @@ func refusedDocument(err error, invalid *policy.InvalidError) Answer {
 	if errors.Is(err, admission.ErrConflict) {
 		status = http.StatusConflict
 	}
-	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status,
-		Detail: invalid.Error()}
+	p := plain(status, invalid.Error())
 	for _, found := range invalid.Problems {
-		p.Problems = append(p.Problems, fieldProblem{found.Field, found.Reason})
+		p.Problems = append(p.Problems, api.FieldProblem{Field: found.Field,
+			Reason: found.Reason})
 	}
 	p.Field, p.Reason = p.Problems[0].Field, p.Problems[0].Reason
-	return p.answer()
+	return answered(p)
 }
 
 func (e *Errors) Panicked(value any, stack []byte) Answer {

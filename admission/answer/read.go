@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -19,20 +20,17 @@ var errForeign = errors.New("the answer is not an admitter's")
 // ReadSubmitted reads the answer to an accepted job, without its quota.
 func ReadSubmitted(body []byte) (admission.Outcome, error) {
 	var a struct {
-		Verdict   admission.Verdict `json:"verdict"`
-		Job       string            `json:"job"`
-		DelayMS   *int64            `json:"delay_ms"`
-		Position  int               `json:"position"`
-		Depth     int               `json:"depth"`
-		Duplicate bool              `json:"duplicate"`
-		NoResult  string            `json:"no_result"`
-		End       job.End           `json:"end"`
+		api.Accepted
+		End string `json:"end"`
 	}
 	if err := json.Unmarshal(body, &a); err != nil || a.Job == "" {
 		return admission.Outcome{}, fmt.Errorf("%w: %.100q", errForeign, body)
 	}
-	o := admission.Outcome{Verdict: a.Verdict, Job: a.Job, Duplicate: a.Duplicate,
-		Position: a.Position, Depth: a.Depth, NoResult: a.NoResult, Remaining: -1}
+	o := admission.Outcome{Verdict: admission.Verdict(a.Verdict), Job: a.Job,
+		Duplicate: a.Duplicate, Depth: a.Depth, NoResult: a.NoResult, Remaining: -1}
+	if a.Position != nil {
+		o.Position = *a.Position
+	}
 	if a.DelayMS != nil {
 		o.Delay, o.DelayKnown = time.Duration(*a.DelayMS)*time.Millisecond, true
 	}
@@ -47,10 +45,7 @@ func ReadSubmitted(body []byte) (admission.Outcome, error) {
 }
 
 func ReadError(status int, retryAfter string, body []byte) error {
-	var a struct {
-		problem
-		rejected
-	}
+	var a api.Rejected
 	if json.Unmarshal(body, &a) != nil || a.Title == "" {
 		err := fmt.Errorf("%w: %d %.100q", errForeign, status, body)
 		switch status {
@@ -68,7 +63,7 @@ func ReadError(status int, retryAfter string, body []byte) error {
 	case status == http.StatusBadRequest && a.Field != "":
 		return &admission.RequestError{Field: a.Field, Reason: a.Reason}
 	case status == http.StatusTooManyRequests:
-		return readRefusal(a.problem, pause)
+		return readRefusal(a.Problem, pause)
 	case a.Reason != "":
 		read.text += " (" + a.Reason + ")"
 	}
@@ -91,7 +86,7 @@ type readError struct {
 func (e *readError) Error() string { return e.text }
 func (e *readError) Unwrap() error { return e.kind }
 
-func readRefusal(p problem, pause time.Duration) error {
+func readRefusal(p api.Problem, pause time.Duration) error {
 	e := &admission.RefusedError{Reason: admission.ErrRateLimited, RetryAfter: pause}
 	if len(p.ViolatedPolicies) > 0 {
 		e.Policy, _, _ = strings.Cut(p.ViolatedPolicies[0], "/")

@@ -13,18 +13,9 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 )
-
-// batchJob has at most one of the last three fields, its body.
-type batchJob struct {
-	Policy  string            `json:"policy"`
-	Key     *string           `json:"key"`
-	Headers map[string]string `json:"headers"` // as for a single job
-	Body    json.RawMessage   `json:"body"`    // any JSON, stored as written
-	Text    *string           `json:"text"`
-	Base64  []byte            `json:"base64"`
-}
 
 // It applies to jobs without one.
 var ipHeader = http.CanonicalHeaderKey(admission.IPHeader)
@@ -155,7 +146,7 @@ func elements(list []byte) iter.Seq2[[]byte, error] {
 
 // plainJob reads {"policy":"…","key":"…","body":…} without escapes several times as fast as
 // encoding/json.
-func plainJob(text []byte) (j batchJob, plain bool) {
+func plainJob(text []byte) (j api.BatchJob, plain bool) {
 	rest, plain := bytes.CutPrefix(text, []byte("{"))
 	for named := false; plain; {
 		var name, value []byte
@@ -207,7 +198,7 @@ const jsonSpace = " \t\r\n"
 
 func spaced(text []byte) []byte { return bytes.TrimLeft(text, jsonSpace) }
 
-func readJob(text []byte) (j batchJob, err error) {
+func readJob(text []byte) (j api.BatchJob, err error) {
 	if j, plain := plainJob(text); plain {
 		return j, nil
 	}
@@ -251,12 +242,12 @@ func (h *handler) job(r *http.Request, from string,
 			return request, err
 		}
 	}
-	request.Body, err = j.body()
+	request.Body, err = bodyOf(&j)
 	request.JSON = j.Body != nil
 	return request, err
 }
 
-func (j *batchJob) body() (body []byte, err error) {
+func bodyOf(j *api.BatchJob) (body []byte, err error) {
 	given := 0
 	if j.Body != nil {
 		given, body = given+1, j.Body

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 )
 
 func batch(t *testing.T, address, body string, header ...string) (*http.Response, []string) {
@@ -165,7 +166,7 @@ func readsAsJSON(t *testing.T, text []byte) {
 	if !plain {
 		return
 	}
-	var want batchJob
+	var want api.BatchJob
 	if err := decode(text, &want); err != nil {
 		t.Fatalf("%q was read as plain: %v", text, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -30,7 +31,8 @@ func TestManageBuckets(t *testing.T) {
 	// A drainer that still reads the queue counts fewer jobs than JetStream.
 	stopReading, err := i.broker.ServeValve("stripe", receipt.Partition,
 		func(q job.Question, reply func(job.Answer)) {
-			reply(job.Answer{Bucket: &job.BucketState{Key: q.Key, Reading: true}})
+			reply(job.Answer{Bucket: &job.BucketState{Key: q.Key,
+				BucketState: api.BucketState{Reading: true}}})
 		})
 	if err != nil {
 		t.Fatal(err)
@@ -49,15 +51,17 @@ func TestManageBuckets(t *testing.T) {
 			if q.By == job.ByAge {
 				for n := range 2 {
 					a.Buckets = append(a.Buckets, job.BucketState{
-						Key: job.Key(fmt.Sprint(prefix, n)), HeadAgeMS: int64(9 - n + first)})
+						Key: job.Key(fmt.Sprint(prefix, n)), BucketState: api.BucketState{
+							HeadAgeMS: int64(9 - n + first)}})
 				}
 				return a
 			}
 			if q.By == job.ByLate {
 				for _, state := range []job.BucketState{
-					{Key: "late", LateMS: map[string]int64{job.BlockedByThrottled: int64(500 +
-						first)}},
-					{Key: "rests", LateMS: map[string]int64{job.BlockedByPaused: 60_000}}} {
+					{Key: "late", BucketState: api.BucketState{LateMS: map[string]int64{
+						job.BlockedByThrottled: int64(500 + first)}}},
+					{Key: "rests", BucketState: api.BucketState{LateMS: map[string]int64{
+						job.BlockedByPaused: 60_000}}}} {
 					state.Key = job.Key(prefix) + state.Key
 					a.Buckets = append(a.Buckets, state)
 				}
@@ -66,7 +70,8 @@ func TestManageBuckets(t *testing.T) {
 			for n := q.Offset; n < min(q.Offset+q.Limit, held); n++ {
 				a.Buckets = append(a.Buckets,
 					job.BucketState{Key: job.Key(fmt.Sprintf("%s-%04d", prefix, n)),
-						Depth: 2*(held-n) + first, Waiting: 1, Rate: 0.5, ETAMS: &expect})
+						Depth: 2*(held-n) + first, BucketState: api.BucketState{Waiting: 1,
+							Rate: 0.5, ETAMS: &expect}})
 			}
 			return a
 		}
@@ -98,7 +103,7 @@ func TestManageBuckets(t *testing.T) {
 	stop()
 	var keys []string
 	for offset := 0; ; {
-		var page manage.Buckets
+		var page api.Buckets
 		answer := i.expect("GET", fmt.Sprintf("/v1/buckets/stripe?limit=1000&offset=%d", offset),
 			"", 200)
 		if err := json.Unmarshal([]byte(answer), &page); err != nil {
@@ -148,9 +153,9 @@ func TestManageOneBucket(t *testing.T) {
 	i.valve("stripe", 3, func(q job.Question) job.Answer {
 		switch {
 		case q.Op == job.OpBucket && q.Key == job.Key(key):
-			return job.Answer{Bucket: &job.BucketState{Key: q.Key, Depth: 7, Waiting: 4, Delayed: 2,
-				Running: 1, Rate: 2.5,
-				Paused: true, ThrottledMS: 100, HeadAgeMS: 1500}}
+			return job.Answer{Bucket: &job.BucketState{Key: q.Key, Depth: 7,
+				BucketState: api.BucketState{Waiting: 4, Delayed: 2, Running: 1, Rate: 2.5,
+					Paused: true, ThrottledMS: 100, HeadAgeMS: 1500}}}
 		case q.Op == job.OpPurge && q.Key == job.Key(key) && len(q.Jobs) == 0:
 			return job.Answer{Removed: 6, More: 40}
 		case q.Op == job.OpPurge && q.Key == job.Key(key) && q.Jobs[0] == 40:

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -50,7 +51,7 @@ func (m management) events(r *http.Request, at place) (answer.Answer, error) {
 	}), nil
 }
 
-func (at place) events() (func(watch.Event) bool, error) {
+func (at place) events() (func(api.Event) bool, error) {
 	for _, name := range []string{"policy", "type"} {
 		if at.query.Has(name) && at.query.Get(name) == "" {
 			return nil, bad(name, "must not be empty")
@@ -65,7 +66,7 @@ func (at place) events() (func(watch.Event) bool, error) {
 	if _, err := job.EncodeKey(at.query.Get("key")); err != nil {
 		return nil, admission.InvalidKey(err)
 	}
-	return func(e watch.Event) bool {
+	return func(e api.Event) bool {
 		return (!at.query.Has("policy") || e.Policy == at.query.Get("policy")) &&
 			(!at.query.Has("key") || e.Key == at.query.Get("key")) &&
 			(len(types) == 0 || slices.Contains(types, e.Type)) &&
@@ -125,7 +126,7 @@ func (m management) tell(r *http.Request, w io.Writer, flush func(), l *watch.Li
 	}
 }
 
-func writeEvent(w io.Writer, e watch.Event) error {
+func writeEvent(w io.Writer, e api.Event) error {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err

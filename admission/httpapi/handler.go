@@ -1,5 +1,5 @@
-// Package httpapi serves the API over HTTP. The table in routes lists all endpoints; openapi.yaml
-// describes them.
+// Package httpapi serves the API over HTTP. The table in routes lists all endpoints; openapi.yaml,
+// which describes them, is generated from it by internal/apitest.
 //
 // A key is the rest of the path: "//" and ".." are not cleaned, and %2F is a slash of the key.
 package httpapi
@@ -227,7 +227,7 @@ func (h *handler) ready(r *http.Request, at place) (answer.Answer, error) {
 		if strings.Contains(r.Header.Get("Accept"), "application/json") {
 			return answer.JSON(status, report), nil
 		}
-		return answer.Text(status, report.Lines()...), nil
+		return answer.Text(status, health.Lines(report)...), nil
 	}
 	if err != nil {
 		return answer.Unavailable(http.StatusServiceUnavailable, err.Error(), err), nil

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -39,7 +40,7 @@ func (m management) client(_ context.Context, at place) (any, error) {
 
 func (m management) drainers(ctx context.Context, _ place) (any, error) {
 	drainers, err := m.Drainers(ctx)
-	return map[string]any{"drainers": drainers}, err
+	return api.Drainers{Drainers: drainers}, err
 }
 
 func (m management) buckets(ctx context.Context, at place) (any, error) {
@@ -148,7 +149,7 @@ func (m management) auditOfPolicy(ctx context.Context, at place) (any, error) {
 
 func (m management) deadPolicies(ctx context.Context, at place) (any, error) {
 	policies, err := m.DeadPolicies(ctx, at.mayRead)
-	return map[string]any{"policies": policies}, err
+	return api.DeadPolicies{Policies: policies}, err
 }
 
 func (m management) deadLetters(ctx context.Context, at place) (any, error) {
@@ -168,9 +169,9 @@ func selected[T any](do func(ctx context.Context, policy string, some queue.Dead
 }
 
 func (m management) discard(ctx context.Context, policy string, id uint64) (
-	manage.Discarded, error) {
+	api.Discarded, error) {
 
-	return manage.Discarded{Discarded: 1}, m.Discard(ctx, policy, id)
+	return api.Discarded{Discarded: 1}, m.Discard(ctx, policy, id)
 }
 
 func (m management) replay(r *http.Request, at place) (answer.Answer, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -36,11 +37,7 @@ func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 		}
 	}
 	// Costs in the body are another spelling of the headers.
-	var asked struct {
-		Cost     json.Number            `json:"cost"`
-		Costs    map[string]json.Number `json:"costs"`
-		Priority json.Number            `json:"priority"`
-	}
+	var asked api.PermitRequest
 	if err := h.document(r, at, &asked); err != nil {
 		return answer.Answer{}, err
 	}
@@ -62,13 +59,8 @@ func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	a := answer.JSON(http.StatusOK, struct {
-		Permit   string `json:"permit"`
-		Lease    int64  `json:"lease_ms"`
-		Within   int64  `json:"start_within_ms"`
-		MaxDelay int64  `json:"max_delay_ms,omitempty"`
-	}{p.ID, p.Lease.Milliseconds(), time.Until(p.StartBy).Milliseconds(),
-		p.MaxDelay.Milliseconds()})
+	a := answer.JSON(http.StatusOK, api.Permit{Permit: p.ID, LeaseMS: p.Lease.Milliseconds(),
+		StartWithinMS: time.Until(p.StartBy).Milliseconds(), MaxDelayMS: p.MaxDelay.Milliseconds()})
 	a.Late = true
 	return a, nil
 }
@@ -85,14 +77,7 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	}
 	op, of := job.OpSettle, job.Settlement{Status: job.SettledReturned}
 	if r.Method == http.MethodPut {
-		var settled struct {
-			Status       any               `json:"status"`
-			Error        string            `json:"error"`
-			Answer       string            `json:"answer"`
-			RetryAfterMS int64             `json:"retry_after_ms"`
-			Used         map[string]int64  `json:"used"`
-			Headers      map[string]string `json:"headers"`
-		}
+		var settled api.Settlement
 		if err := h.document(r, at, &settled); err != nil {
 			return answer.Answer{}, err
 		}

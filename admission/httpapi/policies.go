@@ -18,7 +18,7 @@ func (m management) policies(ctx context.Context, at place) (any, uint64, error)
 	policies = slices.DeleteFunc(policies, func(p manage.Policy) bool {
 		return !at.mayRead(p.Policy.Name)
 	})
-	return map[string]any{"policies": policies}, 0, err
+	return manage.Policies{Policies: policies}, 0, err
 }
 
 func (m management) policy(ctx context.Context, at place) (any, uint64, error) {

@@ -17,12 +17,12 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// route is an endpoint. Tests compare the routes with openapi.yaml.
+// route is an endpoint. openapi.yaml is generated from the routes: see [Routes].
 type route struct {
 	method string
 	// path may hold {policy}, {job} and {id}, one segment each, and end in {key...}, the rest with
-	// its slashes. The query parameters of management requests follow a question mark; "=" and a
-	// type marks one without a range in [ranges]. Other handlers check their own.
+	// its slashes. The query parameters follow a question mark; "=" and a type marks one without a
+	// range in [ranges]. Only those of management requests are checked before the handler.
 	path string
 	// required for the policy and key in the path, or for all; zero: public
 	right access.Right
@@ -61,7 +61,7 @@ func (h *handler) routes() []route {
 	process := []route{
 		{"GET", "/healthz", 0, h.health},
 		{"POST", "/healthz", 0, h.health}, // lets the process serve as a target for trials
-		{"GET", "/readyz", 0, h.ready},
+		{"GET", "/readyz?verbose", 0, h.ready},
 		{"GET", "/metrics", access.Read, nil},
 	}
 	if h.service == nil {
@@ -69,14 +69,14 @@ func (h *handler) routes() []route {
 	}
 	m := management{h.options.Management, h.options.Clients}
 	return append([]route{
-		{"POST", "/v1/jobs/{policy}/{key...}", access.Submit, h.submit},
+		{"POST", "/v1/jobs/{policy}/{key...}?wait", access.Submit, h.submit},
 		{"GET", "/v1/jobs/{policy}/{key...}?after&limit&state&tag", access.Read, look(m.jobs)},
 		{"POST", batchPath, access.Submit, h.submitBatch},
-		{"GET", "/v1/check/{policy}/{key...}", access.Check, h.check},
-		{"POST", "/v1/check/{policy}/{key...}", access.Check, h.check},
-		{"DELETE", "/v1/check/{policy}/{key...}", access.Check, h.check},
+		{"GET", "/v1/check/{policy}/{key...}?cost", access.Check, h.check},
+		{"POST", "/v1/check/{policy}/{key...}?cost", access.Check, h.check},
+		{"DELETE", "/v1/check/{policy}/{key...}?cost", access.Check, h.check},
 
-		{"POST", "/v1/permits/{policy}/{key...}", access.Submit, h.acquire},
+		{"POST", "/v1/permits/{policy}/{key...}?wait", access.Submit, h.acquire},
 		{"PUT", "/v1/permits/{policy}/{key...}?permit", access.Submit, h.settle},
 		{"DELETE", "/v1/permits/{policy}/{key...}?permit", access.Submit, h.settle},
 
@@ -152,6 +152,36 @@ func (h *handler) routes() []route {
 
 		{"GET", "/openapi.yaml", 0, describe},
 	}, process...)
+}
+
+// Route is an endpoint of the API, for its description.
+type Route struct {
+	Method, Path string // {key...} in the path is the rest of it
+	Right        access.Right
+	Query        []Parameter
+}
+
+// Parameter is a parameter of a query. A Number is within a range.
+type Parameter struct {
+	Name               string
+	Number             bool
+	Unset, Least, Most uint64
+}
+
+// Routes returns the endpoints of an admitter.
+func Routes() (all []Route) {
+	for _, rt := range (&handler{service: struct{ Service }{}}).routes() {
+		path, query, _ := strings.Cut(rt.path, "?")
+		r := Route{Method: rt.method, Path: path, Right: rt.right}
+		for _, given := range strings.FieldsFunc(query, func(c rune) bool { return c == '&' }) {
+			name, _, typed := strings.Cut(given, "=")
+			of, number := ranges[name]
+			r.Query = append(r.Query,
+				Parameter{name, number && !typed, of.unset, of.least, of.most})
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 type resource struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -21,44 +22,24 @@ const (
 	askAtOnce = 500    // fit into one answer of a valve, even with the longest keys
 )
 
-// Bucket has no BucketState if no drainer answered.
-type Bucket struct {
-	Key       string `json:"key"`
-	Partition int    `json:"partition"`
-	Depth     int    `json:"depth"`
-	*job.BucketState
-	job.Hold
-
-	// Only of a single bucket.
-
-	Audit      *audit.Standing  `json:"audit,omitempty"`
-	Override   *policy.Override `json:"override,omitempty"`
-	Unanswered []int            `json:"unanswered,omitempty"`
-}
-
-type Buckets struct {
-	Buckets    []Bucket `json:"buckets"`
-	Total      int      `json:"total"`
-	Next       *int     `json:"next_offset,omitempty"`
-	Unanswered []int    `json:"unanswered,omitempty"`
-	// Bytes is the room of the whole policy.
-	Bytes queue.Fill `json:"bytes,omitzero"`
-}
-
 // Buckets lists buckets with jobs or calls, deepest first. Between pages the order may change.
-func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (Buckets, error) {
+func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (api.Buckets,
+	error) {
+
 	page, err := s.buckets(ctx, name, job.ByDepth, offset, limit)
 	if err != nil {
 		return page, err
 	}
-	_, page.Bytes, err = s.broker.Use(ctx, name)
+	_, bytes, err := s.broker.Use(ctx, name)
+	page.Bytes = api.Fill(bytes)
 	if errors.Is(err, queue.ErrNoStream) {
 		err = nil
 	}
 	return page, translate(err)
 }
 
-func (b *Bucket) size(by string) (n int64) {
+// sizeOf returns what a list is sorted by.
+func sizeOf(b *api.Bucket, by string) (n int64) {
 	switch by {
 	case job.ByAge:
 		return b.HeadAgeMS
@@ -74,30 +55,30 @@ func (b *Bucket) size(by string) (n int64) {
 }
 
 func (s *Service) buckets(ctx context.Context, name, by string, offset, limit int) (
-	Buckets, error) {
+	api.Buckets, error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if offset+limit > MaxListed {
-		return Buckets{}, &admission.RequestError{Field: "offset",
+		return api.Buckets{}, &admission.RequestError{Field: "offset",
 			Reason: fmt.Sprintf("plus limit must be at most %d", MaxListed)}
 	}
 	entry, err := s.queued(ctx, name)
 	if err != nil {
-		return Buckets{}, err
+		return api.Buckets{}, err
 	}
 	select {
 	case s.listing <- struct{}{}:
 		defer func() { <-s.listing }()
 	case <-ctx.Done():
-		return Buckets{}, translate(ctx.Err())
+		return api.Buckets{}, translate(ctx.Err())
 	}
 	answers := s.askAll(ctx, entry.Policy, by, offset+limit)
 	if ctx.Err() != nil {
-		return Buckets{}, translate(ctx.Err())
+		return api.Buckets{}, translate(ctx.Err())
 	}
-	var page Buckets
-	var all []Bucket
+	var page api.Buckets
+	var all []api.Bucket
 	for number, a := range answers {
 		if !a.complete {
 			page.Unanswered = append(page.Unanswered, number)
@@ -105,51 +86,36 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 		}
 		page.Total += a.total
 		for _, state := range a.buckets {
-			all = append(all, Bucket{Key: state.Key.Raw(), Partition: number, Depth: state.Depth,
-				BucketState: &state, Hold: state.Hold})
+			all = append(all, api.Bucket{Key: state.Key.Raw(), Partition: number,
+				Depth: state.Depth, BucketState: &state.BucketState, Hold: state.Hold})
 		}
 	}
-	slices.SortFunc(all, func(a, b Bucket) int {
-		return cmp.Or(cmp.Compare(b.size(by), a.size(by)), cmp.Compare(a.Key, b.Key))
+	slices.SortFunc(all, func(a, b api.Bucket) int {
+		return cmp.Or(cmp.Compare(sizeOf(&b, by), sizeOf(&a, by)), cmp.Compare(a.Key, b.Key))
 	})
 	from, to := min(offset, len(all)), min(offset+limit, len(all))
-	page.Buckets = append([]Bucket{}, all[from:to]...)
+	page.Buckets = append([]api.Bucket{}, all[from:to]...)
 	if to < page.Total && to == offset+limit && to < MaxListed {
 		page.Next = &to
 	}
 	return page, nil
 }
 
-type PlacedBucket struct {
-	Policy string `json:"policy"`
-	Bucket
-	Refused int64 `json:"refused,omitempty"`
-}
-
-type AllBuckets struct {
-	Buckets    []PlacedBucket        `json:"buckets"`
-	Total      int                   `json:"total"`
-	WindowMS   *int64                `json:"window_ms,omitempty"`
-	Depths     map[string]uint64     `json:"depths,omitzero"`
-	Bytes      map[string]queue.Fill `json:"bytes,omitzero"` // of policies with jobs
-	Unanswered map[string][]int      `json:"unanswered,omitempty"`
-}
-
 const policiesAtOnce = 8
 
 // AllBuckets lists permitted buckets by one of [job.BucketOrders].
 func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, by string,
-	limit int) (AllBuckets, error) {
+	limit int) (api.AllBuckets, error) {
 
 	if by == job.ByRefused {
 		return s.refused(ctx, may, limit)
 	}
 	policies, err := s.Policies(ctx)
 	if err != nil {
-		return AllBuckets{}, err
+		return api.AllBuckets{}, err
 	}
-	all := AllBuckets{Buckets: []PlacedBucket{}, Depths: map[string]uint64{},
-		Bytes: map[string]queue.Fill{}, Unanswered: map[string][]int{}}
+	all := api.AllBuckets{Buckets: []api.PlacedBucket{}, Depths: map[string]uint64{},
+		Bytes: map[string]api.Fill{}, Unanswered: map[string][]int{}}
 	var mu sync.Mutex
 	policies = slices.DeleteFunc(policies, func(p Policy) bool {
 		return !p.Policy.HasQueue() || !may(p.Policy.Name)
@@ -170,10 +136,10 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		}
 		all.Total += page.Total
 		if depth > 0 {
-			all.Depths[p.Policy.Name], all.Bytes[p.Policy.Name] = depth, bytes
+			all.Depths[p.Policy.Name], all.Bytes[p.Policy.Name] = depth, api.Fill(bytes)
 		}
 		for _, b := range page.Buckets {
-			all.Buckets = append(all.Buckets, PlacedBucket{Policy: p.Policy.Name, Bucket: b})
+			all.Buckets = append(all.Buckets, api.PlacedBucket{Policy: p.Policy.Name, Bucket: b})
 		}
 		if len(page.Unanswered) > 0 {
 			all.Unanswered[p.Policy.Name] = page.Unanswered
@@ -181,11 +147,11 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		return nil
 	})
 	if err != nil {
-		return AllBuckets{}, err
+		return api.AllBuckets{}, err
 	}
-	slices.SortFunc(all.Buckets, func(a, b PlacedBucket) int {
-		return cmp.Or(cmp.Compare(b.size(by), a.size(by)), cmp.Compare(a.Policy, b.Policy),
-			cmp.Compare(a.Key, b.Key))
+	slices.SortFunc(all.Buckets, func(a, b api.PlacedBucket) int {
+		return cmp.Or(cmp.Compare(sizeOf(&b.Bucket, by), sizeOf(&a.Bucket, by)),
+			cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Key, b.Key))
 	})
 	all.Buckets = all.Buckets[:min(limit, len(all.Buckets))]
 	return all, nil
@@ -235,6 +201,13 @@ func (s *Service) askFirst(ctx context.Context, policy string, partition int, by
 	return l
 }
 
+// Bucket is a single bucket, with its limits and the observations of its starts.
+type Bucket struct {
+	api.Bucket
+	Audit    *audit.Standing  `json:"audit,omitempty"` // of its starts
+	Override *policy.Override `json:"override,omitempty"`
+}
+
 // An unknown bucket is empty.
 func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -243,7 +216,7 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	if err != nil {
 		return Bucket{}, err
 	}
-	b := Bucket{Key: key.Raw(), Partition: s.partitionOf(entry.Policy, key)}
+	b := Bucket{Bucket: api.Bucket{Key: key.Raw(), Partition: s.partitionOf(entry.Policy, key)}}
 	if seen, known := s.options.Audited(name, key); known {
 		b.Audit = &seen
 	}
@@ -258,7 +231,7 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	a, err := s.ask(look, name, b.Partition, job.Question{Op: job.OpBucket, Key: key})
 	answered := err == nil && a.Bucket != nil
 	if answered {
-		b.Depth, b.BucketState, b.Hold = a.Bucket.Depth, a.Bucket, a.Bucket.Hold
+		b.Depth, b.BucketState, b.Hold = a.Bucket.Depth, &a.Bucket.BucketState, a.Bucket.Hold
 		if !a.Bucket.Reading {
 			return b, nil
 		}
@@ -281,29 +254,23 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	return b, nil
 }
 
-type Purged struct {
-	Key     string `json:"key"`
-	Removed int    `json:"removed"`
-	More    bool   `json:"more,omitempty"`
-}
-
 // Purge drops a bucket's jobs that do not run, without dead letters, or all that it can in time.
 // After ErrNoDrainer some may have been dropped.
-func (s *Service) Purge(ctx context.Context, name string, key job.Key) (Purged, error) {
+func (s *Service) Purge(ctx context.Context, name string, key job.Key) (api.Purged, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	entry, err := s.queued(ctx, name)
 	if err != nil {
-		return Purged{}, err
+		return api.Purged{}, err
 	}
 	began := time.Now()
 	removed, more, err := s.purge(ctx, entry.Policy, key)
 	s.NoteTried(ctx, err, "bucket purged", "policy", name, "key", key.Raw(), "removed", removed,
 		"more", more, "took", time.Since(began))
 	if err != nil {
-		return Purged{}, err
+		return api.Purged{}, err
 	}
-	return Purged{key.Raw(), removed, more}, nil
+	return api.Purged{Key: key.Raw(), Removed: removed, More: more}, nil
 }
 
 func (s *Service) purge(ctx context.Context, p policy.Policy,
@@ -338,13 +305,13 @@ const refusedAtOnce = 64
 // refused lists the buckets with most refusals by this process in the last minute, counted from the
 // first request on.
 func (s *Service) refused(ctx context.Context, may func(policy string) bool, limit int) (
-	AllBuckets, error) {
+	api.AllBuckets, error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	policies, err := s.Policies(ctx)
 	if err != nil {
-		return AllBuckets{}, err
+		return api.AllBuckets{}, err
 	}
 	seen, err := s.Watch().Refusals(func(name string) bool {
 		return may(name) && slices.ContainsFunc(policies, func(p Policy) bool {
@@ -352,27 +319,28 @@ func (s *Service) refused(ctx context.Context, may func(policy string) bool, lim
 		})
 	})
 	if err != nil {
-		return AllBuckets{}, err
+		return api.AllBuckets{}, err
 	}
 	window := seen.Window.Milliseconds()
-	all := AllBuckets{Buckets: []PlacedBucket{}, WindowMS: &window}
+	all := api.AllBuckets{Buckets: []api.PlacedBucket{}, WindowMS: &window}
 	for name, keys := range seen.Keys {
 		for _, k := range keys {
-			all.Buckets = append(all.Buckets, PlacedBucket{name, Bucket{Key: k.Key}, k.Refused})
+			all.Buckets = append(all.Buckets, api.PlacedBucket{Policy: name,
+				Bucket: api.Bucket{Key: k.Key}, Refused: k.Refused})
 		}
 	}
-	slices.SortFunc(all.Buckets, func(a, b PlacedBucket) int {
+	slices.SortFunc(all.Buckets, func(a, b api.PlacedBucket) int {
 		return cmp.Or(cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Policy, b.Policy),
 			cmp.Compare(a.Key, b.Key))
 	})
 	all.Total = len(all.Buckets)
 	all.Buckets = all.Buckets[:min(limit, all.Total)]
-	return all, each(refusedAtOnce, all.Buckets, func(b *PlacedBucket) error {
+	return all, each(refusedAtOnce, all.Buckets, func(b *api.PlacedBucket) error {
 		key, _ := job.EncodeKey(b.Key)
 		found, err := s.Bucket(ctx, b.Policy, key)
 		switch {
 		case err == nil:
-			b.Bucket = found
+			b.Bucket = found.Bucket
 		case errors.Is(err, admission.ErrUnknownPolicy):
 			return nil
 		}

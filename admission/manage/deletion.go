@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -21,18 +22,11 @@ const (
 	deletionAgain = 50 * time.Millisecond
 )
 
-type Deleted struct {
-	Policy  string `json:"policy"`
-	Deleted bool   `json:"deleted"`
-	Removed int    `json:"removed"`
-	Jobs    uint64 `json:"jobs,omitempty"`
-}
-
 // DeletePolicy deletes a policy and its overrides, but no dead letters. Jobs in its queue are an
 // ErrConflict, unless purge: then waiting ones are dropped, and the policy goes when the running
 // ones have ended. A file's policy is an ErrConflict.
 func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
-	w Write) (d Deleted, err error) {
+	w Write) (d api.Deleted, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
 	var entry policy.Entry
@@ -48,16 +42,16 @@ func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	var used *queue.PolicyInUseError
 	switch {
 	case errors.As(err, &used):
-		return Deleted{},
+		return api.Deleted{},
 			fmt.Errorf("%w: policy %q holds %d jobs; ?purge=1 drops the waiting ones",
 				admission.ErrConflict, name, used.Jobs)
 	case errors.Is(err, queue.ErrNotFound):
-		return Deleted{}, admission.UnknownPolicy(name)
+		return api.Deleted{}, admission.UnknownPolicy(name)
 	case err != nil:
 		if err = change(err); entry.Revision > 0 {
 			note()
 		}
-		return Deleted{}, err
+		return api.Deleted{}, err
 	}
 	defer note()
 	if purge && entry.Policy.HasQueue() {

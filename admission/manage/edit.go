@@ -6,18 +6,22 @@ import (
 	"fmt"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Edit changes a job that does not run, and returns once the change is stored. ErrConflict: it runs
 // or has ended, or its partition has a thousand changed jobs. ErrNoDrainer: it may be changed.
-func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Edit) (Job, error) {
+func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Edit) (
+	api.Job, error) {
+
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	j, err := s.lookedUp(ctx, name, seq)
+	stored, err := s.lookedUp(ctx, name, seq)
 	if err != nil {
-		return Job{}, err
+		return api.Job{}, err
 	}
+	j := storedJob(name, stored)
 	a, err := s.ask(ctx, name, j.Partition,
 		job.Question{Op: job.OpEdit, Jobs: []uint64{seq}, Edit: &want})
 	note := func(err error) {
@@ -33,26 +37,26 @@ func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Ed
 	}
 	switch {
 	case errors.Is(err, errNobody):
-		return Job{}, fmt.Errorf("%w: partition %d has no owner to change job %s",
+		return api.Job{}, fmt.Errorf("%w: partition %d has no owner to change job %s",
 			admission.ErrNoDrainer, j.Partition, j.Job)
 	case err != nil:
 		note(err)
-		return Job{}, err
+		return api.Job{}, err
 	case a.Full:
-		return Job{}, fmt.Errorf("%w: partition %d already has the maximum number of changed "+
+		return api.Job{}, fmt.Errorf("%w: partition %d already has the maximum number of changed "+
 			"jobs", admission.ErrConflict, j.Partition)
 	case a.Edited:
 		note(nil)
 		if j.Changed = true; a.Job != nil { // otherwise it has ended since
-			j.set(a.Job)
+			set(&j, a.Job)
 		}
 		return j, nil
 	}
-	return Job{}, s.untouched(ctx, name, seq, j, a.Job, "changed")
+	return api.Job{}, s.untouched(ctx, name, seq, j, a.Job, "changed")
 }
 
-func (s *Service) untouched(ctx context.Context, name string, seq uint64, j Job, stands *job.State,
-	verb string) error {
+func (s *Service) untouched(ctx context.Context, name string, seq uint64, j api.Job,
+	stands *job.State, verb string) error {
 
 	switch {
 	case stands == nil:

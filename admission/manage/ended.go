@@ -7,62 +7,30 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-type EndedJob struct {
-	Job        string    `json:"job"`
-	Key        *string   `json:"key,omitempty"`
-	State      job.End   `json:"state"`
-	AcceptedAt time.Time `json:"accepted_at"`
-
-	// Of a dead job, while its dead letter exists.
-
-	Letter    uint64     `json:"letter,omitempty"`
-	Reason    string     `json:"reason,omitempty"`
-	LastError string     `json:"last_error,omitempty"`
-	Attempts  *int       `json:"attempts,omitempty"`
-	Tags      []string   `json:"tags,omitempty"`
-	DeadAt    *time.Time `json:"dead_at,omitempty"`
-	Size      *int       `json:"size,omitempty"`
-
-	ReplayedAs string `json:"replayed_as,omitempty"`
-
-	// From the history of a policy with result_retention.
-
-	ID         uint64     `json:"id,omitempty"`
-	EndedAt    *time.Time `json:"ended_at,omitempty"`
-	DurationMS *int64     `json:"duration_ms,omitempty"`
-	Status     int        `json:"status,omitempty"`
-	Answer     *string    `json:"answer,omitempty"`
-	Bytes      []byte     `json:"answer_base64,omitempty"`
-}
-
-type EndedJobs struct {
-	Jobs []EndedJob `json:"jobs"`
-	Next *uint64    `json:"next,omitempty"`
-}
-
 // History lists jobs that ended before a history id (0: the last ones), of one key or of all. The
 // search is bounded, so a page may be short.
 func (s *Service) History(ctx context.Context, name string, key job.Key, before uint64,
-	limit int) (EndedJobs, error) {
+	limit int) (api.EndedJobs, error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.queued(ctx, name); err != nil {
-		return EndedJobs{}, err
+		return api.EndedJobs{}, err
 	}
 	found, next, err := s.broker.History(name).List(ctx, key, before, limit)
 	if err != nil {
-		return EndedJobs{}, translate(err)
+		return api.EndedJobs{}, translate(err)
 	}
-	page := EndedJobs{Jobs: make([]EndedJob, len(found))}
+	page := api.EndedJobs{Jobs: make([]api.EndedJob, len(found))}
 	for i, past := range found {
-		page.Jobs[i] = EndedJob{Job: job.ID(name, past.Seq)}
-		page.Jobs[i].past(past)
+		page.Jobs[i] = api.EndedJob{Job: job.ID(name, past.Seq)}
+		setPast(&page.Jobs[i], past)
 	}
 	if next > 0 {
 		page.Next = &next
@@ -70,9 +38,9 @@ func (s *Service) History(ctx context.Context, name string, key job.Key, before 
 	return page, nil
 }
 
-func (j *EndedJob) past(p queue.HistoryEntry) {
+func setPast(j *api.EndedJob, p queue.HistoryEntry) {
 	key := p.Key.Raw()
-	j.Key, j.State, j.AcceptedAt, j.EndedAt, j.ID = &key, p.How, p.Accepted, &p.Ended, p.ID
+	j.Key, j.State, j.AcceptedAt, j.EndedAt, j.ID = &key, string(p.How), p.Accepted, &p.Ended, p.ID
 	j.Reason, j.LastError, j.Status = string(p.Reason), p.Error, p.Status
 	if failed := p.Attempt; failed > 0 {
 		if p.How == job.EndDone {
@@ -99,31 +67,31 @@ func whole(text []byte) []byte {
 	return text
 }
 
-func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob, error) {
+func (s *Service) Ended(ctx context.Context, name string, seq uint64) (api.EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	j := EndedJob{Job: job.ID(name, seq)}
+	j := api.EndedJob{Job: job.ID(name, seq)}
 	if !policy.IsName(name) {
-		return EndedJob{}, gone(j.Job)
+		return api.EndedJob{}, gone(j.Job)
 	}
 	past, err := s.broker.History(name).Read(ctx, seq)
 	if err == nil {
-		j.past(past)
+		setPast(&j, past)
 	} else if !errors.Is(err, queue.ErrNotFound) {
-		return EndedJob{}, translate(err)
+		return api.EndedJob{}, translate(err)
 	}
 	end, err := s.broker.Results().Read(ctx, name, seq)
 	switch {
 	case errors.Is(err, queue.ErrNotFound) && j.ID > 0:
 		return j, nil
 	case errors.Is(err, queue.ErrNotFound):
-		return EndedJob{}, gone(j.Job)
+		return api.EndedJob{}, gone(j.Job)
 	case err != nil:
-		return EndedJob{}, translate(err)
+		return api.EndedJob{}, translate(err)
 	case !end.Accepted.Equal(j.AcceptedAt):
-		j = EndedJob{Job: j.Job} // of a former policy of the name
+		j = api.EndedJob{Job: j.Job} // of a former policy of the name
 	}
-	j.State, j.AcceptedAt = end.How, end.Accepted
+	j.State, j.AcceptedAt = string(end.How), end.Accepted
 	if end.Job > 0 {
 		j.ReplayedAs = job.ID(name, end.Job)
 	}
@@ -135,7 +103,7 @@ func (s *Service) Ended(ctx context.Context, name string, seq uint64) (EndedJob,
 	case errors.Is(err, queue.ErrNotFound):
 		return j, nil
 	case err != nil:
-		return EndedJob{}, translate(err)
+		return api.EndedJob{}, translate(err)
 	case found.Seq != seq || !found.Stored.Equal(end.Accepted):
 		return j, nil // of a former policy of the name
 	}
@@ -155,10 +123,10 @@ func (s *Service) State(ctx context.Context, policy string, seq uint64) (state s
 
 	found, err := s.JobOrEnd(ctx, policy, seq)
 	switch j := found.(type) {
-	case Job:
+	case api.Job:
 		return j.State, j.AcceptedAt, err
-	case EndedJob:
-		return string(j.State), j.AcceptedAt, err
+	case api.EndedJob:
+		return j.State, j.AcceptedAt, err
 	}
 	return "", accepted, err
 }
@@ -168,7 +136,7 @@ func (s *Service) WholeJobOrEnd(ctx context.Context, policy string, seq uint64) 
 }
 
 func (s *Service) orEnd(ctx context.Context,
-	look func(ctx context.Context, policy string, seq uint64) (Job, error),
+	look func(ctx context.Context, policy string, seq uint64) (api.Job, error),
 	policy string, seq uint64) (any, error) {
 
 	job, err := look(ctx, policy, seq)

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"time"
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -20,41 +19,6 @@ const (
 	JobCancelled = "cancelled"
 )
 
-type Job struct {
-	Job       string `json:"job"`
-	Key       string `json:"key"`
-	Partition int    `json:"partition"`
-	State     string `json:"state"`
-	Position  *int   `json:"position"`
-	Calls     int    `json:"calls,omitempty"`
-	ETAMS     *int64 `json:"eta_ms"`
-	Attempts  *int   `json:"attempts,omitempty"`
-	LastError string `json:"last_error,omitempty"`
-	Progress  string `json:"progress,omitempty"`
-	job.Hold
-	AcceptedAt time.Time  `json:"accepted_at"`
-	Deadline   *time.Time `json:"deadline,omitempty"`
-	NotBefore  *time.Time `json:"not_before,omitempty"`
-	Cost       int64      `json:"cost"`
-	Priority   int        `json:"priority"`
-	Tags       []string   `json:"tags,omitempty"`
-	Size       int        `json:"size"`
-	Changed    bool       `json:"changed,omitempty"`
-
-	// Only of a single job, on request.
-
-	Header http.Header `json:"header,omitempty"`
-	Body   *string     `json:"body,omitempty"`
-	Bytes  []byte      `json:"body_base64,omitempty"`
-
-	header map[string][]string
-}
-
-type Jobs struct {
-	Jobs []Job   `json:"jobs"`
-	Next *uint64 `json:"next,omitempty"`
-}
-
 var JobStates = []string{job.Waiting, job.Delayed, job.Running, job.Finishing, JobStored}
 
 // Only filters jobs; empty: any.
@@ -64,15 +28,15 @@ const mostSought = 2000 // jobs that one page examines
 
 // With a filter a page may be short.
 func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint64, limit int,
-	only Only) (Jobs, error) {
+	only Only) (api.Jobs, error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	entry, err := s.queued(ctx, name)
 	if err != nil {
-		return Jobs{}, err
+		return api.Jobs{}, err
 	}
-	partition, page, sought := s.partitionOf(entry.Policy, key), Jobs{Jobs: []Job{}}, 0
+	partition, page, sought := s.partitionOf(entry.Policy, key), api.Jobs{Jobs: []api.Job{}}, 0
 	bucket := queue.JobFilter{Key: key, Partition: partition}
 	for {
 		want := min(limit-len(page.Jobs), job.MaxExpected)
@@ -81,7 +45,7 @@ func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint
 			return page, nil
 		}
 		if err != nil {
-			return Jobs{}, translate(err)
+			return api.Jobs{}, translate(err)
 		}
 		after, sought = found[len(found)-1].Seq, sought+len(found)
 		more := sought < mostSought && (only != Only{} || len(found) == want)
@@ -105,7 +69,7 @@ func (s *Service) Jobs(ctx context.Context, name string, key job.Key, after uint
 }
 
 func (s *Service) standing(ctx context.Context, name string, partition int,
-	found []job.Arrived) []Job {
+	found []job.Arrived) []api.Job {
 
 	if len(found) == 0 {
 		return nil
@@ -117,23 +81,24 @@ func (s *Service) standing(ctx context.Context, name string, partition int,
 		q.Jobs = append(q.Jobs, j.Seq)
 	}
 	a, err := s.ask(ctx, name, partition, q)
-	jobs := make([]Job, len(found))
+	jobs := make([]api.Job, len(found))
 	for i, stored := range found {
 		jobs[i] = storedJob(name, stored)
 		if err != nil {
 			jobs[i].By = job.BlockedByNoDrainer
 		} else if len(a.States) > 0 && a.States[0].Seq == stored.Seq {
-			jobs[i].set(&a.States[0])
+			set(&jobs[i], &a.States[0])
 			a.States = a.States[1:]
 		}
 	}
 	return jobs
 }
 
-func storedJob(policy string, stored job.Arrived) Job {
-	j := Job{Job: job.ID(policy, stored.Seq), Key: stored.Key.Raw(), Partition: stored.Partition,
-		State: JobStored, AcceptedAt: stored.Stored, Cost: stored.Cost, Priority: stored.Priority,
-		Tags: job.Tags(stored.Header), Size: stored.Size, header: stored.Header}
+func storedJob(policy string, stored job.Arrived) api.Job {
+	j := api.Job{Job: job.ID(policy, stored.Seq), Key: stored.Key.Raw(),
+		Partition: stored.Partition, State: JobStored,
+		AcceptedAt: stored.Stored, Cost: stored.Cost, Priority: stored.Priority,
+		Tags: job.Tags(stored.Header), Size: stored.Size}
 	if !stored.Deadline.IsZero() {
 		j.Deadline = &stored.Deadline
 	}
@@ -143,7 +108,7 @@ func storedJob(policy string, stored job.Arrived) Job {
 	return j
 }
 
-func (j *Job) set(state *job.State) {
+func set(j *api.Job, state *job.State) {
 	j.State, j.Position, j.ETAMS = state.State, state.Position, state.ETAMS
 	j.Attempts, j.LastError, j.Hold = &state.Attempts, state.LastError, state.Hold
 	j.Calls, j.Progress = state.Calls, state.Progress
@@ -163,17 +128,17 @@ func (j *Job) set(state *job.State) {
 	}
 }
 
-func (s *Service) lookedUp(ctx context.Context, name string, seq uint64) (Job, error) {
+func (s *Service) lookedUp(ctx context.Context, name string, seq uint64) (job.Arrived, error) {
 	if _, err := s.queued(ctx, name); err != nil {
-		return Job{}, err
+		return job.Arrived{}, err
 	}
-	return s.stored(ctx, name, seq)
+	return s.readJob(ctx, name, seq)
 }
 
-func (s *Service) stored(ctx context.Context, name string, seq uint64) (Job, error) {
+func (s *Service) stored(ctx context.Context, name string, seq uint64) (api.Job, error) {
 	stored, err := s.readJob(ctx, name, seq)
 	if err != nil {
-		return Job{}, err
+		return api.Job{}, err
 	}
 	return storedJob(name, stored), nil
 }
@@ -192,13 +157,14 @@ func gone(id string) error {
 }
 
 // Job returns a job that has not ended, or ErrNotFound.
-func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error) {
+func (s *Service) Job(ctx context.Context, name string, seq uint64) (api.Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	j, err := s.lookedUp(ctx, name, seq)
+	stored, err := s.lookedUp(ctx, name, seq)
 	if err != nil {
-		return Job{}, err
+		return api.Job{}, err
 	}
+	j := storedJob(name, stored)
 	look, cancelLook := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancelLook()
 	a, err := s.ask(look, name, j.Partition, job.Question{Op: job.OpJob, Jobs: []uint64{seq}})
@@ -209,20 +175,20 @@ func (s *Service) Job(ctx context.Context, name string, seq uint64) (Job, error)
 	case a.Job == nil:
 		return s.stored(ctx, name, seq)
 	}
-	j.set(a.Job)
+	set(&j, a.Job)
 	return j, nil
 }
 
-func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (Job, error) {
+func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (api.Job, error) {
 	j, err := s.Job(ctx, name, seq)
 	if err != nil {
-		return Job{}, err
+		return api.Job{}, err
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	stored, err := s.readJob(ctx, name, seq)
 	if err != nil {
-		return Job{}, err
+		return api.Job{}, err
 	}
 	j.Header = redact.Header(stored.Header)
 	j.Body, j.Bytes = shown(stored.Body)
@@ -238,26 +204,29 @@ func shown(body []byte) (text *string, bytes []byte) {
 }
 
 // Cancel drops a job that does not run, without a dead letter. ErrConflict: it runs, or has ended.
-func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (Job, error) {
+func (s *Service) Cancel(ctx context.Context, name string, seq uint64) (api.Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	j, err := s.lookedUp(ctx, name, seq)
+	stored, err := s.lookedUp(ctx, name, seq)
 	if err != nil {
-		return Job{}, err
+		return api.Job{}, err
 	}
-	cancelled, err := s.cancel(ctx, name, j)
-	s.NoteTried(ctx, err, "job cancelled", "policy", name, "job", j.Job, "key", j.Key)
+	cancelled, err := s.cancel(ctx, name, stored)
+	s.NoteTried(ctx, err, "job cancelled", "policy", name, "job", job.ID(name, seq), "key",
+		stored.Key.Raw())
 	return cancelled, err
 }
 
-func (s *Service) cancel(ctx context.Context, name string, j Job) (Job, error) {
-	_, seq, _ := job.ParseID(j.Job)
+func (s *Service) cancel(ctx context.Context, name string, stored job.Arrived) (api.Job,
+	error) {
+
+	j, seq := storedJob(name, stored), stored.Seq
 	q := job.Question{Op: job.OpCancel, Jobs: []uint64{seq}}
 	a, err := s.ask(ctx, name, j.Partition, q)
 	if errors.Is(err, errNobody) {
 		err = s.broker.DropJob(ctx, name, seq)
 		if errors.Is(err, queue.ErrNotFound) {
-			return Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
+			return api.Job{}, fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
 		}
 		if err == nil { // an owner that came meanwhile may have read it
 			_, _ = s.ask(ctx, name, j.Partition, q)
@@ -266,14 +235,14 @@ func (s *Service) cancel(ctx context.Context, name string, j Job) (Job, error) {
 	}
 	switch {
 	case err != nil:
-		return Job{}, err
+		return api.Job{}, err
 	case a.Removed > 0:
-		s.broker.PublishResult(j.header, job.Result{Job: j.Job, End: job.EndCancelled})
+		s.broker.PublishResult(stored.Header, job.Result{Job: j.Job, End: job.EndCancelled})
 		if a.Job != nil {
-			j.set(a.Job)
+			set(&j, a.Job)
 		}
-		j.State, j.Position, j.ETAMS, j.Hold = JobCancelled, nil, nil, job.Hold{}
+		j.State, j.Position, j.ETAMS, j.Hold = JobCancelled, nil, nil, api.Hold{}
 		return j, nil
 	}
-	return Job{}, s.untouched(ctx, name, seq, j, a.Job, "cancelled")
+	return api.Job{}, s.untouched(ctx, name, seq, j, a.Job, "cancelled")
 }

@@ -4,45 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-type DeadLetter struct {
-	ID         uint64    `json:"id"`
-	Key        string    `json:"key"`
-	Job        string    `json:"job"`
-	Reason     string    `json:"reason"`
-	Error      string    `json:"error,omitempty"`
-	Attempts   int       `json:"attempts"`
-	AcceptedAt time.Time `json:"accepted_at"`
-	DeadAt     time.Time `json:"dead_at"`
-	Tags       []string  `json:"tags,omitempty"`
-	Size       int       `json:"size"`
-
-	// Only of a single letter.
-
-	Header http.Header `json:"header,omitempty"`
-	Body   *string     `json:"body,omitempty"`
-	Bytes  []byte      `json:"body_base64,omitempty"`
-}
-
-type DeadPolicy struct {
-	Policy   string    `json:"policy"`
-	Letters  uint64    `json:"letters"`
-	OldestAt time.Time `json:"oldest_at"`
-	NewestAt time.Time `json:"newest_at"`
-}
-
 // DeadPolicies lists policies with dead letters, which outlive their policies; most letters first.
 func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool) (
-	[]DeadPolicy, error) {
+	[]api.DeadPolicy, error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -50,19 +24,14 @@ func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool
 	if err != nil {
 		return nil, translate(err)
 	}
-	policies := make([]DeadPolicy, 0, len(counts))
+	policies := make([]api.DeadPolicy, 0, len(counts))
 	for _, c := range counts {
 		if may(c.Policy) {
-			policies = append(policies, DeadPolicy{c.Policy, c.Letters, c.Oldest, c.Newest})
+			policies = append(policies, api.DeadPolicy{Policy: c.Policy, Letters: c.Letters,
+				OldestAt: c.Oldest, NewestAt: c.Newest})
 		}
 	}
 	return policies, nil
-}
-
-type DeadLetters struct {
-	Letters   []DeadLetter `json:"letters"`
-	Next      *uint64      `json:"next,omitempty"`
-	Discarded uint64       `json:"discarded,omitempty"`
 }
 
 // lettered also accepts a former policy that has dead letters.
@@ -80,28 +49,28 @@ func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, erro
 	return entry, nil
 }
 
-func letter(l queue.StoredLetter) DeadLetter {
-	return DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: job.ID(l.Policy, l.Seq), Reason: l.Reason,
-		Error: l.Error, Attempts: l.Attempts, AcceptedAt: l.Stored, DeadAt: l.Buried,
-		Tags: job.Tags(l.Header), Size: l.Size}
+func letter(l queue.StoredLetter) api.DeadLetter {
+	return api.DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: job.ID(l.Policy, l.Seq),
+		Reason: l.Reason, Error: l.Error, Attempts: l.Attempts,
+		AcceptedAt: l.Stored, DeadAt: l.Buried, Tags: job.Tags(l.Header), Size: l.Size}
 }
 
 func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
-	limit int) (DeadLetters, error) {
+	limit int) (api.DeadLetters, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.lettered(ctx, name); err != nil {
-		return DeadLetters{}, err
+		return api.DeadLetters{}, err
 	}
 	found, err := s.broker.Letters(name).List(ctx, after, limit+1)
 	if err != nil {
-		return DeadLetters{}, translate(err)
+		return api.DeadLetters{}, translate(err)
 	}
 	discarded, err := s.broker.Letters(name).Discarded(ctx)
 	if err != nil {
-		return DeadLetters{}, translate(err)
+		return api.DeadLetters{}, translate(err)
 	}
-	page := DeadLetters{Letters: make([]DeadLetter, 0, len(found)), Discarded: discarded}
+	page := api.DeadLetters{Letters: make([]api.DeadLetter, 0, len(found)), Discarded: discarded}
 	for i, l := range found {
 		if i == limit {
 			page.Next = &page.Letters[limit-1].ID
@@ -112,15 +81,15 @@ func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
 	return page, nil
 }
 
-func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (DeadLetter, error) {
+func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (api.DeadLetter, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.lettered(ctx, name); err != nil {
-		return DeadLetter{}, err
+		return api.DeadLetter{}, err
 	}
 	found, err := s.broker.Letters(name).Read(ctx, id)
 	if err != nil {
-		return DeadLetter{}, noLetter(err, name, id)
+		return api.DeadLetter{}, noLetter(err, name, id)
 	}
 	l := letter(found)
 	l.Header = redact.Header(found.Header)
@@ -184,16 +153,9 @@ func retired(err error, name string) error {
 	return err
 }
 
-type Replayed struct {
-	Replayed int  `json:"replayed"`
-	Full     int  `json:"full"`
-	Unfit    int  `json:"unfit"`
-	Complete bool `json:"complete"`
-}
-
 // A full bucket does not hold up others.
 func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLetterFilter) (
-	Replayed, error) {
+	api.Replayed, error) {
 
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
@@ -202,14 +164,15 @@ func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLe
 		err = takesJobs(entry, name)
 	}
 	if err != nil {
-		return Replayed{}, err
+		return api.Replayed{}, err
 	}
 	r, err := s.producer.ReplaySome(ctx, name, some)
 	s.Note(ctx, "dead letters replayed", "policy", name, "replayed", r.Replayed, "full", r.Full,
 		"unfit", r.Unfit, "error", err)
-	done := Replayed{r.Replayed, r.Full, r.Unfit, err == nil}
+	done := api.Replayed{Replayed: r.Replayed, Full: r.Full, Unfit: r.Unfit,
+		Complete: err == nil}
 	if err != nil && r.Replayed == 0 {
-		return Replayed{}, translate(retired(err, name))
+		return api.Replayed{}, translate(retired(err, name))
 	}
 	return done, nil
 }
@@ -225,29 +188,24 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
 	return err
 }
 
-type Discarded struct {
-	Discarded  uint64 `json:"discarded"`
-	Incomplete bool   `json:"incomplete,omitempty"`
-}
-
 func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (
-	Discarded, error) {
+	api.Discarded, error) {
 
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
 	if _, err := s.lettered(ctx, name); err != nil {
-		return Discarded{}, err
+		return api.Discarded{}, err
 	}
 	n, err := s.broker.Letters(name).DiscardSome(ctx, some)
 	s.NoteTried(ctx, translate(err), "dead letters discarded", "policy", name, "discarded", n,
 		"through", some.Through, "reason", some.Reason)
 	if err != nil && n == 0 {
-		return Discarded{}, translate(err)
+		return api.Discarded{}, translate(err)
 	}
-	done := Discarded{n, err != nil}
+	done := api.Discarded{Discarded: n, Incomplete: err != nil}
 	if _, err := s.entry(ctx, name); errors.Is(err, admission.ErrUnknownPolicy) {
 		if err := s.broker.Letters(name).DropEmpty(ctx); err != nil {
-			return Discarded{}, translate(err)
+			return api.Discarded{}, translate(err)
 		}
 	}
 	return done, nil

@@ -1,6 +1,6 @@
 // Package manage operates on policies, buckets, jobs and dead letters. A valve that does not answer
-// within a deadline is reported, and delays no other partition. openapi.yaml describes the fields
-// of the documents.
+// within a deadline is reported, and delays no other partition. The documents are of
+// package api.
 package manage
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -150,7 +151,7 @@ func WithClient(ctx context.Context, name, address string) context.Context {
 // and changed ([policy.Changes]) become fields.
 func (s *Service) Note(ctx context.Context, what string, args ...any) {
 	by, _ := ctx.Value(clientKey{}).(client)
-	c := queue.Change{By: by.name, From: by.address, What: what}
+	c := api.AuditEntry{By: by.name, From: by.address, What: what}
 	for i := 0; i < len(args); i += 2 {
 		switch name, value := args[i].(string), args[i+1]; name {
 		case "policy":
@@ -200,18 +201,13 @@ func (s *Service) NoteTried(ctx context.Context, err error, what string, args ..
 	}
 }
 
-type Changes struct {
-	Changes []queue.Change `json:"changes"`
-	Next    *uint64        `json:"next,omitempty"`
-}
-
 // Audit lists changes before an id (0: the last ones), newest first.
-func (s *Service) Audit(ctx context.Context, name string, before uint64, limit int) (Changes,
+func (s *Service) Audit(ctx context.Context, name string, before uint64, limit int) (api.AuditList,
 	error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	page := Changes{Changes: []queue.Change{}}
+	page := api.AuditList{Changes: []api.AuditEntry{}}
 	found, next, err := s.broker.Changes(ctx, name, before, limit)
 	page.Changes = append(page.Changes, found...)
 	if next > 0 {
@@ -251,7 +247,7 @@ func translate(err error) error {
 	return err
 }
 
-func (s *Service) Drainers(ctx context.Context) ([]workers.DrainerState, error) {
+func (s *Service) Drainers(ctx context.Context) ([]api.Drainer, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	set, err := s.policies.Policies(ctx)

@@ -146,7 +146,7 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.State != Draining ||
+	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.State != policy.StateDraining ||
 		p.Source != policy.SourceAPI {
 		t.Errorf("got %+v, %v", p, err)
 	}
@@ -163,7 +163,7 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 		t.Errorf("replay all for a draining policy: %v", err)
 	}
 	put(t, s, stripe(5))
-	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.State != Live ||
+	if p, err := s.Policy(t.Context(), "stripe"); err != nil || p.State != policy.StateLive ||
 		p.Source != policy.SourceAPI {
 		t.Errorf("got %+v, %v", p, err)
 	}

@@ -6,27 +6,25 @@ import (
 	"fmt"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// Override is the document of a key's own limits.
 type Override struct {
 	Key      string          `json:"key"`
 	Override policy.Override `json:"override"`
 	Revision uint64          `json:"-"`
-
-	// Only of a change.
-
-	Changed policy.Changes `json:"changed,omitempty"`
-	DryRun  bool           `json:"dry_run,omitempty"`
-	*Resumed
+	api.Written
 }
 
+// Overrides is a page of them.
 type Overrides struct {
 	Overrides []Override `json:"overrides"`
-	Next      *string    `json:"next,omitempty"`
+	Next      *string    `json:"next,omitempty"` // the next page's `after`; missing on the last page
 }
 
 func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
@@ -111,7 +109,7 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 	if entry.Draining {
 		return Override{}, fmt.Errorf("%w: policy %q is draining", admission.ErrConflict, name)
 	}
-	o := Override{Key: key.Raw(), DryRun: w.DryRun}
+	o := Override{Key: key.Raw(), Written: api.Written{DryRun: w.DryRun}}
 	written, err := s.policies.ChangeOverride(ctx, name, key, func(
 		current store.Override) (policy.Override, error) {
 		if err := w.check(current.Revision); err != nil {
@@ -133,7 +131,7 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 	}
 	err = translate(err)
 	s.NoteTried(ctx, err, "override written through the API", "policy", name, "key", key.Raw(),
-		"revision", written.Revision, "changed", o.Changed)
+		"revision", written.Revision, "changed", policy.Changes(o.Changed))
 	if err != nil {
 		return Override{}, err
 	}

@@ -10,53 +10,37 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 )
 
-// Policy is a policy as its master, a file or the API, wrote it. InForce is only there with
-// overrides of the whole policy, which Overridden tells in words.
+// Policy is a policy's document.
 type Policy struct {
-	Policy     policy.Policy      `json:"policy"`
-	Revision   uint64             `json:"revision"`
-	Source     string             `json:"source"`
-	Set        string             `json:"set,omitempty"`
-	State      string             `json:"state"`
-	Paused     bool               `json:"paused"`
-	InForce    *policy.Policy     `json:"in_force,omitempty"`
-	Overrides  policy.Levers      `json:"overrides,omitempty"`
-	Overridden []string           `json:"overridden,omitempty"`
-	Last       *policy.LastChange `json:"last_change,omitempty"`
-
-	// Only of a change.
-
-	Changed policy.Changes `json:"changed,omitempty"`
-	DryRun  bool           `json:"dry_run,omitempty"`
-	*Resumed
+	Policy policy.Policy `json:"policy"` // as its source wrote it, without overrides
+	// the policy with its overrides; without overrides it is missing
+	InForce *policy.Policy `json:"in_force,omitempty"`
+	// overrides of the whole policy, the oldest first
+	Overrides policy.Levers `json:"overrides,omitempty"`
+	api.PolicyState
 }
 
-// States of a policy; one that is gone is not found.
-const (
-	Live     = "live"
-	Draining = "draining"
-)
-
-// Current returns the policy in force.
-func (p Policy) Current() policy.Policy {
-	if p.InForce != nil {
-		return *p.InForce
-	}
-	return p.Policy
+// Policies is the list of them.
+type Policies struct {
+	Policies []Policy `json:"policies"`
 }
 
 func described(e policy.Entry) Policy {
-	p := Policy{Policy: e.Written, Revision: e.Revision, Source: e.Source, Set: e.Set, State: Live,
-		Paused: e.Paused, Overrides: e.Levers, Overridden: e.Overridden(time.Now()), Last: e.Last}
+	p := Policy{Policy: e.Written, Overrides: e.Levers, PolicyState: api.PolicyState{
+		Revision: e.Revision, Source: e.Source, Set: e.Set, State: policy.StateLive,
+		Paused: e.Paused, Overridden: e.Overridden(time.Now())}}
 	if e.Draining {
-		p.State = Draining
+		p.State = policy.StateDraining
 	}
 	if len(e.Levers) > 0 {
 		p.InForce = &e.Policy
+	}
+	if e.Last != nil {
+		p.Last = &api.LastChange{At: e.Last.At, Changed: e.Last.Changed}
 	}
 	return p
 }
@@ -105,11 +89,11 @@ func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	return described(entry), err
 }
 
-func (s *Service) Day(ctx context.Context, name string) (queue.Day, error) {
+func (s *Service) Day(ctx context.Context, name string) (api.Day, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.queued(ctx, name); err != nil {
-		return queue.Day{}, err
+		return api.Day{}, err
 	}
 	day, err := s.broker.Day(ctx, name)
 	return day, translate(err)

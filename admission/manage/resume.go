@@ -4,21 +4,14 @@ import (
 	"context"
 	"sync"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Resumed reports the cool-downs that ended when an operator resumed a bucket or policy, and the
-// open breakers whose next probe starts now.
-type Resumed struct {
-	Ended      int   `json:"cooldowns_ended,omitempty"`
-	Probes     int   `json:"probes,omitempty"`
-	Unanswered []int `json:"unanswered,omitempty"`
-}
-
 // resume ends a bucket's cool-down and probes its target, or without a key does so for all buckets
 // of the policy.
-func (s *Service) resume(ctx context.Context, p policy.Policy, key job.Key) *Resumed {
+func (s *Service) resume(ctx context.Context, p policy.Policy, key job.Key) *api.Resumed {
 	look, cancel := context.WithTimeout(ctx, 2*s.options.Timeout/5)
 	defer cancel()
 	first, end := 0, p.Partitions
@@ -35,7 +28,7 @@ func (s *Service) resume(ctx context.Context, p policy.Policy, key job.Key) *Res
 		})
 	}
 	asking.Wait()
-	var r Resumed
+	var r api.Resumed
 	for number := first; number < end; number++ {
 		r.Ended, r.Probes = r.Ended+answers[number].Ended, r.Probes+answers[number].Probes
 		if errs[number] != nil {

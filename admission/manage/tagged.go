@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -17,16 +18,10 @@ const (
 	cancelsAtOnce = 16
 )
 
-type CancelledTagged struct {
-	Cancelled int     `json:"cancelled"`
-	Left      int     `json:"left"`
-	Next      *uint64 `json:"next,omitempty"`
-}
-
 // CancelTagged cancels jobs with a tag, accepted after a sequence, except for later jobs. Valves
 // have no tags, so it reads the queue, about 100,000 jobs per second.
 func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, tag string,
-	after uint64) (done CancelledTagged, err error) {
+	after uint64) (done api.Cancelled, err error) {
 
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
@@ -60,7 +55,7 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 	s.Note(ctx, "jobs cancelled by their tag", "policy", name, "tag", tag, "cancelled",
 		done.Cancelled, "left", done.Left, "took", time.Since(began), "error", err)
 	if err != nil {
-		if after == start && done == (CancelledTagged{}) {
+		if after == start && done == (api.Cancelled{}) {
 			return done, translate(err)
 		}
 		done.Next = &after
@@ -70,11 +65,11 @@ func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, t
 
 // cancelAll returns through which sequence all are done.
 func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived, through uint64,
-	done *CancelledTagged) (uint64, error) {
+	done *api.Cancelled) (uint64, error) {
 
 	var mu sync.Mutex
 	err := each(cancelsAtOnce, page, func(stored *job.Arrived) error {
-		_, err := s.cancel(ctx, name, storedJob(name, *stored))
+		_, err := s.cancel(ctx, name, *stored)
 		mu.Lock()
 		defer mu.Unlock()
 		switch {

@@ -8,53 +8,24 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-type Schedule struct {
-	Policy string `json:"policy"`
-	Key    string `json:"key"`
-	Name   string `json:"name"`
-	When   string `json:"when"`
-	Zone   string `json:"zone,omitempty"`
-	Paused bool   `json:"paused"`
-	Bytes  int    `json:"bytes"`
-	Set    string `json:"set,omitempty"`
-	// zero: paused, or none is known
-	NextAt time.Time `json:"next_at,omitzero"`
-	// nil: none is known; not in answers to changes
-	Last *Last `json:"last,omitempty"`
-
-	run queue.LastRun
-}
-
-// Last is a schedule's last run: of a tick, or by hand.
-type Last struct {
-	At time.Time `json:"at"`
-	// Outcome is the state of the job, how it ended, Missed or Unknown.
-	Outcome string `json:"outcome"`
-	Job     string `json:"job,omitempty"`
-	Reason  string `json:"reason,omitempty"` // missed
-}
-
 // Unknown is the outcome of a job that neither its drainer nor a record knows.
 const Unknown = "unknown"
 
-type Schedules struct {
-	Schedules []Schedule `json:"schedules"`
-	Total     int        `json:"total"`
-}
-
-func shown(s queue.Schedule, run queue.LastRun) Schedule {
-	one := Schedule{Policy: s.Policy, Key: s.Key.Raw(), Name: s.Name, When: asWritten(s.When),
+func shown(s queue.Schedule, run queue.LastRun) api.Schedule {
+	one := api.Schedule{Policy: s.Policy, Key: s.Key.Raw(), Name: s.Name, When: asWritten(s.When),
 		Zone: s.Zone, Paused: s.Paused, Bytes: len(s.Body), Set: s.Set,
-		NextAt: s.Next(time.Now(), run), run: run}
+		NextAt: s.Next(time.Now(), run)}
 	switch {
 	case run.Missed != "":
-		one.Last = &Last{At: run.At, Outcome: Missed, Reason: run.Missed}
+		one.Last = &api.ScheduleRun{At: run.At, Outcome: Missed, Reason: run.Missed}
 	case run.Job > 0:
-		one.Last = &Last{At: run.At, Outcome: string(run.End), Job: job.ID(s.Policy, run.Job)}
+		one.Last = &api.ScheduleRun{At: run.At, Outcome: string(run.End),
+			Job: job.ID(s.Policy, run.Job)}
 	}
 	return one
 }
@@ -67,14 +38,14 @@ type Filter struct {
 }
 
 // List lists schedules by policy, name and key, those first whose last job is dead or missed.
-func (s *Service) List(ctx context.Context, f Filter) (Schedules, error) {
+func (s *Service) List(ctx context.Context, f Filter) (api.Schedules, error) {
 	names, err := s.broker.ScheduleNames(ctx, f.Policy)
 	if err != nil {
-		return Schedules{}, translate(err)
+		return api.Schedules{}, translate(err)
 	}
 	if len(names) == 0 && f.Policy != "*" { // a deleted policy may have left some
 		if err := s.jobs.Known(f.Policy); err != nil {
-			return Schedules{}, err
+			return api.Schedules{}, err
 		}
 	}
 	if f.May != nil {
@@ -82,7 +53,7 @@ func (s *Service) List(ctx context.Context, f Filter) (Schedules, error) {
 	}
 	runs, err := s.broker.LastRuns(ctx, names...)
 	if err != nil {
-		return Schedules{}, translate(err)
+		return api.Schedules{}, translate(err)
 	}
 	well := func(s queue.Schedule) int {
 		if run := runs[s.ID()]; run.Missed != "" || run.End == job.EndDead {
@@ -98,12 +69,12 @@ func (s *Service) List(ctx context.Context, f Filter) (Schedules, error) {
 		names = names[:min(f.Most, total)]
 	}
 	found, err := s.broker.ReadSchedules(ctx, names)
-	listed := make([]Schedule, len(found))
+	listed := make([]api.Schedule, len(found))
 	for i, one := range found {
 		listed[i] = shown(one, runs[one.ID()])
 	}
-	s.outcomes(ctx, listed)
-	return Schedules{listed, total}, translate(err)
+	s.outcomes(ctx, listed, found, runs)
+	return api.Schedules{Schedules: listed, Total: total}, translate(err)
 }
 
 const (
@@ -112,18 +83,20 @@ const (
 )
 
 // outcomes completes last runs of which no record says how they ended.
-func (s *Service) outcomes(ctx context.Context, all []Schedule) {
+func (s *Service) outcomes(ctx context.Context, all []api.Schedule, of []queue.Schedule,
+	runs map[string]queue.LastRun) {
+
 	ctx, cancel := context.WithTimeout(ctx, statesPatience)
 	defer cancel()
 	places := make(chan struct{}, statesAtOnce)
 	var asking sync.WaitGroup
-	for _, one := range all {
+	for i, one := range all {
 		if one.Last == nil || one.Last.Outcome != "" {
 			continue
 		}
 		places <- struct{}{}
 		asking.Go(func() {
-			one.Last.Outcome = s.outcome(ctx, one.Policy, one.run)
+			one.Last.Outcome = s.outcome(ctx, one.Policy, runs[of[i].ID()])
 			<-places
 		})
 	}
@@ -141,26 +114,19 @@ func (s *Service) outcome(ctx context.Context, policyName string, run queue.Last
 	return state
 }
 
-type Detail struct {
-	Schedule
-	Header map[string][]string `json:"header"`
-	Body   *string             `json:"body,omitempty"`
-	Base64 []byte              `json:"base64,omitempty"`
-}
-
 func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
-	name string) (Detail, error) {
+	name string) (api.ScheduleDetail, error) {
 	found, err := s.broker.Schedule(ctx, policyName, key, name)
 	if err != nil {
-		return Detail{}, translate(err)
+		return api.ScheduleDetail{}, translate(err)
 	}
 	runs, err := s.broker.LastRuns(ctx, found)
 	if err != nil {
-		return Detail{}, translate(err)
+		return api.ScheduleDetail{}, translate(err)
 	}
-	one := []Schedule{shown(found, runs[found.ID()])}
-	s.outcomes(ctx, one)
-	d := Detail{Schedule: one[0], Header: found.Header}
+	one := []api.Schedule{shown(found, runs[found.ID()])}
+	s.outcomes(ctx, one, []queue.Schedule{found}, runs)
+	d := api.ScheduleDetail{Schedule: one[0], Header: found.Header}
 	if utf8.Valid(found.Body) {
 		d.Body = new(string(found.Body))
 	} else {

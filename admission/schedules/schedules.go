@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -102,23 +103,23 @@ type Request struct {
 }
 
 // Put stores a schedule, or replaces one and keeps its pause. Errors are of package admission.
-func (s *Service) Put(ctx context.Context, r Request) (Schedule, error) {
+func (s *Service) Put(ctx context.Context, r Request) (api.Schedule, error) {
 	made, err := r.schedule(s.jobs.Sound)
 	if err != nil {
-		return Schedule{}, err
+		return api.Schedule{}, err
 	}
 	before, err := s.broker.Schedule(ctx, made.Policy, made.Key, made.Name)
 	switch {
 	case err == nil && !r.Manages && before.By != r.By:
-		return Schedule{}, fmt.Errorf("%w: the schedule belongs to another client: replacing it "+
-			"requires the right operate", admission.ErrForbidden)
+		return api.Schedule{}, fmt.Errorf("%w: the schedule belongs to another client: replacing "+
+			"it requires the right operate", admission.ErrForbidden)
 	case err != nil && !errors.Is(err, queue.ErrNotFound):
-		return Schedule{}, translate(err)
+		return api.Schedule{}, translate(err)
 	}
 	made.By, made.Paused = r.By, before.Paused
 	err = s.note(ctx, s.broker.PutSchedule(ctx, made), "schedule written", made, before, made)
 	if err != nil {
-		return Schedule{}, err
+		return api.Schedule{}, err
 	}
 	return shown(made, queue.LastRun{}), nil
 }
@@ -158,7 +159,7 @@ func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]stri
 
 // SetPaused pauses or resumes a schedule. Missed ticks are not made up for.
 func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key, name string,
-	paused bool) (Schedule, error) {
+	paused bool) (api.Schedule, error) {
 	found, err := s.broker.Schedule(ctx, policyName, key, name)
 	if err == nil && found.Paused != paused {
 		before := found

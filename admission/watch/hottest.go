@@ -5,27 +5,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const MostKeys = 64
 
-// KeyStat counts the answers to a key, since up to More earlier ones.
-type KeyStat struct {
-	Key     string `json:"key"`
-	Allowed int64  `json:"allowed"`
-	Refused int64  `json:"refused"`
-	More    int64  `json:"more,omitempty"`
-}
-
-func (k KeyStat) counted() int64 { return k.Allowed + k.Refused }
+// counted is the answers to a key, since up to More earlier ones.
+func counted(k api.KeyStat) int64 { return k.Allowed + k.Refused }
 
 // hottest finds the most frequent keys by space-saving (Metwally, Agrawal, El Abbadi 2005): a new
 // key replaces the least frequent one and inherits its count as More. Each key with more than a
 // 64th of all checks is found.
 type hottest struct {
 	number int64
-	keys   []KeyStat
+	keys   []api.KeyStat
 	at     map[job.Key]int
 }
 
@@ -35,15 +29,15 @@ func (h *hottest) add(k job.Key, allowed bool) {
 	case known:
 	case len(h.keys) < MostKeys:
 		i = len(h.keys)
-		h.keys = append(h.keys, KeyStat{Key: string(k)})
+		h.keys = append(h.keys, api.KeyStat{Key: string(k)})
 	default:
 		for j, other := range h.keys {
-			if least := h.keys[i]; other.counted()+other.More < least.counted()+least.More {
+			if least := h.keys[i]; counted(other)+other.More < counted(least)+least.More {
 				i = j
 			}
 		}
 		delete(h.at, job.Key(h.keys[i].Key))
-		h.keys[i] = KeyStat{Key: string(k), More: h.keys[i].counted() + h.keys[i].More}
+		h.keys[i] = api.KeyStat{Key: string(k), More: counted(h.keys[i]) + h.keys[i].More}
 	}
 	h.at[k] = i
 	if allowed {
@@ -64,31 +58,31 @@ func (all *heat) asked(now time.Time, k job.Key, allowed bool) {
 	h.add(k, allowed)
 }
 
-func (all *heat) hottest(now time.Time, most int) []KeyStat {
-	sums := map[string]KeyStat{}
+func (all *heat) hottest(now time.Time, most int) []api.KeyStat {
+	sums := map[string]api.KeyStat{}
 	for i := range all {
 		if h := &all[i]; h.number > now.Unix()/partSeconds-parts {
 			for _, k := range h.keys {
 				sum := sums[k.Key]
-				sums[k.Key] = KeyStat{k.Key, sum.Allowed + k.Allowed, sum.Refused + k.Refused,
-					sum.More + k.More}
+				sums[k.Key] = api.KeyStat{Key: k.Key, Allowed: sum.Allowed + k.Allowed,
+					Refused: sum.Refused + k.Refused, More: sum.More + k.More}
 			}
 		}
 	}
-	keys := make([]KeyStat, 0, len(sums))
+	keys := make([]api.KeyStat, 0, len(sums))
 	for form, k := range sums {
 		k.Key = job.Key(form).Raw()
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b KeyStat) int {
-		return cmp.Or(cmp.Compare(b.counted(), a.counted()), cmp.Compare(a.Key, b.Key))
+	slices.SortFunc(keys, func(a, b api.KeyStat) int {
+		return cmp.Or(cmp.Compare(counted(b), counted(a)), cmp.Compare(a.Key, b.Key))
 	})
 	return keys[:min(len(keys), most)]
 }
 
 type Refusals struct {
-	Window time.Duration        // at most a minute
-	Keys   map[string][]KeyStat // at most [MostKeys] per policy
+	Window time.Duration            // at most a minute
+	Keys   map[string][]api.KeyStat // at most [MostKeys] per policy
 }
 
 // Refusals are this process's. The first call starts the counting.
@@ -96,7 +90,7 @@ func (w *Watch) Refusals(may func(policy string) bool) (Refusals, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, heard, err := w.asked()
-	all := Refusals{heard, map[string][]KeyStat{}}
+	all := Refusals{heard, map[string][]api.KeyStat{}}
 	for name, f := range w.figures {
 		if may(name) {
 			all.Keys[name] = f.full.hottest(now, MostKeys)

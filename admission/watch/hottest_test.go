@@ -49,7 +49,7 @@ func TestTheHottestKeysAreFoundAmongMany(t *testing.T) {
 		t.Errorf("%+v", keys)
 	}
 	for _, k := range keys {
-		if n := asked[k.Key]; k.counted() > n || k.counted()+k.More < n {
+		if n := asked[k.Key]; counted(k) > n || counted(k)+k.More < n {
 			t.Errorf("%+v asked %d times", k, n)
 		}
 	}

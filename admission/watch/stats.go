@@ -8,51 +8,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue"
 )
-
-type Stats struct {
-	// WindowMS is how far back the counts of all processes go, at most a minute, WatchedMS how far
-	// quantiles, keys and shadow limits do.
-	WindowMS  int64  `json:"window_ms"`
-	WatchedMS int64  `json:"watched_ms"`
-	Policies  []Stat `json:"policies"`
-}
-
-type Stat struct {
-	Policy    string `json:"policy"`
-	Accepted  int64  `json:"accepted"`
-	Started   int64  `json:"started"`
-	Done      int64  `json:"done"`
-	Failed    int64  `json:"failed"`
-	Throttled int64  `json:"throttled"`
-	Dead      int64  `json:"dead"`
-	Cancelled int64  `json:"cancelled"`
-
-	Refused       int64 `json:"refused"`
-	ChecksAllowed int64 `json:"checks_allowed"`
-	ChecksRefused int64 `json:"checks_refused"`
-
-	Keys []KeyStat `json:"keys,omitempty"`
-
-	Shadow map[string]Shadow `json:"shadow,omitempty"`
-
-	Rate     float64    `json:"rate"`
-	Wait     *Quantiles `json:"wait_ms,omitempty"`
-	Duration *Quantiles `json:"duration_ms,omitempty"`
-	Starts   []int64    `json:"starts"`
-}
-
-type Shadow struct {
-	Over int64 `json:"over"`
-	ByMS int64 `json:"by_ms"`
-}
-
-// Quantiles are in milliseconds, at most an eighth too large.
-type Quantiles struct {
-	P50 int64 `json:"p50"`
-	P99 int64 `json:"p99"`
-}
 
 const (
 	window      = 60 // seconds
@@ -72,15 +30,15 @@ type figures struct {
 
 type second struct {
 	unix   int64
-	shadow map[string]Shadow
+	shadow map[string]api.Shadow
 }
 
 func (s *second) shadowed(limit string, ms int64) {
 	if s.shadow == nil {
-		s.shadow = map[string]Shadow{}
+		s.shadow = map[string]api.Shadow{}
 	}
 	before := s.shadow[limit]
-	s.shadow[limit] = Shadow{before.Over + 1, before.ByMS + ms}
+	s.shadow[limit] = api.Shadow{Over: before.Over + 1, ByMS: before.ByMS + ms}
 }
 
 type part struct {
@@ -166,16 +124,18 @@ func (w *Watch) note(policy string, count func(*figures)) {
 
 // Stats returns the counts of all processes that answer, which run always, with the quantiles, keys
 // and shadow limits seen since the watch started, at the first call at the latest.
-func (w *Watch) Stats(ctx context.Context, may func(policy string) bool, keys int) (Stats, error) {
+func (w *Watch) Stats(ctx context.Context, may func(policy string) bool, keys int) (
+	api.Stats, error) {
+
 	if err := w.askOthers(ctx); err != nil {
-		return Stats{}, err
+		return api.Stats{}, err
 	}
 	own := w.broker.Recents()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, watched, err := w.asked()
 	if err != nil {
-		return Stats{}, err
+		return api.Stats{}, err
 	}
 	sums, counted, longest := own.Policies, own.ForMS, own.ForMS
 	for from, other := range w.others {
@@ -193,7 +153,7 @@ func (w *Watch) Stats(ctx context.Context, may func(policy string) bool, keys in
 	if w.unasked {
 		counted = 0
 	}
-	all := Stats{WindowMS: counted, WatchedMS: watched.Milliseconds(), Policies: []Stat{}}
+	all := api.Stats{WindowMS: counted, WatchedMS: watched.Milliseconds(), Policies: []api.Stat{}}
 	for name := range w.figures {
 		if _, some := sums[name]; !some {
 			sums[name] = queue.Recent{}
@@ -224,8 +184,8 @@ func (w *Watch) asked() (now time.Time, heard time.Duration, err error) {
 	return now, min(now.Sub(w.began), window*time.Second), nil
 }
 
-func statOf(name string, r queue.Recent, countedMS int64) Stat {
-	s := Stat{Policy: name,
+func statOf(name string, r queue.Recent, countedMS int64) api.Stat {
+	s := api.Stat{Policy: name,
 		Accepted: max(r.N[queue.CountAccepted], r.N[queue.CountAdmitted]),
 		Started:  r.N[queue.CountStarted],
 		Done:     r.N[queue.CountDone], Failed: r.N[queue.CountFailed],
@@ -244,15 +204,16 @@ func statOf(name string, r queue.Recent, countedMS int64) Stat {
 	return s
 }
 
-func (f *figures) describe(s *Stat, now time.Time, watched time.Duration) {
+func (f *figures) describe(s *api.Stat, now time.Time, watched time.Duration) {
 	for i := range f.seconds {
 		if second := &f.seconds[i]; second.unix >= now.Add(-watched).Unix() {
 			for limit, more := range second.shadow {
 				if s.Shadow == nil {
-					s.Shadow = map[string]Shadow{}
+					s.Shadow = map[string]api.Shadow{}
 				}
 				before := s.Shadow[limit]
-				s.Shadow[limit] = Shadow{before.Over + more.Over, before.ByMS + more.ByMS}
+				s.Shadow[limit] = api.Shadow{Over: before.Over + more.Over,
+					ByMS: before.ByMS + more.ByMS}
 			}
 		}
 	}
@@ -299,7 +260,7 @@ func (h *histogram) merge(other *histogram) {
 	}
 }
 
-func (h *histogram) quantiles() *Quantiles {
+func (h *histogram) quantiles() *api.Quantiles {
 	var total uint64
 	for _, n := range h {
 		total += uint64(n)
@@ -317,5 +278,5 @@ func (h *histogram) quantiles() *Quantiles {
 		}
 		return most(bins - 1)
 	}
-	return &Quantiles{P50: at(50), P99: at(99)}
+	return &api.Quantiles{P50: at(50), P99: at(99)}
 }

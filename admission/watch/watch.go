@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -32,38 +33,18 @@ const (
 	Stopping = "stopping" // the process is stopping
 )
 
-// IDs of one process are consecutive, except for filtered events.
-type Event struct {
-	ID         string    `json:"-"`
-	At         time.Time `json:"at"`
-	Type       string    `json:"type"`
-	Policy     string    `json:"policy"`
-	Key        string    `json:"key"`
-	Job        string    `json:"job,omitempty"`
-	Tags       []string  `json:"tags,omitempty"`
-	Attempt    int       `json:"attempt,omitempty"`
-	WaitMS     int64     `json:"wait_ms,omitempty"`
-	DurationMS int64     `json:"duration_ms,omitempty"`
-	Reason     string    `json:"reason,omitempty"`
-	Error      string    `json:"error,omitempty"`
-	Progress   string    `json:"progress,omitempty"`
-	PauseMS    int64     `json:"pause_ms,omitempty"`
-	Outflow    float64   `json:"outflow,omitempty"`
-	All        bool      `json:"all,omitempty"`
-}
-
 var Types = queue.EventTypes
 
 // Listener receives events until Events is closed. Call Leave afterwards.
 type Listener struct {
-	Events <-chan Event
+	Events <-chan api.Event
 	// events since the last one received are lost
 	Missed bool
 
 	w      *Watch
 	from   admission.Client
-	events chan Event
-	wants  func(Event) bool
+	events chan api.Event
+	wants  func(api.Event) bool
 	reason string
 }
 
@@ -77,9 +58,9 @@ type Watch struct {
 	closed    bool
 	stop      func()
 	idle      *time.Timer
-	began     time.Time // start of listening
-	number    uint64    // of the last event
-	recent    []Event   // by number modulo kept
+	began     time.Time   // start of listening
+	number    uint64      // of the last event
+	recent    []api.Event // by number modulo kept
 	listeners map[*Listener]bool
 	places    *admission.Budget
 	figures   map[string]*figures
@@ -107,7 +88,7 @@ func (w *Watch) Close() {
 
 // Listen first repeats the kept events after an id, or up to recent ones.
 func (w *Watch) Listen(from admission.Client, after string, recent int,
-	wants func(Event) bool) (*Listener, error) {
+	wants func(api.Event) bool) (*Listener, error) {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,7 +98,7 @@ func (w *Watch) Listen(from admission.Client, after string, recent int,
 	if err := w.places.Reserve(from, 1); err != nil {
 		return nil, err
 	}
-	l := &Listener{w: w, from: from, events: make(chan Event, behind+kept), wants: wants}
+	l := &Listener{w: w, from: from, events: make(chan api.Event, behind+kept), wants: wants}
 	l.Events = l.events
 	if after == "" {
 		w.recall(l, recent)
@@ -170,7 +151,7 @@ func (w *Watch) hear() error {
 	w.stop = func() { stop(); unask() }
 	w.ask, w.began, w.number = ask, w.now(), 0
 	w.others, w.askedOthers = map[string]others{}, time.Time{}
-	w.recent, w.figures = make([]Event, kept), map[string]*figures{}
+	w.recent, w.figures = make([]api.Event, kept), map[string]*figures{}
 	w.idle = time.AfterFunc(linger, w.rest)
 	w.hears.Store(true)
 	return nil
@@ -211,7 +192,7 @@ func (w *Watch) numberOf(id string) (uint64, error) {
 }
 
 func (w *Watch) recall(l *Listener, most int) {
-	var found []Event
+	var found []api.Event
 	for n := w.number; n > 0 && n+kept > w.number && len(found) < most; n-- {
 		if e := w.recent[n%kept]; l.wants(e) {
 			found = append(found, e)
@@ -254,7 +235,7 @@ func (w *Watch) heard(policy string, heard queue.Event) {
 		heard.At = now
 	}
 	heard.At = heard.At.UTC().Round(time.Microsecond)
-	e := Event{ID: w.id(w.number), At: heard.At, Type: heard.Type,
+	e := api.Event{ID: w.id(w.number), At: heard.At, Type: heard.Type,
 		Policy: policy, Key: heard.Key.Raw(), Job: heard.Job,
 		Tags: heard.Tags, Attempt: heard.Attempt,
 		WaitMS: heard.WaitMS, DurationMS: heard.DurationMS, Reason: heard.Reason,

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/brokertest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-func all(Event) bool { return true }
+func all(api.Event) bool { return true }
 
 func open(t *testing.T) (*Watch, *queue.Broker) {
 	t.Helper()
@@ -35,7 +36,7 @@ var (
 	listeners atomic.Int32
 )
 
-func listen(t *testing.T, w *Watch, after string, wants func(Event) bool) *Listener {
+func listen(t *testing.T, w *Watch, after string, wants func(api.Event) bool) *Listener {
 	t.Helper()
 	l, err := w.Listen(admission.Client{Name: fmt.Sprint(listeners.Add(1))}, after, 0, wants)
 	if err != nil {
@@ -45,7 +46,7 @@ func listen(t *testing.T, w *Watch, after string, wants func(Event) bool) *Liste
 	return l
 }
 
-func (l *Listener) next(t *testing.T) Event {
+func (l *Listener) next(t *testing.T) api.Event {
 	t.Helper()
 	select {
 	case e, open := <-l.Events:
@@ -78,7 +79,7 @@ func (w *Watch) tell(t *testing.T, broker *queue.Broker, n int) {
 func TestAListenerGetsItsEvents(t *testing.T) {
 	w, broker := open(t)
 	everything := listen(t, w, "", all)
-	dead := listen(t, w, "", func(e Event) bool { return e.Type == queue.EventDead })
+	dead := listen(t, w, "", func(e api.Event) bool { return e.Type == queue.EventDead })
 	broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "a%20b",
 		WaitMS: 7, Attempt: 1})
 	broker.PublishEvent("bulk", queue.Event{Type: queue.EventDead, Job: "bulk:1", Key: "_",
@@ -227,7 +228,7 @@ func TestStatsCoverTheLastMinuteOfAllProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	every := func(string) bool { return true }
-	stats := func() Stats {
+	stats := func() api.Stats {
 		t.Helper()
 		s, err := w.Stats(t.Context(), every, 0)
 		if err != nil {
@@ -309,7 +310,7 @@ func TestPoliciesThatAreGoneMakeRoomForOthers(t *testing.T) {
 
 func TestStatsIncludeShadowLimits(t *testing.T) {
 	w, broker := open(t)
-	stats := func() Stats {
+	stats := func() api.Stats {
 		s, err := w.Stats(t.Context(), func(string) bool { return true }, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -328,8 +329,8 @@ func TestStatsIncludeShadowLimits(t *testing.T) {
 		s := stats()
 		return len(s.Policies) == 1 && s.Policies[0].Shadow["pace"].Over == 1
 	})
-	if s := stats().Policies[0].Shadow; s["next"] != (Shadow{2, 3000}) ||
-		s["pace"] != (Shadow{1, 250}) {
+	if s := stats().Policies[0].Shadow; s["next"] != (api.Shadow{Over: 2, ByMS: 3000}) ||
+		s["pace"] != (api.Shadow{Over: 1, ByMS: 250}) {
 		t.Errorf("%+v", s)
 	}
 }
@@ -349,7 +350,7 @@ func TestANewListenerGetsRecentEvents(t *testing.T) {
 	w, broker := open(t)
 	listen(t, w, "", all)
 	w.tell(t, broker, kept+50)
-	l, err := w.Listen(operator, "", 3, func(e Event) bool { return e.WaitMS%2 == 0 })
+	l, err := w.Listen(operator, "", 3, func(e api.Event) bool { return e.WaitMS%2 == 0 })
 	if err != nil {
 		t.Fatal(err)
 	}

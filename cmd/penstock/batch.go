@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/cmd/penstock/trace"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -387,7 +388,8 @@ func (l *loader) verdict(one numbered, v verdictAnswer) {
 		l.bad(one.n, v.Detail)
 	default:
 		l.total.Failed++
-		l.name(one.n, (&problem{Status: v.Status, Detail: v.Detail}).Error())
+		l.name(one.n, (&problem{Rejected: api.Rejected{Problem: api.Problem{Status: v.Status,
+			Detail: v.Detail}}}).Error())
 		l.last = said(kind)
 	}
 	l.meter.count(l.total.Accepted, l.total.Refusals, len(l.waiting))

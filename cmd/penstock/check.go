@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/penstock-mq/penstock/api"
 )
 
 func (a *app) check() *cobra.Command {
@@ -46,13 +48,7 @@ func (a *app) check() *cobra.Command {
 	return cmd
 }
 
-type decision struct {
-	Limit     int64 `json:"limit"`
-	Remaining int64 `json:"remaining"`
-	DelayMS   int64 `json:"delay_ms"`
-}
-
-func (a *app) checked(d decision) error {
+func (a *app) checked(d api.Decision) error {
 	text := fmt.Sprintf("allowed, %d of %d remain", d.Remaining, d.Limit)
 	if d.DelayMS > 0 {
 		text += ", proceed in " + short(milliseconds(d.DelayMS))
@@ -62,7 +58,7 @@ func (a *app) checked(d decision) error {
 
 func (a *app) refused(ctx context.Context, p *problem) error {
 	full := ""
-	if !a.json && slices.Contains(p.Violated, a.policy+"/max_bytes") {
+	if !a.json && slices.Contains(p.ViolatedPolicies, a.policy+"/max_bytes") {
 		var err error
 		if full, err = a.room(ctx); err != nil {
 			return err

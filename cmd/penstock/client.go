@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
 	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/nearest"
@@ -133,16 +134,7 @@ type client struct {
 
 // problem is an error response (RFC 9457).
 type problem struct {
-	Status   int    `json:"status"`
-	Title    string `json:"title"`
-	Detail   string `json:"detail"`
-	Reason   string `json:"reason"`
-	Problems []struct {
-		Field, Reason string
-	} `json:"problems"`
-	RetryAfterMS int64    `json:"retry_after_ms"`
-	Violated     []string `json:"violated-policies"`
-
+	api.Rejected
 	body []byte
 }
 
@@ -233,7 +225,8 @@ func readProblem(response *http.Response) error {
 	p := &problem{}
 	body, err := io.ReadAll(io.LimitReader(response.Body, mostOfAProblem))
 	if err != nil || json.Unmarshal(body, p) != nil {
-		*p = problem{Detail: "the server is not an admitter; check --server"}
+		*p = problem{}
+		p.Detail = "the server is not an admitter; check --server"
 	}
 	if p.Status, p.body = response.StatusCode, body; p.RetryAfterMS == 0 {
 		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/api"
 )
 
 func (a *app) dead() *cobra.Command {
@@ -38,17 +38,17 @@ func (a *app) deadList() *cobra.Command {
 
 func (a *app) deadPolicies(ctx context.Context) error {
 	return call(ctx, a, request{path: path("dead")},
-		func(found struct{ Policies []manage.DeadPolicy }) error {
+		func(found struct{ Policies []api.DeadPolicy }) error {
 			return list(a, "POLICY|LETTERS|OLDEST|NEWEST", found.Policies,
-				func(p manage.DeadPolicy) row {
+				func(p api.DeadPolicy) row {
 					return row{p.Policy, p.Letters, p.OldestAt, p.NewestAt}
 				})
 		})
 }
 
-func (a *app) letterTable(page manage.DeadLetters) error {
+func (a *app) letterTable(page api.DeadLetters) error {
 	err := list(a, "ID|KEY|JOB|REASON|ATTEMPTS|DIED|ERROR", page.Letters,
-		func(l manage.DeadLetter) row {
+		func(l api.DeadLetter) row {
 			return row{l.ID, keyName(l.Key), l.Job, l.Reason, l.Attempts, l.DeadAt,
 				line(l.Error, 100)}
 		})
@@ -92,7 +92,7 @@ func (a *app) deadShow() *cobra.Command {
 	}
 }
 
-func (a *app) letter(l manage.DeadLetter) error {
+func (a *app) letter(l api.DeadLetter) error {
 	return a.message([]row{{"id", l.ID}, {"key", keyName(l.Key)}, {"job", l.Job},
 		{"reason", l.Reason}, {"error", line(l.Error, 1000)}, {"failed attempts", l.Attempts},
 		{"accepted", l.AcceptedAt}, {"died", l.DeadAt},
@@ -154,9 +154,9 @@ func (a *app) deadReplay() *cobra.Command {
 
 // replayAll repeats the request until each selected letter has had its turn.
 func (a *app) replayAll(cmd *cobra.Command, query string) error {
-	var total manage.Replayed
+	var total api.Replayed
 	for !total.Complete {
-		var now manage.Replayed
+		var now api.Replayed
 		answer, err := a.askFor(cmd.Context(), request{method: http.MethodPost,
 			path: path("dead", a.policy, "replay") + query}, &now)
 		if err != nil {
@@ -205,7 +205,7 @@ func (a *app) deadDrop() *cobra.Command {
 
 func (a *app) drop(cmd *cobra.Command, to string) error {
 	for total, more := uint64(0), true; more; {
-		var dropped manage.Discarded
+		var dropped api.Discarded
 		answer, err := a.askFor(cmd.Context(), request{method: http.MethodDelete, path: to},
 			&dropped)
 		if err != nil {

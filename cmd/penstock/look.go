@@ -13,10 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers"
 )
 
 func (a *app) buckets() *cobra.Command {
@@ -38,8 +36,8 @@ func (a *app) buckets() *cobra.Command {
 			}
 			if a.keyed {
 				return call(cmd.Context(), a, request{path: a.path("buckets")},
-					func(b manage.Bucket) error {
-						return a.bucketTable(manage.Buckets{Buckets: []manage.Bucket{b}, Total: 1})
+					func(b api.Bucket) error {
+						return a.bucketTable(api.Buckets{Buckets: []api.Bucket{b}, Total: 1})
 					})
 			}
 			return call(cmd.Context(), a, request{path: a.path("buckets") +
@@ -58,14 +56,14 @@ func (a *app) buckets() *cobra.Command {
 
 func (a *app) allBuckets(cmd *cobra.Command) error {
 	at := request{path: path("buckets") + query(cmd, "by", "limit")}
-	return call(cmd.Context(), a, at, func(page manage.AllBuckets) error {
+	return call(cmd.Context(), a, at, func(page api.AllBuckets) error {
 		columns, refused := "POLICY|"+bucketColumns, page.WindowMS != nil
 		if refused {
 			fmt.Fprintln(a.err, "refusals by this admitter, counted for",
 				short(milliseconds(*page.WindowMS)))
 			columns += "|REFUSED"
 		}
-		err := list(a, columns, page.Buckets, func(b manage.PlacedBucket) row {
+		err := list(a, columns, page.Buckets, func(b api.PlacedBucket) row {
 			r := append(row{b.Policy}, bucketRow(&b.Bucket)...)
 			if refused {
 				r = append(r, b.Refused)
@@ -83,8 +81,8 @@ func (a *app) allBuckets(cmd *cobra.Command) error {
 	})
 }
 
-func (a *app) bucketTable(page manage.Buckets) error {
-	err := list(a, bucketColumns, page.Buckets, func(b manage.Bucket) row { return bucketRow(&b) })
+func (a *app) bucketTable(page api.Buckets) error {
+	err := list(a, bucketColumns, page.Buckets, func(b api.Bucket) row { return bucketRow(&b) })
 	if err == nil {
 		err = a.moreBuckets(len(page.Buckets), page.Total)
 	}
@@ -104,7 +102,7 @@ func (a *app) moreBuckets(shown, total int) error {
 
 const bucketColumns = "KEY|DEPTH|WAITING|DELAYED|RUNNING|CALLS|RATE|OLDEST|NEXT IN|BLOCKED BY"
 
-func bucketRow(b *manage.Bucket) row {
+func bucketRow(b *api.Bucket) row {
 	if b.BucketState == nil {
 		return row{keyName(b.Key), b.Depth, "?", "?", "?", "?", "?", "?", "?", b.By}
 	}
@@ -149,7 +147,7 @@ func isJob(arg string) bool {
 	return ok
 }
 
-// jobAnswer is a [manage.Job], or a [manage.EndedJob] with the fields below.
+// jobAnswer is a [api.Job], or a [api.EndedJob] with the fields below.
 type jobAnswer struct {
 	pending
 	Size       *int       `json:"size"`
@@ -163,7 +161,7 @@ type jobAnswer struct {
 	Answer     string     `json:"answer"`
 }
 
-type pending = manage.Job
+type pending = api.Job
 
 func (a *app) jobCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -305,12 +303,12 @@ func (a *app) audit() *cobra.Command {
 	return cmd
 }
 
-func (a *app) auditTable(page manage.Changes) error {
+func (a *app) auditTable(page api.AuditList) error {
 	if len(page.Changes) == 0 {
 		return a.printf("no changes\n")
 	}
 	return list(a, "WHEN|WHO|FROM|POLICY|KEY|WHAT|BEFORE AND AFTER", page.Changes,
-		func(c queue.Change) row {
+		func(c api.AuditEntry) row {
 			key := any("")
 			if c.Key != nil {
 				key = keyName(*c.Key)
@@ -334,7 +332,7 @@ func (a *app) drainers() *cobra.Command {
 	}
 }
 
-func (a *app) drainerTable(all struct{ Drainers []workers.DrainerState }) error {
+func (a *app) drainerTable(all struct{ Drainers []api.Drainer }) error {
 	if len(all.Drainers) == 0 {
 		return a.printf("no drainer holds a lease\n")
 	}

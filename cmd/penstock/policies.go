@@ -15,13 +15,24 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/policyfile"
 	"github.com/penstock-mq/penstock/internal/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
 
-type allPolicies struct{ Policies []manage.Policy }
+// policyDocument is a policy as the server tells it.
+type policyDocument struct {
+	Policy  policy.Policy  `json:"policy"`
+	InForce *policy.Policy `json:"in_force"` // nil: as written
+	api.PolicyState
+}
+
+func (p policyDocument) current() policy.Policy {
+	return *cmp.Or(p.InForce, &p.Policy)
+}
+
+type allPolicies struct{ Policies []policyDocument }
 
 func (a *app) policyNames(ctx context.Context) (names []string, err error) {
 	var all allPolicies
@@ -71,19 +82,19 @@ func (a *app) policiesList() *cobra.Command {
 
 func (a *app) policyTable(all allPolicies) error {
 	return list(a, "POLICY|ALGORITHM|RATE|CAPACITY|STATE|FROM|OVERRIDDEN", all.Policies,
-		func(p manage.Policy) row {
-			now := p.Current()
+		func(p policyDocument) row {
+			now := p.current()
 			capacity := ""
 			if now.Capacity != 0 {
 				capacity = strconv.FormatInt(now.Capacity, 10)
 			}
-			return row{now.Name, now.Algorithm, rate(now), capacity, policyState(p), from(p),
-				strings.Join(p.Overridden, "; ")}
+			return row{now.Name, now.Algorithm, rate(now), capacity, policyState(p.PolicyState),
+				from(p.PolicyState), strings.Join(p.Overridden, "; ")}
 		})
 }
 
 // from names the master of a policy.
-func from(p manage.Policy) string {
+func from(p api.PolicyState) string {
 	switch {
 	case p.Source == policy.SourceFile:
 		return "file " + p.Set
@@ -110,9 +121,9 @@ func rate(p policy.Policy) string {
 	return strings.Join(parts, ", ")
 }
 
-func policyState(p manage.Policy) string {
+func policyState(p api.PolicyState) string {
 	switch {
-	case p.State == manage.Draining:
+	case p.State == policy.StateDraining:
 		return p.State
 	case p.Paused:
 		return "paused"
@@ -126,7 +137,7 @@ func (a *app) policiesShow() *cobra.Command {
 		Short: "Show a policy with its defaults, as YAML",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			type shown struct {
-				manage.Policy
+				api.PolicyState
 				Text json.RawMessage `json:"policy"`
 			}
 			return call(cmd.Context(), a, request{path: a.path("policies")}, func(p shown) error {
@@ -134,8 +145,8 @@ func (a *app) policiesShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				head := fmt.Sprintf("%s, revision %d, from %s\n", policyState(p.Policy),
-					p.Revision, from(p.Policy))
+				head := fmt.Sprintf("%s, revision %d, from %s\n", policyState(p.PolicyState),
+					p.Revision, from(p.PolicyState))
 				for _, text := range p.Overridden {
 					head += "# overridden: " + plain(text) + "\n"
 				}
@@ -183,7 +194,7 @@ func (a *app) policiesRestore() *cobra.Command {
 		Short: "Remove all overrides of a policy, also its pause",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return call(cmd.Context(), a, request{method: http.MethodDelete,
-				path: path("policies", a.policy, "override")}, func(p manage.Policy) error {
+				path: path("policies", a.policy, "override")}, func(p api.PolicyState) error {
 				return a.changed(a.policy, "restored", p.Changed, false)
 			})
 		},
@@ -202,7 +213,7 @@ func (a *app) policiesOwner(name, short, done string) *cobra.Command {
 				to += "?set=" + url.QueryEscape(set)
 			}
 			return call(cmd.Context(), a, request{method: http.MethodPost, path: to},
-				func(manage.Policy) error { return a.printf("%s %s\n", a.policy, done) })
+				func(api.PolicyState) error { return a.printf("%s %s\n", a.policy, done) })
 		},
 	}
 	if name == "take" {
@@ -284,7 +295,7 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 	if dry {
 		query = "?dry_run=1"
 	}
-	var before manage.Policy
+	var before policyDocument
 	_, err := a.get(ctx, path("policies", p.Name), &before)
 	if found, ok := errors.AsType[*problem](err); err != nil &&
 		(!ok || found.Status != http.StatusNotFound) {
@@ -296,7 +307,7 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 		return err
 	}
 	return call(ctx, a, request{method: http.MethodPut, path: path("policies", p.Name) + query,
-		body: body}, func(after manage.Policy) error {
+		body: body}, func(after policyDocument) error {
 		verb := "changed"
 		switch {
 		case isNew:

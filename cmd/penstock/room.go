@@ -6,20 +6,19 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/api"
 )
 
 // room describes the bytes of a policy that is nearly full by them, and the policy that takes most
 // of the store. It is empty for other policies, and for clients that may not read them.
 func (a *app) room(ctx context.Context) (string, error) {
-	var page manage.Buckets
+	var page api.Buckets
 	_, err := a.get(ctx, path("buckets", a.policy)+"?limit=1", &page)
-	if err != nil || !page.Bytes.High() {
+	if err != nil || page.Bytes.Max == 0 || page.Bytes.Used < page.Bytes.Max/5*4 {
 		return "", unlessForbidden(err)
 	}
-	var all manage.AllBuckets
-	var p manage.Policy
+	var all api.AllBuckets
+	var p policyDocument
 	if _, err = a.get(ctx, path("buckets")+"?limit=1", &all); err == nil {
 		_, err = a.get(ctx, path("policies", a.policy), &p)
 	}
@@ -48,7 +47,7 @@ func (a *app) room(ctx context.Context) (string, error) {
 }
 
 // full: one more job of average size has no room.
-func full(f queue.Fill, jobs uint64) bool {
+func full(f api.Fill, jobs uint64) bool {
 	return jobs > 0 && f.Used+f.Used/int64(jobs) > f.Max
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -43,7 +43,7 @@ func (a *app) schedulesList() *cobra.Command {
 	}
 }
 
-func (a *app) schedulesListed(all schedules.Schedules) error {
+func (a *app) schedulesListed(all api.Schedules) error {
 	now := time.Now()
 	at := func(t time.Time) string {
 		if t.IsZero() {
@@ -52,8 +52,8 @@ func (a *app) schedulesListed(all schedules.Schedules) error {
 		return clock(t, now)
 	}
 	err := list(a, "POLICY|KEY|NAME|WHEN|ZONE|STATE|FROM|NEXT|LAST|OUTCOME", all.Schedules,
-		func(s schedules.Schedule) row {
-			last := cmp.Or(s.Last, &schedules.Last{Outcome: "-"})
+		func(s api.Schedule) row {
+			last := cmp.Or(s.Last, &api.ScheduleRun{Outcome: "-"})
 			return row{s.Policy, keyName(s.Key), s.Name, line(s.When, 60), line(s.Zone, 60),
 				scheduleState(s), cmp.Or(s.Set, "api"), at(s.NextAt), at(last.At), ran(last)}
 		})
@@ -63,14 +63,14 @@ func (a *app) schedulesListed(all schedules.Schedules) error {
 	return err
 }
 
-func ran(last *schedules.Last) string {
+func ran(last *api.ScheduleRun) string {
 	if last.Reason != "" {
 		return last.Outcome + ": " + line(last.Reason, 100)
 	}
 	return strings.TrimSpace(last.Outcome + " " + last.Job)
 }
 
-func scheduleState(s schedules.Schedule) string {
+func scheduleState(s api.Schedule) string {
 	if s.Paused {
 		return "paused"
 	}
@@ -98,7 +98,7 @@ func askSchedule[T any](ctx context.Context, a *app, method, at, change string,
 }
 
 func (a *app) hintedSchedule(ctx context.Context, err error) error {
-	var of schedules.Schedules
+	var of api.Schedules
 	if _, listErr := a.get(ctx, path("schedules", a.policy), &of); listErr != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (a *app) schedulesShow() *cobra.Command {
 	return cmd
 }
 
-func (a *app) scheduleShown(s schedules.Detail) error {
+func (a *app) scheduleShown(s api.ScheduleDetail) error {
 	rows := []row{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
 		{"when", line(s.When, 100)}, {"zone", cmp.Or(line(s.Zone, 100), "UTC")},
 		{"state", scheduleState(s.Schedule)}, {"from", cmp.Or(s.Set, "api")}}
@@ -199,7 +199,7 @@ schedule with the same key and name.`,
 			}
 			return call(cmd.Context(), a, request{method: http.MethodPost,
 				path: path("schedules", a.policy, a.key), body: body, header: header},
-				func(made schedules.Schedule) error {
+				func(made api.Schedule) error {
 					return a.printf("%s: %s, %s\n", a.scheduleName(), plain(made.When),
 						cmp.Or(plain(made.Zone), "UTC"))
 				})

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/api"
 )
 
 func TestSchedulesAreMadePausedAndEnded(t *testing.T) {
@@ -28,14 +28,14 @@ schedules:
 	i.says(0, words("schedules pause mail --key acme --name ping"),
 		"schedule ping of acme of mail is paused")
 	i.says(0, words("schedules ls mail"), "paused")
-	var s schedules.Detail
+	var s api.ScheduleDetail
 	i.document(0, &s, "schedules", "show", "mail", "--key", "acme", "--name", "ping")
 	if !s.Paused || s.When != "@every 90s" || s.Body == nil {
 		t.Errorf("got %+v", s)
 	}
 	i.says(0, words("schedules resume mail --key acme --name ping"), "is resumed")
 	i.document(0, &s, "schedules", "resume", "mail", "--key", "acme", "--name", "ping")
-	var all schedules.Schedules
+	var all api.Schedules
 	i.document(0, &all, "schedules", "ls")
 	if len(all.Schedules) != 4 || s.Paused {
 		t.Errorf("got %+v, %+v", all, s)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/api"
 )
 
 func (a *app) keyFlag(cmd *cobra.Command, usage string) {
@@ -85,7 +85,7 @@ func (a *app) override(ctx context.Context, fields map[string]any, l lasting) er
 		to = path("policies", a.policy, "keys", a.key)
 	}
 	return call(ctx, a, request{method: http.MethodPatch, path: to + query, body: patch},
-		func(changed manage.Policy) error {
+		func(changed api.PolicyState) error {
 			verb := "changed"
 			if len(changed.Changed) == 0 {
 				verb = "unchanged"
@@ -150,7 +150,7 @@ for, for example by a wrong Retry-After, and probes a target that was down at on
 				return err
 			}
 			return call(cmd.Context(), a, request{method: http.MethodPost,
-				path: a.path(name) + query}, func(r manage.Resumed) error {
+				path: a.path(name) + query}, func(r api.Resumed) error {
 				if len(r.Unanswered) > 0 {
 					fmt.Fprintln(a.err, "no drainer answered for", partitions(r.Unanswered)+
 						": pauses that the target asked for remain there")
@@ -187,9 +187,9 @@ are not affected. You cannot purge a whole policy at once.`,
 			return exactly(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all := manage.Purged{Key: a.key, More: true}
+			all := api.Purged{Key: a.key, More: true}
 			for all.More {
-				var some manage.Purged
+				var some api.Purged
 				if _, err := a.askFor(cmd.Context(), request{method: http.MethodPost,
 					path: a.path("purge")}, &some); err != nil {
 					return err
@@ -239,13 +239,13 @@ policy with the tag, --key limits that to one bucket. Running jobs are not affec
 }
 
 func (a *app) cancelTagged(ctx context.Context, tag string) error {
-	var all manage.CancelledTagged
+	var all api.Cancelled
 	for again := true; again; again = all.Next != nil {
 		to := a.path("cancel") + "?tag=" + url.QueryEscape(tag)
 		if all.Next != nil {
 			to += "&after=" + strconv.FormatUint(*all.Next, 10)
 		}
-		var some manage.CancelledTagged
+		var some api.Cancelled
 		if _, err := a.askFor(ctx, request{method: http.MethodPost, path: to}, &some); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -203,25 +204,14 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	}
 }
 
+// verdictAnswer is the answer to a job, or to a line of a batch; with End that of a job whose end
+// was waited for.
 type verdictAnswer struct {
-	Status       int    `json:"status"`
-	Verdict      string `json:"verdict"`
-	Job          string `json:"job"`
-	DelayMS      *int64 `json:"delay_ms"`
-	Position     *int   `json:"position"`
-	Duplicate    bool   `json:"duplicate"`
-	Progress     string `json:"progress"`
-	Detail       string `json:"detail"`
-	RetryAfterMS int64  `json:"retry_after_ms"`
-
-	// of a job whose end was waited for
-
-	End   string `json:"end"`
-	Error string `json:"error"`
-	Reply *struct {
-		Status int    `json:"status"`
-		Body   string `json:"body"`
-	} `json:"reply"`
+	api.BatchLine
+	Progress string     `json:"progress"`
+	End      string     `json:"end"`
+	Error    string     `json:"error"`
+	Reply    *api.Reply `json:"reply"`
 }
 
 // taken shows a job for whose end the caller has waited so long. The exit status shows that it
@@ -273,8 +263,8 @@ func (a *app) outcome(v verdictAnswer) error {
 		if r.Status > 0 {
 			text += fmt.Sprintf(", its target answered %d", r.Status)
 		}
-		if r.Body != "" {
-			text += "\n" + plain(r.Body)
+		if r.Body != nil {
+			text += "\n" + plain(*r.Body)
 		}
 	}
 	return a.printf("%s\n", text)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/api"
 )
 
 func (a *app) tail() *cobra.Command {
@@ -62,7 +63,7 @@ a lost connection and prints the missed events the server has kept.`,
 }
 
 type event struct {
-	watch.Event
+	api.Event
 	text []byte
 }
 

@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/api"
 )
 
 const (
@@ -61,15 +60,15 @@ terminal, it prints one view.`,
 type view struct {
 	server  string
 	at      time.Time
-	stats   watch.Stats
+	stats   api.Stats
 	answer  []byte // the stats as received
 	names   []string
-	limits  map[string]manage.Policy
-	buckets manage.AllBuckets
+	limits  map[string]policyDocument
+	buckets api.AllBuckets
 }
 
 func (a *app) look(ctx context.Context) (v *view, err error) {
-	v = &view{server: a.server, at: time.Now(), limits: map[string]manage.Policy{}}
+	v = &view{server: a.server, at: time.Now(), limits: map[string]policyDocument{}}
 	if v.answer, err = a.get(ctx, path("stats")+"?keys=3", &v.stats); err != nil {
 		return nil, err
 	}
@@ -88,15 +87,15 @@ func (a *app) look(ctx context.Context) (v *view, err error) {
 	return v, err
 }
 
-func (v *view) stat(policy string) watch.Stat {
-	i := slices.IndexFunc(v.stats.Policies, func(s watch.Stat) bool { return s.Policy == policy })
+func (v *view) stat(policy string) api.Stat {
+	i := slices.IndexFunc(v.stats.Policies, func(s api.Stat) bool { return s.Policy == policy })
 	if i < 0 {
-		return watch.Stat{Policy: policy}
+		return api.Stat{Policy: policy}
 	}
 	return v.stats.Policies[i]
 }
 
-func busy(s watch.Stat) int64 {
+func busy(s api.Stat) int64 {
 	return s.Accepted + s.Started + s.Refused + s.ChecksAllowed + s.ChecksRefused
 }
 
@@ -130,7 +129,7 @@ func (v *view) text(width, height int) string {
 		rows = nil
 		for _, p := range all[:min(len(all), room-room/2)] {
 			r := bucketRow(&p.Bucket)
-			limit := v.limits[p.Policy].Current()
+			limit := v.limits[p.Policy].current()
 			rows = append(rows, row{bucketName(p.Policy, p.Key), r[1], r[4], r[5], r[6],
 				cmp.Or(limit.Outflow, limit.OutflowTotal), r[7], r[8], r[9]})
 		}
@@ -156,7 +155,7 @@ func (v *view) policyRow(name string) row {
 	if s.Wait != nil {
 		wait = short(milliseconds(s.Wait.P50)) + " " + short(milliseconds(s.Wait.P99))
 	}
-	state := policyState(p)
+	state := policyState(p.PolicyState)
 	if state == "active" {
 		state = ""
 	}

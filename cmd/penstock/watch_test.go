@@ -13,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
@@ -144,7 +143,7 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 		}
 	}
 	waittest.Until(t, "all is counted", func() bool {
-		var s watch.Stats
+		var s api.Stats
 		i.document(0, &s, "top")
 		return len(s.Policies) == 2 && s.Policies[0].Refused == 1 && s.Policies[0].Accepted > 0 &&
 			s.Policies[1].ChecksAllowed == 1 && s.Policies[1].ChecksRefused == 1
@@ -152,9 +151,9 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 }
 
 func TestAViewFitsTheTerminal(t *testing.T) {
-	v := &view{server: "http://x", at: time.Now(), limits: map[string]manage.Policy{}}
+	v := &view{server: "http://x", at: time.Now(), limits: map[string]policyDocument{}}
 	v.buckets.Unanswered = map[string][]int{"policy-1": {0}}
-	v.buckets.Buckets = make([]manage.PlacedBucket, 50)
+	v.buckets.Buckets = make([]api.PlacedBucket, 50)
 	for n := range 50 {
 		name := fmt.Sprintf("policy-%d", n)
 		v.names = append(v.names, name)

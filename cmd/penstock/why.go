@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -81,10 +81,10 @@ func (a *app) whyJob(ctx context.Context, id string) error {
 const deepest = 5
 
 func (a *app) whyBuckets(ctx context.Context) error {
-	var page manage.Buckets
+	var page api.Buckets
 	var err error
 	if a.keyed {
-		page.Buckets, page.Total = make([]manage.Bucket, 1), 1
+		page.Buckets, page.Total = make([]api.Bucket, 1), 1
 		_, err = a.get(ctx, a.path("buckets"), &page.Buckets[0])
 	} else {
 		_, err = a.get(ctx, fmt.Sprintf("%s?limit=%d", a.path("buckets"), deepest), &page)
@@ -95,7 +95,7 @@ func (a *app) whyBuckets(ctx context.Context) error {
 	news := ""
 	for _, b := range page.Buckets {
 		if b.BucketState == nil {
-			b.BucketState = &job.BucketState{}
+			b.BucketState = &api.BucketState{}
 		}
 		q := question{policy: a.policy, key: b.Key, now: time.Now(), hold: b.Hold,
 			lastError: b.LastError}
@@ -137,14 +137,14 @@ func (a *app) whyBuckets(ctx context.Context) error {
 }
 
 func (a *app) limits(ctx context.Context, q *question) error {
-	var p manage.Policy
+	var p policyDocument
 	_, err := a.get(ctx, path("policies", q.policy), &p)
 	if err == nil {
-		now := p.Current()
+		now := p.current()
 		q.rate, q.total, q.concurrency = now.Outflow, now.OutflowTotal, now.Concurrency
 		q.capacity, q.last, q.overridden = now.Capacity, p.Last, p.Overridden
 		q.rules = now.Limits
-		var o manage.Override
+		var o struct{ Override policy.Override }
 		_, err = a.get(ctx, path("policies", q.policy, "keys", q.key), &o)
 		if own := o.Override.Outflow; own != nil {
 			q.rate = *own
@@ -154,7 +154,7 @@ func (a *app) limits(ctx context.Context, q *question) error {
 		}
 	}
 	if err == nil && strings.HasPrefix(q.hold.By, job.BlockedByLimit) && p.Policy.CountsArrivals() {
-		b := manage.Bucket{BucketState: &job.BucketState{}}
+		b := api.Bucket{BucketState: &api.BucketState{}}
 		_, err = a.get(ctx, path("buckets", q.policy, q.key), &b)
 		q.left = b.Limits
 	}
@@ -168,16 +168,16 @@ func (a *app) limits(ctx context.Context, q *question) error {
 type question struct {
 	policy, key string
 	now         time.Time
-	hold        job.Hold
+	hold        api.Hold
 	lastError   string
 
 	rate, total algorithms.Rate // of the bucket and of the policy; zero: unknown
 	concurrency int
 	capacity    int64
-	rules       policy.Limits      // of the policy
-	left        []job.LimitLeft    // of the bucket, if one of the rules counts from the answer
-	last        *policy.LastChange // of the policy; nil: unknown
-	overridden  []string           // the policy's overrides, in words
+	rules       policy.Limits   // of the policy
+	left        []api.LimitLeft // of the bucket, if one of the rules counts from the answer
+	last        *api.LastChange // of the policy; nil: unknown
+	overridden  []string        // the policy's overrides, in words
 }
 
 const recent = 24 * time.Hour
@@ -363,7 +363,7 @@ func (q *question) cause() string {
 
 // exhausted says what uses a limit up.
 func (q *question) exhausted(limit string) string {
-	used := slices.IndexFunc(q.left, func(l job.LimitLeft) bool {
+	used := slices.IndexFunc(q.left, func(l api.LimitLeft) bool {
 		return l.Name == limit && l.Open > 0
 	})
 	switch {
@@ -403,7 +403,7 @@ func amount(rate algorithms.Rate) string {
 	return " of " + rate.String()
 }
 
-func (q *question) bucket(b *manage.Bucket) string {
+func (q *question) bucket(b *api.Bucket) string {
 	name := "the bucket " + keyName(b.Key) + " of " + q.policy
 	calls := b.Calls + b.CallsRunning
 	text := name + " holds no jobs"
@@ -421,9 +421,9 @@ func (q *question) bucket(b *manage.Bucket) string {
 		text += " and " + count(calls, "call", "calls") + stages(b.Calls, 0, b.CallsRunning)
 	}
 	if q.hold.By == "" && b.ThrottledMS > 0 { // nothing waits yet
-		q.hold = job.Hold{By: job.BlockedByThrottled, Until: q.in(&b.ThrottledMS)}
+		q.hold = api.Hold{By: job.BlockedByThrottled, Until: q.in(&b.ThrottledMS)}
 	}
-	used := slices.IndexFunc(b.Limits, func(l job.LimitLeft) bool { return l.Left <= 0 })
+	used := slices.IndexFunc(b.Limits, func(l api.LimitLeft) bool { return l.Left <= 0 })
 	switch {
 	case q.hold.By != "":
 		text += ": " + q.cause()

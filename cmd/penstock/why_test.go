@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -40,7 +40,7 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 			"14:32:07",
 		"moon": "blocked by moon",
 	} {
-		q.hold = job.Hold{By: by, Until: &later}
+		q.hold = api.Hold{By: by, Until: &later}
 		if got := q.cause(); got != want {
 			t.Errorf("%s: %q, want %q", by, got, want)
 		}
@@ -60,10 +60,10 @@ func TestEachReasonToWaitIsASentence(t *testing.T) {
 		{jobAnswer{pending: pending{State: job.Waiting, Position: n(0), ETAMS: ms(0)}},
 			"mail:42 of a b waits for its turn: it is next at 48/s, starts now"},
 		{jobAnswer{pending: pending{State: job.Waiting, Position: n(3),
-			Hold: job.Hold{By: job.BlockedByTotalRate}}},
+			Hold: api.Hold{By: job.BlockedByTotalRate}}},
 			`mail:42 of a b waits for its turn: 3 ahead of it in its bucket, at 100/s for all keys together`},
 		{jobAnswer{pending: pending{State: job.Waiting, Position: n(3),
-			Hold: job.Hold{By: job.BlockedByConcurrency}}},
+			Hold: api.Hold{By: job.BlockedByConcurrency}}},
 			"mail:42 of a b waits: its bucket runs its maximum number of jobs (20); 3 ahead of it"},
 		{jobAnswer{pending: pending{State: job.Delayed, Attempts: n(0), NotBefore: &tomorrow}},
 			"mail:42 of a b is not due yet: it starts at 2026-11-24 14:32:00 at the earliest"},
@@ -96,26 +96,26 @@ func TestALimitThatCountsFromTheAnswerSaysWhatItHolds(t *testing.T) {
 		Algorithm: policy.TokenBucket}}
 	for _, c := range []struct {
 		rule  policy.Limit
-		left  job.LimitLeft
+		left  api.LimitLeft
 		until *time.Time
 		want  string
 	}{
-		{log, job.LimitLeft{Most: 50, Open: 12}, &soon,
+		{log, api.LimitLeft{Most: 50, Open: 12}, &soon,
 			"the limit calls is exhausted: 12 unanswered, 38 answered within 1s; next in 140ms"},
-		{log, job.LimitLeft{Most: 50, Open: 50}, nil,
+		{log, api.LimitLeft{Most: 50, Open: 50}, nil,
 			"the limit calls is exhausted: 50 unanswered, 0 answered within 1s; next after an " +
 				"answer"},
-		{tokens, job.LimitLeft{Most: 50, Left: 3, Open: 12}, &later,
+		{tokens, api.LimitLeft{Most: 50, Left: 3, Open: 12}, &later,
 			"the limit calls is exhausted: 12 tokens unanswered, 35 counted; next at 14:33:00"},
-		{log, job.LimitLeft{Most: 50}, &later,
+		{log, api.LimitLeft{Most: 50}, &later,
 			"the limit calls is exhausted; the next job starts at 14:33:00"},
-		{log, job.LimitLeft{Most: 50}, nil,
+		{log, api.LimitLeft{Most: 50}, nil,
 			"the limit calls is shared with other policies and kept by another drainer"},
 	} {
 		c.left.Name = "calls"
 		q := question{policy: "api", now: now, rules: policy.Limits{c.rule},
-			left: []job.LimitLeft{{Name: "day", Most: 9}, c.left},
-			hold: job.Hold{By: job.BlockedByLimit + "calls", Until: c.until}}
+			left: []api.LimitLeft{{Name: "day", Most: 9}, c.left},
+			hold: api.Hold{By: job.BlockedByLimit + "calls", Until: c.until}}
 		if got := q.cause(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
@@ -126,8 +126,8 @@ func TestALimitThatCountsFromTheAnswerSaysWhatItHolds(t *testing.T) {
 func TestAnEmptyBucketNamesTheLimitThatRefuses(t *testing.T) {
 	q := question{policy: "llm", now: time.Date(2026, 11, 23, 14, 32, 0, 0, time.Local)}
 	eta := int64(7000)
-	b := manage.Bucket{Key: "all", BucketState: &job.BucketState{ETAMS: &eta,
-		Limits: []job.LimitLeft{{Name: "calls", Left: 1, Most: 9}, {Name: "tokens", Most: 9}}}}
+	b := api.Bucket{Key: "all", BucketState: &api.BucketState{ETAMS: &eta,
+		Limits: []api.LimitLeft{{Name: "calls", Left: 1, Most: 9}, {Name: "tokens", Most: 9}}}}
 	for wait, want := range map[int64]string{
 		7000: "holds no jobs: the limit tokens is exhausted; a job accepted now would start at " +
 			"14:32:07",

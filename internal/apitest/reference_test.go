@@ -80,7 +80,7 @@ func operation(page *bytes.Buffer, item *openapi3.PathItem, o *openapi3.Operatio
 	page.WriteString("| answer | body | meaning |\n|---|---|---|\n")
 	var examples bytes.Buffer
 	for code, r := range inOrder(o.Responses.Map()) {
-		if strings.HasSuffix(code, "XX") {
+		if strings.HasPrefix(r.Ref, "#/components/responses/") {
 			continue
 		}
 		for _, m := range inOrder(r.Value.Content) {
@@ -159,7 +159,7 @@ func kind(proxy *openapi3.SchemaRef, s *openapi3.Schema) string {
 	if len(words) == 0 {
 		words = s.Type.Slice()
 	}
-	for _, part := range slices.Concat(s.AllOf, s.AnyOf) {
+	for _, part := range slices.Concat(s.AllOf, s.AnyOf, s.OneOf) {
 		words = append(words, kind(part, part.Value))
 	}
 	text := strings.Join(words, ", ")

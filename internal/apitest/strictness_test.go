@@ -42,7 +42,7 @@ func TestAWrongAnswerIsFound(t *testing.T) {
 		{"member of an inner object", policy, 200, kind, aPolicy, `"at"`, `"x":1,"at"`},
 		{"member of allOf", policy, 200, kind, aPolicy, `"limits"`, `"x":1,"limits"`},
 		{"member of an item", policy, 200, kind, aPolicy, `"name"`, `"x":1,"name"`},
-		{"member of anyOf", "GET /v1/jobs/a:1", 200, kind, aJob, `"job"`, `"x":1,"job"`},
+		{"member of oneOf", "GET /v1/jobs/a:1", 200, kind, aJob, `"job"`, `"x":1,"job"`},
 		{"member of a map's value", "GET /v1/drainers", 200, kind, drainers, `"busy"`,
 			`"x":1,"busy"`},
 		{"member of a problem", policy, 400, wrong, aProblem, `"title"`, `"x":1,"title"`},
@@ -84,14 +84,14 @@ func TestAWrongAnswerIsFound(t *testing.T) {
 func TestAWrongDescriptionIsFound(t *testing.T) {
 	for _, edit := range [][2]string{
 		{"operationId: getPolicy", "operationID: getPolicy"},
-		{"description: the policies, sorted by name", ""},
+		{"description: the policies, sorted by name\n", "\n"},
 		{"in: query", "in: somewhere"},
 		{"{type: integer, minimum: 0}", "{type: int, minimum: 0}"},
 		{"required: [policies]", "required: policies"},
 		{"'#/components/schemas/Jobs'", "'#/components/schemas/Nothing'"},
 		{"name: wait\n          in: query", "in: query"},
 		{"title: Penstock", ""},
-		{"'304': {", "'three': {"},
+		{"\"304\": {", "three: {"},
 	} {
 		text := source(t)
 		wrong := bytes.Replace(text, []byte(edit[0]), []byte(edit[1]), 1)

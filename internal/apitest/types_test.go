@@ -137,7 +137,7 @@ func (p *python) kind(name string, proxy *openapi3.SchemaRef) string {
 		p.class(name, s)
 		return name
 	}
-	for _, part := range s.AnyOf {
+	for _, part := range append(s.AnyOf, s.OneOf...) {
 		words = append(words, p.kind(name, part))
 	}
 	for _, word := range s.Type.Slice() {

@@ -1,7 +1,11 @@
 // Package health formats the health of a process's parts.
 package health
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/penstock-mq/penstock/api"
+)
 
 type Part struct {
 	Name string // a word, such as nats
@@ -31,22 +35,10 @@ func Notes(parts []Part) []string {
 	return notes
 }
 
-type Report struct {
-	Ready bool   `json:"ready"`
-	Parts []Line `json:"parts"`
-}
-
-type Line struct {
-	Name   string   `json:"name"`
-	OK     bool     `json:"ok"`
-	Status string   `json:"status"`
-	Notes  []string `json:"notes,omitempty"`
-}
-
-func Of(parts []Part, notes bool) Report {
-	r := Report{Ready: Err(parts) == nil, Parts: make([]Line, len(parts))}
+func Of(parts []Part, notes bool) api.Readiness {
+	r := api.Readiness{Ready: Err(parts) == nil, Parts: make([]api.Part, len(parts))}
 	for i, p := range parts {
-		line := Line{Name: p.Name, OK: p.Err == nil, Status: p.Status}
+		line := api.Part{Name: p.Name, OK: p.Err == nil, Status: p.Status}
 		switch {
 		case p.Err != nil:
 			line.Status = p.Err.Error()
@@ -62,7 +54,7 @@ func Of(parts []Part, notes bool) Report {
 }
 
 // Lines marks working parts by [+], others by [-], and ends with the result.
-func (r Report) Lines() []string {
+func Lines(r api.Readiness) []string {
 	var lines []string
 	for _, p := range r.Parts {
 		sign := "[+] "

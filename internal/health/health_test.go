@@ -24,7 +24,7 @@ func TestALineForEachPart(t *testing.T) {
 		false: "[+] policies: 3 are followed\n[-] nats: not connected:; trying again\n" +
 			"[-] drainer: no lease\n[+] storage: ok\nnot ready",
 	} {
-		if got := strings.Join(health.Of(parts, notes).Lines(), "\n"); got != want {
+		if got := strings.Join(health.Lines(health.Of(parts, notes)), "\n"); got != want {
 			t.Errorf("notes %v:\n%s\nwant\n%s", notes, got, want)
 		}
 	}

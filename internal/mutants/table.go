@@ -578,8 +578,8 @@ var table = []mutant{
 
 	{
 		name: "any-key-makes-room-for-a-hotter", file: "admission/watch/hottest.go",
-		old: "other.counted()+other.More <",
-		new: "other.counted()+other.More >",
+		old: "counted(other)+other.More <",
+		new: "counted(other)+other.More >",
 		by:  "./admission/watch TestTheHottestKeysAreFoundAmongMany",
 	},
 
@@ -3227,9 +3227,15 @@ func (Synced)`,
 	},
 	{
 		name: "the-room-in-bytes-is-hidden", file: "admission/manage/buckets.go",
-		old: "	_, page.Bytes, err = s.broker.Use(ctx, name)",
-		new: "	_, _, err = s.broker.Use(ctx, name)",
+		old: "page.Bytes = api.Fill(bytes)",
+		new: "_ = bytes",
 		by:  "./admission/httpapi TestManageBuckets",
+	},
+	{
+		name: "a-written-answer-differs-from-its-struct", file: "admission/answer/answer.go",
+		old: "`,\"no_result\":\"`",
+		new: "`,\"noresult\":\"`",
+		by:  "./admission/answer TestAnswersWrittenByHandAreTheStructs",
 	},
 	{
 		name: "missed-and-not-told", file: "admission/watch/watch.go",
@@ -3241,7 +3247,7 @@ func (Synced)`,
 		name: "a-route-that-nobody-knows", file: "admission/httpapi/routes.go",
 		old: `"/v1/drainers"`,
 		new: `"/v1/owners"`,
-		by:  "./admission/httpapi TestTheDescriptionHasTheRoutes",
+		by:  "./admission/httpapi TestManagePaths",
 	},
 	{
 		name: "malformed-header-says-its-name-twice", file: "queue/job/headers.go",

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
@@ -137,7 +138,7 @@ func (f *policyWriter) report(ctx context.Context, set store.Set, result store.R
 		}
 		f.Log.Info("policy written by the file", "policy", change.After.Name, "set", set.Name,
 			"revision", change.Revision, "new", change.Before == nil, "changed", changed)
-		f.list(ctx, queue.Change{By: by, What: "policy written by the file",
+		f.list(ctx, api.AuditEntry{By: by, What: "policy written by the file",
 			Policy: change.After.Name, Changed: changed})
 	}
 	what := "policy left the file, and belongs to the API"
@@ -146,7 +147,7 @@ func (f *policyWriter) report(ctx context.Context, set store.Set, result store.R
 	}
 	for _, change := range result.Left {
 		f.Log.Warn(what, "policy", change.After.Name, "set", set.Name, "revision", change.Revision)
-		f.list(ctx, queue.Change{By: by, What: what, Policy: change.After.Name})
+		f.list(ctx, api.AuditEntry{By: by, What: what, Policy: change.After.Name})
 	}
 	for _, name := range result.OfAPI {
 		f.notices.Tell(&ofAPI, name, "of the API", "set", set.Name)
@@ -162,7 +163,7 @@ func (f *policyWriter) report(ctx context.Context, set store.Set, result store.R
 	}
 }
 
-func (f *policyWriter) list(ctx context.Context, c queue.Change) {
+func (f *policyWriter) list(ctx context.Context, c api.AuditEntry) {
 	if err := f.Broker.Audit(ctx, c); err != nil && ctx.Err() == nil {
 		f.Log.Error("change missing from the audit list", "change", c.What, "policy", c.Policy,
 			"error", err)
@@ -227,7 +228,7 @@ func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
 		}
 		if changed := before.Difference(after); len(changed) > 0 {
 			f.Log.Info("override expired", "policy", name, "changed", changed)
-			f.list(ctx, queue.Change{What: "override expired", Policy: name, Changed: changed})
+			f.list(ctx, api.AuditEntry{What: "override expired", Policy: name, Changed: changed})
 		}
 	}
 	return again, nil

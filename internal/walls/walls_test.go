@@ -23,6 +23,7 @@ var version = regexp.MustCompile(`/v[0-9]+$`)
 // Own packages are named by their directory, the root's by a dot, other modules by the last word of
 // their path. A commit that adds an import gives the reason.
 const imports = `
+api:
 algorithms:
 algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
@@ -30,15 +31,15 @@ algorithms/redisstore: algorithms go-redis
 policy: algorithms internal/decode internal/nearest internal/strict internal/zones
 outbox: . admission internal/seldom queue/job
 policy/store: internal/errs policy queue queue/job queue/kv
-queue: internal/cron internal/errs internal/installation internal/natsconn internal/zones policy queue/internal/jsapi queue/job queue/kv nats.go
+queue: api internal/cron internal/errs internal/installation internal/natsconn internal/zones policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
 queue/claims: queue/job nats.go
 queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
 queue/internal/jsapi: internal/natsconn queue/job nats.go nuid
-queue/job: algorithms policy
+queue/job: api algorithms policy
 queue/roles: policy
 queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
-workers: internal/buildinfo internal/container internal/files internal/installation internal/notice internal/seldom policy policy/store
+workers: api internal/buildinfo internal/container internal/files internal/installation internal/notice internal/seldom policy policy/store
 	queue queue/claims queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
@@ -48,7 +49,7 @@ workers/httptarget: internal/answers internal/clienttls internal/files internal/
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace
-workers/internal/core: policy queue/job workers/internal/handle workers/internal/pace
+workers/internal/core: api policy queue/job workers/internal/handle workers/internal/pace
 	workers/internal/record workers/internal/valve
 workers/internal/deep:
 workers/internal/handle: queue/job workers/internal/record
@@ -58,7 +59,7 @@ workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
-workers/internal/valve: policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/deep
+workers/internal/valve: api policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/deep
 	workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
@@ -70,20 +71,20 @@ workers/workerstest: algorithms policy policy/store queue queue/embedded queue/j
 	workers/audit nats.go
 
 admission: admission/access algorithms internal/container policy queue queue/job nats.go
-admission/access: internal/hosts internal/nearest internal/strict
-admission/answer: admission admission/permits internal/seldom policy queue queue/job nats.go
+admission/access: api internal/hosts internal/nearest internal/strict
+admission/answer: api admission admission/permits internal/seldom policy queue queue/job nats.go
 admission/console:
-admission/httpapi: admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
+admission/httpapi: api admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
 	internal/hosts internal/nearest algorithms
 	policy queue queue/job
 admission/limiter: admission algorithms algorithms/memstore internal/container policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
-admission/manage: admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
+admission/manage: api admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/nearest internal/oneshot policy queue/job workers/httptarget brotli
 	compress
 admission/permits: admission internal/answers internal/files internal/oneshot policy queue queue/claims queue/job nats.go
-admission/schedules: admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
-admission/watch: admission queue queue/job
+admission/schedules: api admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
+admission/watch: api admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
 
 .: admission admission/answer admission/httpapi admission/limiter admission/permits admission/schedules algorithms
@@ -119,7 +120,7 @@ internal/errs:
 internal/files: sys
 internal/follow: internal/health internal/lifecycle
 internal/guard: admission/access internal/follow internal/hosts internal/lifecycle
-internal/health:
+internal/health: api
 internal/hints: httpsfv
 internal/hosts:
 internal/installation:
@@ -132,7 +133,7 @@ internal/nearest:
 internal/door: admission admission/console admission/httpapi admission/manage admission/natsapi admission/permits
 	admission/schedules admission/watch internal/buildinfo internal/guard internal/lifecycle internal/targets
 	policy queue queue/job workers/audit nats.go
-internal/node: admission/schedules internal/files internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
+internal/node: api admission/schedules internal/files internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
 	policy policy/store queue queue/embedded queue/job queue/kv nats.go
 internal/notice:
 internal/oneshot: sys

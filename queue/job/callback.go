@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/penstock-mq/penstock/api"
 )
 
 const (
@@ -43,24 +45,12 @@ func ParseCallback(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// resultDocument is a result for users: without a version, and with the reply's body.
-type resultDocument struct {
-	Result
-	V        int            `json:"v,omitzero"`
-	Attempts int            `json:"attempts"`
-	Reply    *replyDocument `json:"reply,omitempty"`
-}
-
-type replyDocument struct {
-	Reply
-	Body  *string `json:"body,omitempty"` // if UTF-8
-	Bytes []byte  `json:"body_base64,omitempty"`
-}
-
+// Document is a result for users, with the reply's body.
 func (t Result) Document() []byte {
-	d := resultDocument{Result: t, Attempts: t.Attempts}
+	d := api.Outcome{Job: t.Job, End: string(t.End), Reason: string(t.Reason), Error: t.Error,
+		Attempts: t.Attempts}
 	if r := t.Reply; r != nil {
-		d.Reply = &replyDocument{Reply: *r}
+		d.Reply = &api.Reply{Status: r.Status, Header: r.Header, BodyTooLarge: r.Cut}
 		switch body := string(r.Body); {
 		case r.Cut: // the rest is for the history
 		case utf8.ValidString(body):
@@ -74,15 +64,15 @@ func (t Result) Document() []byte {
 
 // ParseDocument undoes [Result.Document].
 func ParseDocument(data []byte) (Result, error) {
-	var d resultDocument
+	var d api.Outcome
 	if err := json.Unmarshal(data, &d); err != nil {
 		return Result{}, err
 	}
-	t := d.Result
-	t.V, t.Attempts = FormatVersion, d.Attempts
+	t := Result{V: FormatVersion, Job: d.Job, End: End(d.End), Reason: Reason(d.Reason),
+		Error: d.Error, Attempts: d.Attempts}
 	if r := d.Reply; r != nil {
-		t.Reply = &r.Reply
-		if t.Reply.Body = r.Bytes; r.Body != nil {
+		t.Reply = &Reply{Status: r.Status, Header: r.Header, Body: r.Bytes, Cut: r.BodyTooLarge}
+		if r.Body != nil {
 			t.Reply.Body = []byte(*r.Body)
 		}
 	}

@@ -1,6 +1,10 @@
 package job
 
-import "time"
+import (
+	"time"
+
+	"github.com/penstock-mq/penstock/api"
+)
 
 // The values of [State.State].
 const (
@@ -38,60 +42,12 @@ const LateByProcessor = "processor"
 // LateByLimit: a limit on starts, while the outflow would allow them.
 const LateByLimit = "limit"
 
+// BucketState is a bucket's state at its valve.
 type BucketState struct {
 	Key   Key `json:"key"`
 	Depth int `json:"depth"`
-	// could start if the rate allowed
-	Waiting int `json:"waiting"`
-	Delayed int `json:"delayed"` // backing off, or not due
-	// with the calls that run
-	Running int `json:"running"`
-	Calls   int `json:"calls,omitempty"` // that wait: see Call
-	// of Running
-	CallsRunning int `json:"calls_running,omitempty"`
-	// starts per second; missing: unpaced
-	Outflow float64 `json:"outflow,omitempty"`
-	// in any T ≥ 1 s at most peak·(T + 2 ms) + burst start
-	Peak  float64 `json:"peak,omitempty"`
-	Burst int64   `json:"burst,omitempty"`
-	// learnt starts per second; missing: as configured
-	Adapted    float64 `json:"adapted,omitempty"`
-	Rate       float64 `json:"rate"`              // starts per second, over seconds
-	RateMinute float64 `json:"rate_1m,omitempty"` // over a minute
-	// lateness of the last minute by a BlockedBy cause, LateByLimit or LateByProcessor
-	LateMS map[string]int64 `json:"late_ms,omitempty"`
-	// of a single bucket only
-	Limits []LimitLeft `json:"limits,omitempty"`
-	// Reading: the owner is new and has not read all jobs.
-	Reading bool `json:"reading,omitempty"`
-	// the bucket or its policy
-	Paused bool `json:"paused"`
-	// to the end of the target's pause
-	ThrottledMS int64 `json:"throttled_ms,omitempty"`
-	// age of the oldest waiting job
-	HeadAgeMS int64 `json:"head_age_ms,omitempty"`
-	// milliseconds to the start of a job accepted now; nil: see State
-	ETAMS *int64 `json:"eta_ms"`
-	Hold
-	// of the last unsuccessful run, until a run succeeds
-	LastError string `json:"last_error,omitempty"`
-}
-
-// LimitLeft holds the units of a limit on starts available now, and their maximum.
-type LimitLeft struct {
-	Name string `json:"name"`
-	Left int64  `json:"left"`
-	Most int64  `json:"most"`
-	// Open are the units of requests without an answer, of a limit that counts from it. The others
-	// that are neither left nor open count.
-	Open int64 `json:"open,omitempty"`
-}
-
-// Hold is the cause that keeps a job from starting.
-type Hold struct {
-	// By is one of the BlockedBy constants; empty if the job is free, or no job waits.
-	By    string     `json:"blocked_by,omitempty"`
-	Until *time.Time `json:"until,omitempty"` // by the drainer's clock; nil: unknown
+	api.BucketState
+	api.Hold
 }
 
 // State is a job's state at its valve. Its start is unknown while it is paused or held by
@@ -111,7 +67,7 @@ type State struct {
 	LastError  string    `json:"last_error,omitempty"` // of the last failed attempt
 	AcceptedAt time.Time `json:"accepted_at"`          // by the server's clock
 	Progress   string    `json:"progress,omitempty"`   // the latest report of its run
-	Hold
+	api.Hold
 	Edit *Edit `json:"edit,omitempty"` // changes to the stored job; may be nil
 }
 

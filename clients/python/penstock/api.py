@@ -5,80 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
-class ScheduleLast(TypedDict):
-    at: str
-    job: NotRequired[str]
-    outcome: Literal["missed", "unknown", "stored", "waiting", "delayed", "running", "finishing", "done", "dead", "replayed", "cancelled", "purged"]
-    reason: NotRequired[str]
-
-
-class Schedule(TypedDict):
-    policy: str
-    key: str
-    name: str
-    when: str
-    zone: NotRequired[str]
-    paused: bool
-    bytes: int
-    set: NotRequired[str]
-    next_at: NotRequired[str]
-    last: NotRequired[ScheduleLast]
-
-
-class ReadinessPartsItem(TypedDict):
-    name: str
-    ok: bool
-    status: str
-    notes: NotRequired[list[str]]
-
-
-class Readiness(TypedDict):
-    ready: bool
-    parts: list[ReadinessPartsItem]
-
-
-class ProblemProblemsItem(TypedDict):
-    field: NotRequired[str]
-    reason: str
-
-
-class Problem(TypedDict):
-    type: str
-    title: str
-    status: int
-    detail: NotRequired[str]
-    field: NotRequired[str]
-    reason: NotRequired[str]
-    problems: NotRequired[list[ProblemProblemsItem]]
-    job: NotRequired[str]
-    ended: NotRequired[Literal["dead", "cancelled", "purged"]]
-    letter: NotRequired[int]
-
-
-QuotaExceeded = TypedDict("QuotaExceeded", {
-    "type": 'Literal["https://iana.org/assignments/http-problem-types#quota-exceeded"]',
-    "title": 'str',
-    "status": 'Literal[429]',
-    "detail": 'str',
-    "violated-policies": 'Violated',
-})
-
-
-Rejected = TypedDict("Rejected", {
-    "type": 'Literal["https://iana.org/assignments/http-problem-types#quota-exceeded", "urn:penstock:problem:deadline-unreachable"]',
-    "reason": 'Literal["queue-full", "rate-limited", "deadline-unreachable"]',
-    "expected_start": 'NotRequired[str]',
-    "title": 'str',
-    "status": 'Literal[429]',
-    "detail": 'str',
-    "violated-policies": 'Violated',
-    "verdict": 'Literal["rejected"]',
-    "retry_after_ms": 'int',
-})
-
-Violated = list[str]
-
-
 class Accepted(TypedDict):
     verdict: Literal["allowed", "queued"]
     job: str
@@ -90,125 +16,45 @@ class Accepted(TypedDict):
     progress: NotRequired[str]
 
 
-class OutcomeReply(TypedDict):
-    status: NotRequired[int]
-    header: NotRequired[dict[str, list[str]]]
-    body: NotRequired[str]
-    body_base64: NotRequired[str]
-    body_too_large: NotRequired[bool]
+class AdaptiveRate(TypedDict):
+    min: NotRequired[Rate]
 
 
-class Outcome(TypedDict):
-    job: str
-    end: Literal["done", "dead", "cancelled"]
-    reason: NotRequired[Reason]
-    error: NotRequired[str]
-    attempts: int
-    reply: NotRequired[OutcomeReply]
+class AllBuckets(TypedDict):
+    buckets: list[PlacedBucket]
+    total: int
+    window_ms: NotRequired[int]
+    depths: NotRequired[dict[str, int]]
+    bytes: NotRequired[dict[str, Fill]]
+    unanswered: NotRequired[dict[str, list[int]]]
 
 
-class Decision(TypedDict):
-    allowed: bool
-    limit: int
-    remaining: int
-    delay_ms: int
-    retry_after_ms: int
-    reset_after_ms: int
+class AnswerRule(TypedDict):
+    status: NotRequired[list[int]]
+    header: NotRequired[str]
+    json: NotRequired[str]
+    body: NotRequired[bool]
+    values: NotRequired[list[str]]
+    means: Literal["throttled", "retry", "permanent", "done"]
+    wait: NotRequired[AnswerWait]
 
 
-class BatchJob(TypedDict):
-    policy: str
-    key: str
-    headers: NotRequired[dict[str, str]]
-    body: NotRequired[Any]
-    text: NotRequired[str]
-    base64: NotRequired[str]
+class AnswerWait(TypedDict):
+    header: NotRequired[str]
+    json: NotRequired[str]
+    body: NotRequired[bool]
+    unit: NotRequired[Literal["ms", "s", "m", "h", "/s"]]
+    need: NotRequired[str]
+    have: NotRequired[str]
+    rate: NotRequired[str]
+    default: NotRequired[Duration]
 
 
-class BatchLineProblemsItem(TypedDict):
-    field: NotRequired[str]
-    reason: str
-
-
-BatchLine = TypedDict("BatchLine", {
-    "n": 'int',
-    "status": 'int',
-    "verdict": 'NotRequired[Literal["allowed", "queued"] | Literal["rejected"]]',
-    "job": 'NotRequired[str]',
-    "delay_ms": 'NotRequired[int]',
-    "position": 'NotRequired[int]',
-    "depth": 'NotRequired[int]',
-    "duplicate": 'NotRequired[bool]',
-    "no_result": 'NotRequired[Literal["time", "repeat", "busy", "stopping"]]',
-    "progress": 'NotRequired[str]',
-    "type": 'NotRequired[Literal["https://iana.org/assignments/http-problem-types#quota-exceeded", "urn:penstock:problem:deadline-unreachable"] | str]',
-    "reason": 'NotRequired[Literal["queue-full", "rate-limited", "deadline-unreachable"] | str]',
-    "expected_start": 'NotRequired[str]',
-    "title": 'NotRequired[str]',
-    "detail": 'NotRequired[str]',
-    "violated-policies": 'NotRequired[Violated]',
-    "retry_after_ms": 'NotRequired[int]',
-    "field": 'NotRequired[str]',
-    "problems": 'NotRequired[list[BatchLineProblemsItem]]',
-    "ended": 'NotRequired[Literal["dead", "cancelled", "purged"]]',
-    "letter": 'NotRequired[int]',
-})
-
-BlockedBy = str
-
-
-class Job(TypedDict):
-    job: str
-    key: str
-    partition: int
-    state: Literal["waiting", "delayed", "running", "finishing", "stored", "cancelled"]
-    position: int | None
-    calls: NotRequired[int]
-    eta_ms: int | None
-    attempts: NotRequired[int]
-    last_error: NotRequired[str]
-    progress: NotRequired[str]
-    blocked_by: NotRequired[BlockedBy]
-    until: NotRequired[str]
-    accepted_at: str
-    deadline: NotRequired[str]
-    not_before: NotRequired[str]
-    cost: int
-    priority: int
-    tags: NotRequired[list[Tag]]
-    size: int
-    changed: NotRequired[bool]
-    header: NotRequired[dict[str, list[str]]]
-    body: NotRequired[str]
-    body_base64: NotRequired[str]
-
-Tag = str
-
-
-class Jobs(TypedDict):
-    jobs: list[Job]
-    next: NotRequired[int]
-
-
-class EndedJob(TypedDict):
-    job: str
-    key: NotRequired[str]
-    state: Literal["dead", "replayed", "cancelled", "purged", "done"]
-    accepted_at: str
-    letter: NotRequired[int]
-    reason: NotRequired[Reason]
-    last_error: NotRequired[str]
-    attempts: NotRequired[int]
-    dead_at: NotRequired[str]
-    tags: NotRequired[list[Tag]]
-    size: NotRequired[int]
-    replayed_as: NotRequired[str]
-    id: NotRequired[int]
-    ended_at: NotRequired[str]
-    duration_ms: NotRequired[int]
-    status: NotRequired[int]
-    answer: NotRequired[str]
-    answer_base64: NotRequired[str]
+class Audit(TypedDict):
+    since: str
+    worst: list[AuditedWindow]
+    broken: int
+    incomplete: NotRequired[bool]
 
 
 AuditEntry = TypedDict("AuditEntry", {
@@ -230,71 +76,46 @@ class AuditList(TypedDict):
     next: NotRequired[int]
 
 
-class EndedJobs(TypedDict):
-    jobs: list[EndedJob]
-    next: NotRequired[int]
-
-Reason = str
-
-
-class DayCounts(TypedDict):
-    accepted: list[int]
-    started: list[int]
-    ended: list[int]
-    dead: list[int]
-    refused: list[int]
-    late_ms: list[int]
-    depth: list[int]
-
-
-Day = TypedDict("Day", {
+AuditedWindow = TypedDict("AuditedWindow", {
+    "limit": 'str',
+    "window": 'Duration',
+    "units": 'int',
+    "most": 'float',
     "from": 'str',
-    "counts": 'DayCounts',
+    "to": 'str',
 })
 
 
-class DeadPolicy(TypedDict):
+class BatchJob(TypedDict):
     policy: str
-    letters: int
-    oldest_at: str
-    newest_at: str
-
-
-class DeadLetter(TypedDict):
-    id: int
     key: str
-    job: str
-    reason: Reason
-    error: NotRequired[str]
-    attempts: int
-    accepted_at: str
-    dead_at: str
-    tags: NotRequired[list[Tag]]
-    size: int
-    header: NotRequired[dict[str, list[str]]]
-    body: NotRequired[str]
-    body_base64: NotRequired[str]
+    headers: NotRequired[dict[str, str]]
+    body: NotRequired[Any]
+    text: NotRequired[str]
+    base64: NotRequired[str]
 
 
-class Replayed(TypedDict):
-    replayed: int
-    full: int
-    unfit: int
-    complete: bool
-
-
-class BucketLimitsItem(TypedDict):
-    name: str
-    left: int
-    most: int
-    open: NotRequired[int]
-
-
-class BucketAudit(TypedDict):
-    since: str
-    worst: list[AuditedWindow] | None
-    broken: int
-    incomplete: NotRequired[bool]
+BatchLine = TypedDict("BatchLine", {
+    "n": 'int',
+    "status": 'int',
+    "verdict": 'NotRequired[str]',
+    "job": 'NotRequired[str]',
+    "delay_ms": 'NotRequired[int]',
+    "position": 'NotRequired[int]',
+    "depth": 'NotRequired[int]',
+    "duplicate": 'NotRequired[bool]',
+    "retry_after_ms": 'NotRequired[int]',
+    "expected_start": 'NotRequired[str]',
+    "type": 'NotRequired[str]',
+    "title": 'NotRequired[str]',
+    "detail": 'NotRequired[str]',
+    "field": 'NotRequired[str]',
+    "reason": 'NotRequired[str]',
+    "problems": 'NotRequired[list[FieldProblem]]',
+    "ended": 'NotRequired[str]',
+    "letter": 'NotRequired[int]',
+    "violated-policies": 'NotRequired[list[str]]',
+})
 
 
 class Bucket(TypedDict):
@@ -313,32 +134,60 @@ class Bucket(TypedDict):
     rate: NotRequired[float]
     rate_1m: NotRequired[float]
     late_ms: NotRequired[dict[str, int]]
-    limits: NotRequired[list[BucketLimitsItem]]
+    limits: NotRequired[list[LimitLeft]]
     reading: NotRequired[bool]
     paused: NotRequired[bool]
     throttled_ms: NotRequired[int]
     head_age_ms: NotRequired[int]
     eta_ms: NotRequired[int | None]
-    blocked_by: NotRequired[BlockedBy]
-    until: NotRequired[str]
     last_error: NotRequired[str]
-    unanswered: NotRequired[Unanswered]
+    blocked_by: NotRequired[str]
+    until: NotRequired[str]
+    unanswered: NotRequired[list[int]]
+
+
+class BucketDetail(TypedDict):
+    key: str
+    partition: int
+    depth: int
+    waiting: NotRequired[int]
+    delayed: NotRequired[int]
+    running: NotRequired[int]
+    calls: NotRequired[int]
+    calls_running: NotRequired[int]
+    outflow: NotRequired[float]
+    peak: NotRequired[float]
+    burst: NotRequired[int]
+    adapted: NotRequired[float]
+    rate: NotRequired[float]
+    rate_1m: NotRequired[float]
+    late_ms: NotRequired[dict[str, int]]
+    limits: NotRequired[list[LimitLeft]]
+    reading: NotRequired[bool]
+    paused: NotRequired[bool]
+    throttled_ms: NotRequired[int]
+    head_age_ms: NotRequired[int]
+    eta_ms: NotRequired[int | None]
+    last_error: NotRequired[str]
+    blocked_by: NotRequired[str]
+    until: NotRequired[str]
+    unanswered: NotRequired[list[int]]
+    audit: NotRequired[Audit]
     override: NotRequired[Override]
-    audit: NotRequired[BucketAudit]
-
-Unanswered = list[int]
 
 
-AuditedWindow = TypedDict("AuditedWindow", {
-    "limit": 'str',
-    "window": 'Duration',
-    "units": 'int',
-    "most": 'float',
-    "from": 'str',
-    "to": 'str',
-})
+class Buckets(TypedDict):
+    buckets: list[Bucket]
+    total: int
+    next_offset: NotRequired[int]
+    unanswered: NotRequired[list[int]]
+    bytes: NotRequired[Fill]
 
-Rate = str
+
+class Cancelled(TypedDict):
+    cancelled: int
+    left: int
+    next: NotRequired[int]
 
 
 class ClientTLS(TypedDict):
@@ -346,12 +195,244 @@ class ClientTLS(TypedDict):
     cert: NotRequired[str]
     key: NotRequired[str]
 
+
+Day = TypedDict("Day", {
+    "from": 'str',
+    "counts": 'dict[str, list[int]]',
+})
+
+
+class DeadLetter(TypedDict):
+    id: int
+    key: str
+    job: str
+    reason: str
+    error: NotRequired[str]
+    attempts: int
+    accepted_at: str
+    dead_at: str
+    tags: NotRequired[list[str]]
+    size: int
+    header: NotRequired[dict[str, list[str]]]
+    body: NotRequired[str]
+    body_base64: NotRequired[str]
+
+
+class DeadLetters(TypedDict):
+    letters: list[DeadLetter]
+    next: NotRequired[int]
+    discarded: NotRequired[int]
+
+
+class DeadPolicies(TypedDict):
+    policies: list[DeadPolicy]
+
+
+class DeadPolicy(TypedDict):
+    policy: str
+    letters: int
+    oldest_at: str
+    newest_at: str
+
+
+class DeadSettings(TypedDict):
+    max_bytes: NotRequired[Size]
+    bodies: NotRequired[bool]
+
+
+class Decision(TypedDict):
+    allowed: bool
+    limit: int
+    remaining: int
+    delay_ms: int
+    retry_after_ms: int
+    reset_after_ms: int
+
+
+class Deleted(TypedDict):
+    policy: str
+    deleted: bool
+    removed: int
+    jobs: NotRequired[int]
+
+
+class Discarded(TypedDict):
+    discarded: int
+    incomplete: NotRequired[bool]
+
+
+class Drainer(TypedDict):
+    id: str
+    host: NotRequired[str]
+    pid: NotRequired[int]
+    version: NotRequired[str]
+    started_at: NotRequired[str]
+    alive: bool
+    lease_ms: int
+    lease_age_ms: int
+    draining: bool
+    policies: dict[str, DrainerPolicy]
+    shared_limits: NotRequired[list[str]]
+    unreadable: NotRequired[bool]
+
+
+class DrainerPolicy(TypedDict):
+    owned: list[int]
+    workers: int
+    busy: int
+    free: int
+
+
+class Drainers(TypedDict):
+    drainers: list[Drainer]
+
 Duration = str
 
-Size = str
+
+class EndedJob(TypedDict):
+    job: str
+    key: NotRequired[str]
+    state: Literal["dead", "replayed", "cancelled", "purged", "done"]
+    accepted_at: str
+    letter: NotRequired[int]
+    reason: NotRequired[str]
+    last_error: NotRequired[str]
+    attempts: NotRequired[int]
+    tags: NotRequired[list[str]]
+    dead_at: NotRequired[str]
+    size: NotRequired[int]
+    replayed_as: NotRequired[str]
+    id: NotRequired[int]
+    ended_at: NotRequired[str]
+    duration_ms: NotRequired[int]
+    status: NotRequired[int]
+    answer: NotRequired[str]
+    answer_base64: NotRequired[str]
 
 
-class Rule(TypedDict):
+class EndedJobs(TypedDict):
+    jobs: list[EndedJob]
+    next: NotRequired[int]
+
+
+class Event(TypedDict):
+    at: str
+    type: Literal["accepted", "started", "progress", "done", "failed", "throttled", "dead", "cancelled", "breaker_opened", "breaker_closed", "adapted", "limit_broken", "schedule_refused", "schedule_missed", "callback_lost"]
+    policy: str
+    key: str
+    job: NotRequired[str]
+    tags: NotRequired[list[str]]
+    attempt: NotRequired[int]
+    wait_ms: NotRequired[int]
+    duration_ms: NotRequired[int]
+    reason: NotRequired[str]
+    error: NotRequired[str]
+    progress: NotRequired[str]
+    pause_ms: NotRequired[int]
+    outflow: NotRequired[float]
+    all: NotRequired[bool]
+
+
+class FieldProblem(TypedDict):
+    field: NotRequired[str]
+    reason: str
+
+
+class Fill(TypedDict):
+    used: int
+    max: NotRequired[int]
+
+
+class Grant(TypedDict):
+    name: str
+    rights: list[Literal["submit", "check", "read", "operate", "admin"]]
+    policies: list[str]
+    keys: list[str]
+
+
+class HTTPTarget(TypedDict):
+    url: str
+    headers: NotRequired[dict[str, HeaderFile]]
+    sign: NotRequired[Signing]
+    oauth2: NotRequired[OAuth2]
+    tls: NotRequired[ClientTLS]
+    cost_from_response: NotRequired[dict[str, ResponseCost]]
+    like: NotRequired[str]
+    answers: NotRequired[list[AnswerRule]]
+    rate_limit_headers: NotRequired[bool]
+    forward: NotRequired[list[str]]
+    methods: NotRequired[list[str]]
+    path_prefix: NotRequired[str]
+
+
+class HeaderFile(TypedDict):
+    file: str
+
+
+class Job(TypedDict):
+    job: str
+    key: str
+    partition: int
+    state: Literal["waiting", "delayed", "running", "finishing", "stored", "cancelled"]
+    position: int | None
+    calls: NotRequired[int]
+    eta_ms: int | None
+    attempts: NotRequired[int]
+    last_error: NotRequired[str]
+    progress: NotRequired[str]
+    blocked_by: NotRequired[str]
+    until: NotRequired[str]
+    accepted_at: str
+    deadline: NotRequired[str]
+    not_before: NotRequired[str]
+    cost: int
+    priority: int
+    tags: NotRequired[list[str]]
+    size: int
+    changed: NotRequired[bool]
+    header: NotRequired[dict[str, list[str]]]
+    body: NotRequired[str]
+    body_base64: NotRequired[str]
+
+
+class Jobs(TypedDict):
+    jobs: list[Job]
+    next: NotRequired[int]
+
+
+class KeyStat(TypedDict):
+    key: str
+    allowed: int
+    refused: int
+    more: NotRequired[int]
+
+
+class LastChange(TypedDict):
+    at: str
+    changed: list[str]
+
+
+class Lever(TypedDict):
+    outflow: NotRequired[Rate]
+    peak: NotRequired[Rate]
+    burst: NotRequired[int]
+    concurrency: NotRequired[int]
+    weight: NotRequired[int]
+    capacity: NotRequired[int]
+    paused: NotRequired[bool]
+    by: NotRequired[str]
+    at: str
+    because: NotRequired[str]
+    expires: NotRequired[str]
+
+
+class Limit(TypedDict):
+    name: NotRequired[str]
+    key: NotRequired[str]
+    cost: NotRequired[str]
+    shadow: NotRequired[bool]
+    shared: NotRequired[str]
+    count_from: NotRequired[Literal["start", "answer", "end"]]
     algorithm: NotRequired[Literal["token_bucket", "leaking_bucket", "fixed_window", "sliding_log", "sliding_counter"]]
     outflow: NotRequired[Rate]
     burst: NotRequired[int]
@@ -363,53 +444,19 @@ class Rule(TypedDict):
     count: NotRequired[Literal["all", "accepted"]]
 
 
-class AnswerRuleWait(TypedDict):
-    header: NotRequired[str]
-    json: NotRequired[str]
-    body: NotRequired[bool]
-    unit: NotRequired[Literal["ms", "s", "m", "h", "/s"]]
-    need: NotRequired[str]
-    have: NotRequired[str]
-    rate: NotRequired[str]
-    default: NotRequired[Duration]
+class LimitLeft(TypedDict):
+    name: str
+    left: int
+    most: int
+    open: NotRequired[int]
 
 
-class AnswerRule(TypedDict):
-    status: NotRequired[list[int]]
-    header: NotRequired[str]
-    json: NotRequired[str]
-    body: NotRequired[bool]
-    values: NotRequired[list[str]]
-    means: Literal["throttled", "retry", "permanent", "done"]
-    wait: NotRequired[AnswerRuleWait]
+class NATSTarget(TypedDict):
+    subject: str
+    forward: NotRequired[list[str]]
 
 
-class PolicyLimitsItem(Rule):
-    name: NotRequired[str]
-    key: NotRequired[str]
-    cost: NotRequired[str]
-    shadow: NotRequired[bool]
-    shared: NotRequired[str]
-    count_from: NotRequired[Literal["start", "answer", "end"]]
-
-
-class PolicyAdaptiveRate(TypedDict):
-    min: NotRequired[Rate]
-
-
-class PolicyQueue(TypedDict):
-    capacity: NotRequired[int]
-
-
-class PolicyTargetHttpHeadersValue(TypedDict):
-    file: NotRequired[str]
-
-
-class PolicyTargetHttpSign(TypedDict):
-    hmac_file: NotRequired[str]
-
-
-class PolicyTargetHttpOauth2(TypedDict):
+class OAuth2(TypedDict):
     token_url: str
     client_id: str
     client_secret_file: str
@@ -418,113 +465,13 @@ class PolicyTargetHttpOauth2(TypedDict):
     tls: NotRequired[ClientTLS]
 
 
-class PolicyTargetHttpCostFromResponseValue(TypedDict):
-    header: NotRequired[str]
-    json: NotRequired[str]
-
-
-class PolicyTargetHttp(TypedDict):
-    url: str
-    headers: NotRequired[dict[str, PolicyTargetHttpHeadersValue]]
-    sign: NotRequired[PolicyTargetHttpSign]
-    oauth2: NotRequired[PolicyTargetHttpOauth2]
-    tls: NotRequired[ClientTLS]
-    cost_from_response: NotRequired[dict[str, PolicyTargetHttpCostFromResponseValue]]
-    like: NotRequired[str]
-    answers: NotRequired[list[AnswerRule]]
-    rate_limit_headers: NotRequired[bool]
-    forward: NotRequired[list[str]]
-    methods: NotRequired[list[str]]
-    path_prefix: NotRequired[str]
-
-
-class PolicyTargetNats(TypedDict):
-    subject: str
-    forward: NotRequired[list[str]]
-
-
-class PolicyTarget(TypedDict):
-    http: NotRequired[PolicyTargetHttp]
-    nats: NotRequired[PolicyTargetNats]
-
-
-class PolicyDead(TypedDict):
-    max_bytes: NotRequired[Size]
-    bodies: NotRequired[bool]
-
-
-class PolicyRetry(TypedDict):
-    max_attempts: NotRequired[int]
-    backoff: NotRequired[Duration]
-    max_backoff: NotRequired[Duration]
-    max_cooldown: NotRequired[Duration]
-
-
-class Policy(Rule):
-    name: NotRequired[str]
-    limits: NotRequired[list[PolicyLimitsItem]]
-    shadow: NotRequired[bool]
-    window_margin: NotRequired[Duration]
-    max_delay: NotRequired[Duration]
-    weight: NotRequired[int]
-    adaptive_rate: NotRequired[PolicyAdaptiveRate]
-    outflow_total: NotRequired[Rate]
-    peak: NotRequired[Rate]
-    peak_total: NotRequired[Rate]
-    queue: NotRequired[bool | PolicyQueue]
-    on_store_error: NotRequired[Literal["open", "closed", "local"]]
-    concurrency: NotRequired[int]
-    workers: NotRequired[int]
-    partitions: NotRequired[int]
-    timeout: NotRequired[Duration]
-    max_age: NotRequired[Duration]
-    duplicate_window: NotRequired[Duration]
-    result_retention: NotRequired[Duration]
-    callbacks: NotRequired[str]
-    priority_step: NotRequired[Duration]
-    target: NotRequired[PolicyTarget]
-    max_jobs: NotRequired[int]
-    max_bytes: NotRequired[Size]
-    dead: NotRequired[PolicyDead]
-    retry: NotRequired[PolicyRetry]
-
-
-class PolicyDocumentPolicy(Policy):
-
-
-class PolicyDocumentInForce(Policy):
-
-
-class PolicyDocumentOverridesItem(Override):
-    by: NotRequired[str]
-    at: str
-    because: NotRequired[str]
-    expires: NotRequired[str]
-
-
-class PolicyDocumentLastChange(TypedDict):
-    at: str
-    changed: Changes
-
-
-class PolicyDocument(TypedDict):
-    policy: PolicyDocumentPolicy
-    revision: int
-    source: Literal["file", "api"]
-    set: NotRequired[str]
-    state: Literal["live", "draining"]
-    paused: bool
-    in_force: NotRequired[PolicyDocumentInForce]
-    overrides: NotRequired[list[PolicyDocumentOverridesItem]]
-    overridden: NotRequired[list[str]]
-    last_change: NotRequired[PolicyDocumentLastChange]
-    changed: NotRequired[Changes]
-    dry_run: NotRequired[bool]
-    cooldowns_ended: NotRequired[int]
-    probes: NotRequired[int]
-    unanswered: NotRequired[Unanswered]
-
-Changes = list[str]
+class Outcome(TypedDict):
+    job: str
+    end: Literal["done", "dead", "cancelled"]
+    reason: NotRequired[str]
+    error: NotRequired[str]
+    attempts: int
+    reply: NotRequired[Reply]
 
 
 class Override(TypedDict):
@@ -540,76 +487,293 @@ class Override(TypedDict):
 class OverrideDocument(TypedDict):
     key: str
     override: Override
-    changed: NotRequired[Changes]
+    changed: NotRequired[list[str]]
     dry_run: NotRequired[bool]
     cooldowns_ended: NotRequired[int]
     probes: NotRequired[int]
-    unanswered: NotRequired[Unanswered]
+    unanswered: NotRequired[list[int]]
 
 
-class DrainerPoliciesValue(TypedDict):
-    owned: list[int] | None
-    workers: int
-    busy: int
-    free: int
+class Overrides(TypedDict):
+    overrides: list[OverrideDocument]
+    next: NotRequired[str]
 
 
-class Drainer(TypedDict):
-    id: str
-    host: NotRequired[str]
-    pid: NotRequired[int]
-    version: NotRequired[str]
-    started_at: NotRequired[str]
-    alive: bool
+class Part(TypedDict):
+    name: str
+    ok: bool
+    status: str
+    notes: NotRequired[list[str]]
+
+
+class Permit(TypedDict):
+    permit: str
     lease_ms: int
-    lease_age_ms: int
-    draining: bool
-    unreadable: NotRequired[bool]
-    shared_limits: NotRequired[list[str]]
-    policies: dict[str, DrainerPoliciesValue] | None
+    start_within_ms: int
+    max_delay_ms: NotRequired[int]
 
 
-class Event(TypedDict):
-    at: str
-    type: Literal["accepted", "started", "progress", "done", "failed", "throttled", "dead", "cancelled", "breaker_opened", "breaker_closed", "adapted", "limit_broken", "schedule_refused", "schedule_missed", "callback_lost"]
+class PermitRequest(TypedDict):
+    cost: NotRequired[int]
+    costs: NotRequired[dict[str, int]]
+    priority: NotRequired[int]
+
+
+class PlacedBucket(TypedDict):
     policy: str
     key: str
-    job: NotRequired[str]
-    tags: NotRequired[list[Tag]]
-    attempt: NotRequired[int]
-    wait_ms: NotRequired[int]
-    duration_ms: NotRequired[int]
-    reason: NotRequired[str]
-    error: NotRequired[str]
-    progress: NotRequired[str]
-    pause_ms: NotRequired[int]
+    partition: int
+    depth: int
+    waiting: NotRequired[int]
+    delayed: NotRequired[int]
+    running: NotRequired[int]
+    calls: NotRequired[int]
+    calls_running: NotRequired[int]
     outflow: NotRequired[float]
-    all: NotRequired[bool]
+    peak: NotRequired[float]
+    burst: NotRequired[int]
+    adapted: NotRequired[float]
+    rate: NotRequired[float]
+    rate_1m: NotRequired[float]
+    late_ms: NotRequired[dict[str, int]]
+    limits: NotRequired[list[LimitLeft]]
+    reading: NotRequired[bool]
+    paused: NotRequired[bool]
+    throttled_ms: NotRequired[int]
+    head_age_ms: NotRequired[int]
+    eta_ms: NotRequired[int | None]
+    last_error: NotRequired[str]
+    blocked_by: NotRequired[str]
+    until: NotRequired[str]
+    unanswered: NotRequired[list[int]]
+    refused: NotRequired[int]
 
 
-class Fill(TypedDict):
-    used: int
-    max: NotRequired[int]
+class Policies(TypedDict):
+    policies: list[PolicyDocument]
+
+
+class PolicyDocument(TypedDict):
+    policy: PolicySettings
+    in_force: NotRequired[PolicySettings]
+    overrides: NotRequired[list[Lever]]
+    revision: int
+    source: Literal["file", "api"]
+    set: NotRequired[str]
+    state: Literal["live", "draining"]
+    paused: bool
+    overridden: NotRequired[list[str]]
+    last_change: NotRequired[LastChange]
+    changed: NotRequired[list[str]]
+    dry_run: NotRequired[bool]
+    cooldowns_ended: NotRequired[int]
+    probes: NotRequired[int]
+    unanswered: NotRequired[list[int]]
+
+
+class PolicySettingsQueue(TypedDict):
+    capacity: NotRequired[int]
+
+
+class PolicySettings(TypedDict):
+    name: NotRequired[str]
+    algorithm: NotRequired[Literal["token_bucket", "leaking_bucket", "fixed_window", "sliding_log", "sliding_counter"]]
+    outflow: NotRequired[Rate]
+    burst: NotRequired[int]
+    capacity: NotRequired[int]
+    refill: NotRequired[Rate]
+    limit: NotRequired[int]
+    window: NotRequired[Duration]
+    zone: NotRequired[str]
+    count: NotRequired[Literal["all", "accepted"]]
+    limits: NotRequired[list[Limit]]
+    shadow: NotRequired[bool]
+    window_margin: NotRequired[Duration]
+    max_delay: NotRequired[Duration]
+    adaptive_rate: NotRequired[AdaptiveRate]
+    outflow_total: NotRequired[Rate]
+    weight: NotRequired[int]
+    peak: NotRequired[Rate]
+    peak_total: NotRequired[Rate]
+    queue: NotRequired[bool | PolicySettingsQueue]
+    on_store_error: NotRequired[Literal["open", "closed", "local"]]
+    concurrency: NotRequired[int]
+    workers: NotRequired[int]
+    partitions: NotRequired[int]
+    timeout: NotRequired[Duration]
+    max_age: NotRequired[Duration]
+    duplicate_window: NotRequired[Duration]
+    result_retention: NotRequired[Duration]
+    priority_step: NotRequired[Duration]
+    target: NotRequired[Target]
+    callbacks: NotRequired[str]
+    max_jobs: NotRequired[int]
+    max_bytes: NotRequired[Size]
+    dead: NotRequired[DeadSettings]
+    retry: NotRequired[Retry]
+
+
+Problem = TypedDict("Problem", {
+    "type": 'str',
+    "title": 'str',
+    "status": 'int',
+    "detail": 'NotRequired[str]',
+    "field": 'NotRequired[str]',
+    "reason": 'NotRequired[str]',
+    "problems": 'NotRequired[list[FieldProblem]]',
+    "job": 'NotRequired[str]',
+    "ended": 'NotRequired[str]',
+    "letter": 'NotRequired[int]',
+    "violated-policies": 'NotRequired[list[str]]',
+})
+
+
+class Purged(TypedDict):
+    key: str
+    removed: int
+    more: NotRequired[bool]
 
 
 class Quantiles(TypedDict):
     p50: int
     p99: int
 
+Rate = str
 
-class StatsPoliciesItemKeysItem(TypedDict):
+
+class Readiness(TypedDict):
+    ready: bool
+    parts: list[Part]
+
+
+Refused = TypedDict("Refused", {
+    "type": 'str',
+    "title": 'str',
+    "status": 'int',
+    "detail": 'str',
+    "field": 'NotRequired[str]',
+    "reason": 'NotRequired[str]',
+    "problems": 'NotRequired[list[FieldProblem]]',
+    "job": 'NotRequired[str]',
+    "ended": 'NotRequired[str]',
+    "letter": 'NotRequired[int]',
+    "violated-policies": 'list[str]',
+    "allowed": 'bool',
+    "limit": 'int',
+    "remaining": 'int',
+    "delay_ms": 'int',
+    "retry_after_ms": 'int',
+    "reset_after_ms": 'int',
+})
+
+
+Rejected = TypedDict("Rejected", {
+    "type": 'str',
+    "title": 'str',
+    "status": 'int',
+    "detail": 'str',
+    "field": 'NotRequired[str]',
+    "reason": 'Literal["queue-full", "rate-limited", "deadline-unreachable"]',
+    "problems": 'NotRequired[list[FieldProblem]]',
+    "job": 'NotRequired[str]',
+    "ended": 'NotRequired[str]',
+    "letter": 'NotRequired[int]',
+    "violated-policies": 'list[str]',
+    "verdict": 'Literal["rejected"]',
+    "retry_after_ms": 'int',
+    "expected_start": 'NotRequired[str]',
+})
+
+
+class Replayed(TypedDict):
+    replayed: int
+    full: int
+    unfit: int
+    complete: bool
+
+
+class Reply(TypedDict):
+    status: NotRequired[int]
+    header: NotRequired[dict[str, list[str]]]
+    body_too_large: NotRequired[bool]
+    body: NotRequired[str]
+    body_base64: NotRequired[str]
+
+
+class ResponseCost(TypedDict):
+    header: NotRequired[str]
+    json: NotRequired[str]
+
+
+class Retry(TypedDict):
+    max_attempts: NotRequired[int]
+    backoff: NotRequired[Duration]
+    max_backoff: NotRequired[Duration]
+    max_cooldown: NotRequired[Duration]
+
+
+class Schedule(TypedDict):
+    policy: str
     key: str
-    allowed: int
-    refused: int
-    more: NotRequired[int]
+    name: str
+    when: str
+    zone: NotRequired[str]
+    paused: bool
+    bytes: int
+    set: NotRequired[str]
+    next_at: NotRequired[str]
+    last: NotRequired[ScheduleRun]
 
 
-class StatsPoliciesItemShadowValue(TypedDict):
+class ScheduleDetail(TypedDict):
+    policy: str
+    key: str
+    name: str
+    when: str
+    zone: NotRequired[str]
+    paused: bool
+    bytes: int
+    set: NotRequired[str]
+    next_at: NotRequired[str]
+    last: NotRequired[ScheduleRun]
+    header: dict[str, list[str]]
+    body: NotRequired[str]
+    base64: NotRequired[str]
+
+
+class ScheduleRun(TypedDict):
+    at: str
+    outcome: Literal["missed", "unknown", "stored", "waiting", "delayed", "running", "finishing", "dead", "replayed", "cancelled", "purged", "done"]
+    job: NotRequired[str]
+    reason: NotRequired[str]
+
+
+class Schedules(TypedDict):
+    schedules: list[Schedule]
+    total: int
+
+
+class Settlement(TypedDict):
+    status: Literal["progress", "answered", "done", "fail", "unavailable", "unreached", "retry-after", "returned"] | int
+    error: NotRequired[str]
+    answer: NotRequired[Literal["seen", "none", "unsent"]]
+    retry_after_ms: NotRequired[int]
+    used: NotRequired[dict[str, int]]
+    headers: NotRequired[dict[str, str]]
+
+
+class Shadow(TypedDict):
     over: int
     by_ms: int
 
 
-class StatsPoliciesItem(TypedDict):
+class Signing(TypedDict):
+    hmac_file: str
+
+Size = str
+
+
+class Stat(TypedDict):
     policy: str
     accepted: int
     started: int
@@ -621,15 +785,20 @@ class StatsPoliciesItem(TypedDict):
     refused: int
     checks_allowed: int
     checks_refused: int
-    keys: NotRequired[list[StatsPoliciesItemKeysItem]]
-    shadow: NotRequired[dict[str, StatsPoliciesItemShadowValue]]
+    keys: NotRequired[list[KeyStat]]
+    shadow: NotRequired[dict[str, Shadow]]
     rate: float
     wait_ms: NotRequired[Quantiles]
     duration_ms: NotRequired[Quantiles]
-    starts: list[int] | None
+    starts: list[int]
 
 
 class Stats(TypedDict):
     window_ms: int
     watched_ms: int
-    policies: list[StatsPoliciesItem] | None
+    policies: list[Stat]
+
+
+class Target(TypedDict):
+    http: NotRequired[HTTPTarget]
+    nats: NotRequired[NATSTarget]

@@ -9,18 +9,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** List the jobs of a bucket, oldest first. */
@@ -75,64 +64,11 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/jobs/{job}": {
+    "/v1/check/{policy}/{key}": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the job's id
-                 * @example stripe:42
-                 */
-                job: components["parameters"]["JobID"];
-            };
-            cookie?: never;
-        };
-        /**
-         * Get a job, or its outcome.
-         * @description Dead letters are kept for 14 days, and so is the outcome of a cancelled or purged job with an
-         *     `Idempotency-Key`. Completed jobs are kept for the policy's `result_retention`, or as long as their
-         *     `Idempotency-Key`.
-         */
-        get: operations["getJob"];
-        put?: never;
-        post?: never;
-        /** Cancel a job permanently, without a dead letter. */
-        delete: operations["cancelJob"];
-        options?: never;
-        head?: never;
-        /**
-         * Change a waiting or delayed job.
-         * @description `run` ends a backoff or delay, so the job waits for its turn; `front` moves it to the front of its bucket.
-         *     Neither ends a pause that the target asked for: see `POST /v1/resume/{policy}/{key}`. The bucket's rate still
-         *     holds. The answer comes once the change is stored and survives handovers and crashes; after a 503, the change
-         *     may or may not apply. A partition can hold up to 1000 changed waiting jobs.
-         */
-        patch: operations["changeJob"];
-        trace?: never;
-    };
-    "/v1/check/{policy}/{key}": {
-        parameters: {
-            query?: {
-                /** @description units to take; an amount above the limit returns 400 */
-                cost?: number;
-            };
-            header?: {
-                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
-                "Penstock-IP"?: components["parameters"]["IP"];
-            };
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** Preview a check without taking anything. */
@@ -161,18 +97,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -197,6 +122,36 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/{job}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a job, or its outcome.
+         * @description Dead letters are kept for 14 days, and so is the outcome of a cancelled or purged job with an
+         *     `Idempotency-Key`. Completed jobs are kept for the policy's `result_retention`, or as long as their
+         *     `Idempotency-Key`.
+         */
+        get: operations["getJob"];
+        put?: never;
+        post?: never;
+        /** Cancel a job permanently, without a dead letter. */
+        delete: operations["cancelJob"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a waiting or delayed job.
+         * @description `run` ends a backoff or delay, so the job waits for its turn; `front` moves it to the front of its bucket.
+         *     Neither ends a pause that the target asked for: see `POST /v1/resume/{policy}/{key}`. The bucket's rate still
+         *     holds. The answer comes once the change is stored and survives handovers and crashes; after a 503, the change
+         *     may or may not apply. A partition can hold up to 1000 changed waiting jobs.
+         */
+        patch: operations["changeJob"];
+        trace?: never;
+    };
     "/v1/policies": {
         parameters: {
             query?: never;
@@ -218,13 +173,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get a policy. */
@@ -268,13 +217,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -298,13 +241,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -325,13 +262,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -351,13 +282,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** List the keys with their own limits. */
@@ -374,18 +299,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get a key's limits. */
@@ -410,13 +324,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -434,17 +342,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/pause/{policy}/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Pause a bucket. */
+        post: operations["pauseKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/resume/{policy}": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -462,50 +381,11 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/pause/{policy}/{key}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Pause a bucket. */
-        post: operations["pauseKey"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/resume/{policy}/{key}": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -517,6 +397,124 @@ export interface paths {
          *     they were; repeat the request.
          */
         post: operations["resumeKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/cancel/{policy}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel a policy's jobs by tag, permanently and without dead letters.
+         * @description The admitter scans the queue for up to 20 seconds, at about 100,000 small jobs a second. It ignores jobs that
+         *     arrive during the scan.
+         */
+        post: operations["cancelTagged"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/cancel/{policy}/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Cancel a bucket's jobs by tag, permanently and without dead letters. */
+        post: operations["cancelTaggedOfKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the schedules of all readable policies. */
+        get: operations["listAllSchedules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{policy}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List all schedules of a policy. */
+        get: operations["listSchedules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/schedules/{policy}/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a schedule, with the headers and body of its jobs. */
+        get: operations["getSchedule"];
+        put?: never;
+        /**
+         * Create or replace a schedule.
+         * @description The body and the other headers become those of its jobs, as when you submit one. A replaced schedule stays paused if it was. Replacing another client's schedule requires the right `operate`.
+         */
+        post: operations["putSchedule"];
+        /** Delete a schedule. */
+        delete: operations["deleteSchedule"];
+        options?: never;
+        head?: never;
+        /**
+         * Pause or resume a schedule.
+         * @description A paused schedule makes no jobs, also after a restart. Its times until it is resumed are not made up for.
+         */
+        patch: operations["pauseSchedule"];
+        trace?: never;
+    };
+    "/v1/run/{policy}/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run a schedule now.
+         * @description Stores a job of the schedule, also of a paused one, as if it were submitted. The schedule's times do not change. A repeated request makes another job.
+         */
+        post: operations["runSchedule"];
         delete?: never;
         options?: never;
         head?: never;
@@ -550,13 +548,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         /**
@@ -577,18 +569,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** Get a bucket; unknown buckets are empty. */
@@ -601,77 +582,11 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/cancel/{policy}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Cancel a policy's jobs by tag, permanently and without dead letters.
-         * @description The admitter scans the queue for up to 20 seconds, at about 100,000 small jobs a second. It ignores jobs that
-         *     arrive during the scan.
-         */
-        post: operations["cancelTagged"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/cancel/{policy}/{key}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Cancel a bucket's jobs by tag, permanently and without dead letters. */
-        post: operations["cancelTaggedOfKey"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/purge/{policy}/{key}": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -689,125 +604,11 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/schedules": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the schedules of all readable policies. */
-        get: operations["listAllSchedules"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/schedules/{policy}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
-            cookie?: never;
-        };
-        /** List all schedules of a policy. */
-        get: operations["listSchedules"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/schedules/{policy}/{key}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        /** Get a schedule, with the headers and body of its jobs. */
-        get: operations["getSchedule"];
-        put?: never;
-        /**
-         * Create or replace a schedule.
-         * @description The body and the other headers become those of its jobs, as when you submit one. A replaced schedule stays paused if it was. Replacing another client's schedule requires the right `operate`.
-         */
-        post: operations["putSchedule"];
-        /** Delete a schedule. */
-        delete: operations["deleteSchedule"];
-        options?: never;
-        head?: never;
-        /**
-         * Pause or resume a schedule.
-         * @description A paused schedule makes no jobs, also after a restart. Its times until it is resumed are not made up for.
-         */
-        patch: operations["pauseSchedule"];
-        trace?: never;
-    };
-    "/v1/run/{policy}/{key}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Run a schedule now.
-         * @description Stores a job of the schedule, also of a paused one, as if it were submitted. The schedule's times do not change. A repeated request makes another job.
-         */
-        post: operations["runSchedule"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/history/{policy}": {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         /**
@@ -828,18 +629,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** List a bucket's ended jobs, most recent first. */
@@ -877,13 +667,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** List changes to a policy and its keys, jobs, schedules and dead letters, most recent first. */
@@ -917,13 +701,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         /** List dead letters, oldest first. */
@@ -941,13 +719,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -968,15 +740,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /** @description the dead letter's number */
-                id: components["parameters"]["Letter"];
-            };
+            path?: never;
             cookie?: never;
         };
         /**
@@ -997,15 +761,7 @@ export interface paths {
         parameters: {
             query?: never;
             header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /** @description the dead letter's number */
-                id: components["parameters"]["Letter"];
-            };
+            path?: never;
             cookie?: never;
         };
         get?: never;
@@ -1068,33 +824,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/minutes/{policy}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
-            cookie?: never;
-        };
-        /**
-         * Get a policy's job counts per minute over the last day.
-         * @description All policies together keep 400,000 records, about 40 MB, and drop the oldest first. A policy with jobs writes two
-         *     a minute, so more than 138 constantly busy policies have less than a day.
-         */
-        get: operations["getMinutes"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/stats": {
         parameters: {
             query?: never;
@@ -1120,6 +849,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/minutes/{policy}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a policy's job counts per minute over the last day.
+         * @description All policies together keep 400,000 records, about 40 MB, and drop the oldest first. A policy with jobs writes two
+         *     a minute, so more than 138 constantly busy policies have less than a day.
+         */
+        get: operations["getMinutes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/client": {
         parameters: {
             query?: never;
@@ -1132,6 +882,23 @@ export interface paths {
          * @description Requires any one of the rights.
          */
         get: operations["getClient"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/openapi.yaml": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get this document. */
+        get: operations["describe"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1195,44 +962,1207 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/openapi.yaml": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Get this document. */
-        get: operations["describe"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description Accepted is the answer to a submitted job. */
+        Accepted: {
+            /**
+             * @description allowed: started or due; queued: starts later
+             * @enum {string}
+             */
+            verdict: "allowed" | "queued";
+            /** @description its id */
+            job: string;
+            /** @description time until it starts; missing if unknown */
+            delay_ms?: number;
+            /** @description number of jobs ahead of it in its bucket */
+            position?: number;
+            /** @description number of jobs in its bucket */
+            depth?: number;
+            /** @description it was accepted before */
+            duplicate?: boolean;
+            /**
+             * @description why there is no outcome: the job has not ended yet (`time`); it was submitted before (`repeat`); too many requests are waiting (`busy`); the process is stopping (`stopping`)
+             * @enum {string}
+             */
+            no_result?: "time" | "repeat" | "busy" | "stopping";
+            /** @description with `no_result`: its worker's latest report */
+            progress?: string;
+        };
+        AdaptiveRate: {
+            /** @description default: a hundredth of the outflow */
+            min?: components["schemas"]["Rate"];
+        };
+        /** @description AllBuckets is the top buckets of all policies. */
+        AllBuckets: {
+            buckets: components["schemas"]["PlacedBucket"][];
+            /** @description buckets that hold jobs or calls; with `by=refused`: known ones */
+            total: number;
+            /** @description how long refusals were counted; only with `by=refused` */
+            window_ms?: number;
+            /** @description jobs per policy, with or without a drainer; not with `by=refused` */
+            depths?: {
+                [key: string]: number;
+            };
+            /** @description bytes that the jobs of each policy with jobs take; not with `by=refused` */
+            bytes?: {
+                [key: string]: components["schemas"]["Fill"];
+            };
+            /** @description partitions without an answer from a drainer, by policy */
+            unanswered?: {
+                [key: string]: number[];
+            };
+        };
+        /** @description AnswerRule says what answers mean that have a status, and a value in a place. The first rule that applies decides. */
+        AnswerRule: {
+            /** @description `status` lists the statuses; default: all from 300. */
+            status?: number[];
+            header?: string;
+            /** @description `json` is a path such as error.errors.*.reason. A name or an index is a member, * each member, ** the value and all that is in it. */
+            json?: string;
+            /** @description its whole text */
+            body?: boolean;
+            /** @description `values` lists the values, of which one is at the place, in either case; * is any text. Default: any value. */
+            values?: string[];
+            /** @enum {string} */
+            means: "throttled" | "retry" | "permanent" | "done";
+            wait?: components["schemas"]["AnswerWait"];
+        };
+        /** @description AnswerWait is the place of the time until the next request: a number, a duration, a date, or a sentence that has one. Without it, Retry-After and the rate-limit headers count. */
+        AnswerWait: {
+            header?: string;
+            /** @description `json` is a path such as error.errors.*.reason. A name or an index is a member, * each member, ** the value and all that is in it. */
+            json?: string;
+            /** @description its whole text */
+            body?: boolean;
+            /**
+             * @description `unit` of a number: ms, s, m, h, or /s for a rate of requests. `default`: seconds, or a date, by its size.
+             * @enum {string}
+             */
+            unit?: "ms" | "s" | "m" | "h" | "/s";
+            /** @description `need`, `have` and `rate` are `json` paths of numbers: it takes (need − have) ÷ rate seconds. */
+            need?: string;
+            have?: string;
+            rate?: string;
+            /** @description `default` applies to answers that name no time. */
+            default?: components["schemas"]["Duration"];
+        };
+        /** @description Standing is the observations of a bucket. */
+        Audit: {
+            /** Format: date-time */
+            since: string;
+            /** @description Worst are the fullest windows of the last hour or two, by limit and length. */
+            worst: components["schemas"]["AuditedWindow"][];
+            /** @description Broken counts the breaches of a limit since then. */
+            broken: number;
+            /** @description Incomplete means that lost events could have added starts. */
+            incomplete?: boolean;
+        };
+        /** @description AuditEntry is a change by an operator or a file. */
+        AuditEntry: {
+            id: number;
+            /** Format: date-time */
+            at: string;
+            /** @description the client's name, or the file; missing without access control */
+            by?: string;
+            /** @description the client's address, possibly a proxy's */
+            from?: string;
+            /** @description for people */
+            what: string;
+            /** @description missing key: the whole policy */
+            policy: string;
+            key?: string;
+            /** @description the job's id, if one job was changed */
+            job?: string;
+            /** @description fields with their old and new values */
+            changed?: string[];
+            /** @description further information, such as "removed 3" */
+            details?: string[];
+        };
+        /** @description AuditList is a page of changes. */
+        AuditList: {
+            changes: components["schemas"]["AuditEntry"][];
+            /** @description the next page's `before`; missing on the last page */
+            next?: number;
+        };
+        /** @description Window is a window of a limit. */
+        AuditedWindow: {
+            /** @description Limit is outflow, outflow_total, or a limit's name. */
+            limit: string;
+            /** @description Length is the window's; for windows of any length the fullest one's. */
+            window: components["schemas"]["Duration"];
+            /** @description started */
+            units: number;
+            most: number;
+            /**
+             * Format: date-time
+             * @description first and last start
+             */
+            from: string;
+            /** Format: date-time */
+            to: string;
+        };
+        /** @description BatchJob is a job of a batch, with at most one of `body`, `text` and `base64`. */
+        BatchJob: {
+            policy: string;
+            /** @description unescaped */
+            key: string;
+            /** @description headers of a single job */
+            headers?: {
+                [key: string]: string;
+            };
+            /** @description any JSON, stored verbatim */
+            body?: unknown;
+            text?: string;
+            base64?: string;
+        };
+        /** @description BatchLine is the answer to a job of a batch: its number, its status, and the fields of an Accepted, a Rejected or a Problem. */
+        BatchLine: {
+            /** @description the job's number, from 1 */
+            n: number;
+            status: number;
+            verdict?: string;
+            job?: string;
+            delay_ms?: number;
+            position?: number;
+            depth?: number;
+            duplicate?: boolean;
+            retry_after_ms?: number;
+            /** Format: date-time */
+            expected_start?: string;
+            type?: string;
+            title?: string;
+            detail?: string;
+            field?: string;
+            reason?: string;
+            problems?: components["schemas"]["FieldProblem"][];
+            ended?: string;
+            letter?: number;
+            "violated-policies"?: string[];
+        };
+        /** @description Bucket is a queue of a policy's jobs, one per key. Most of its fields are missing if no drainer answers for its partition. */
+        Bucket: {
+            key: string;
+            partition: number;
+            /** @description accepted jobs: waiting, delayed and running */
+            depth: number;
+            /** @description could start if the rate allowed */
+            waiting?: number;
+            /** @description backing off, or not due */
+            delayed?: number;
+            /** @description jobs at a worker, and calls with a lease or started within 250 ms */
+            running?: number;
+            /** @description calls waiting for a permit */
+            calls?: number;
+            /** @description calls among `running` */
+            calls_running?: number;
+            /** @description configured starts per second */
+            outflow?: number;
+            /** @description within T ≥ 1 s, at most peak × (T + 0.002) + burst starts */
+            peak?: number;
+            burst?: number;
+            /** @description adaptive limit in starts per second */
+            adapted?: number;
+            /** @description starts per second over about 5 s */
+            rate?: number;
+            /** @description over a minute, or three intervals of a slower outflow */
+            rate_1m?: number;
+            /** @description how much starts were delayed beyond the outflow in the last minute, in ms by cause: a value of `blocked_by`, `limit` or `processor` */
+            late_ms?: {
+                [key: string]: number;
+            };
+            /** @description its limits on starts; only for a single bucket */
+            limits?: components["schemas"]["LimitLeft"][];
+            /** @description a new owner is still reading the queue */
+            reading?: boolean;
+            /** @description the bucket, or its policy */
+            paused?: boolean;
+            /** @description remaining pause requested by the target */
+            throttled_ms?: number;
+            /** @description time since the oldest waiting job was accepted */
+            head_age_ms?: number;
+            /** @description time until a job accepted now would start; null if unknown; with `outflow_total` and more than 1,000 buckets, a conservative estimate */
+            eta_ms?: number | null;
+            /** @description of the last unsuccessful run, until a run succeeds */
+            last_error?: string;
+            /**
+             * @description why the next job does not start:
+             *
+             *     - `rate`, `total_rate`: the bucket's outflow, or `outflow_total`
+             *     - `limit:NAME`: that limit on starts; without `until`, another drainer keeps its state
+             *     - `concurrency`: its maximum number of jobs is running
+             *     - `paused`, `policy_paused`: an operator paused the bucket, or the policy
+             *     - `throttled_by_target`: the target asked for a pause
+             *     - `breaker`: the target is down: one job at a time probes it, the next at `until`, without counting attempts
+             *     - `backoff`, `not_before`: all its jobs are waiting for a retry, or are not due yet
+             *     - `no_worker`, `workers_busy`: the policy has no workers, or all of them are busy
+             *     - `no_drainer`: no drainer answers for its partition
+             *     - `storage`: its drainer cannot write to JetStream, as on a full disk, is still reading the queue, or is waiting for a checkpoint
+             */
+            blocked_by?: string;
+            /**
+             * Format: date-time
+             * @description when it may start, by the drainer's clock, if known
+             */
+            until?: string;
+            /** @description partitions whose drainer did not answer */
+            unanswered?: number[];
+        };
+        /** @description Bucket is a single bucket, with its limits and the observations of its starts. */
+        BucketDetail: {
+            key: string;
+            partition: number;
+            /** @description accepted jobs: waiting, delayed and running */
+            depth: number;
+            /** @description could start if the rate allowed */
+            waiting?: number;
+            /** @description backing off, or not due */
+            delayed?: number;
+            /** @description jobs at a worker, and calls with a lease or started within 250 ms */
+            running?: number;
+            /** @description calls waiting for a permit */
+            calls?: number;
+            /** @description calls among `running` */
+            calls_running?: number;
+            /** @description configured starts per second */
+            outflow?: number;
+            /** @description within T ≥ 1 s, at most peak × (T + 0.002) + burst starts */
+            peak?: number;
+            burst?: number;
+            /** @description adaptive limit in starts per second */
+            adapted?: number;
+            /** @description starts per second over about 5 s */
+            rate?: number;
+            /** @description over a minute, or three intervals of a slower outflow */
+            rate_1m?: number;
+            /** @description how much starts were delayed beyond the outflow in the last minute, in ms by cause: a value of `blocked_by`, `limit` or `processor` */
+            late_ms?: {
+                [key: string]: number;
+            };
+            /** @description its limits on starts; only for a single bucket */
+            limits?: components["schemas"]["LimitLeft"][];
+            /** @description a new owner is still reading the queue */
+            reading?: boolean;
+            /** @description the bucket, or its policy */
+            paused?: boolean;
+            /** @description remaining pause requested by the target */
+            throttled_ms?: number;
+            /** @description time since the oldest waiting job was accepted */
+            head_age_ms?: number;
+            /** @description time until a job accepted now would start; null if unknown; with `outflow_total` and more than 1,000 buckets, a conservative estimate */
+            eta_ms?: number | null;
+            /** @description of the last unsuccessful run, until a run succeeds */
+            last_error?: string;
+            /**
+             * @description why the next job does not start:
+             *
+             *     - `rate`, `total_rate`: the bucket's outflow, or `outflow_total`
+             *     - `limit:NAME`: that limit on starts; without `until`, another drainer keeps its state
+             *     - `concurrency`: its maximum number of jobs is running
+             *     - `paused`, `policy_paused`: an operator paused the bucket, or the policy
+             *     - `throttled_by_target`: the target asked for a pause
+             *     - `breaker`: the target is down: one job at a time probes it, the next at `until`, without counting attempts
+             *     - `backoff`, `not_before`: all its jobs are waiting for a retry, or are not due yet
+             *     - `no_worker`, `workers_busy`: the policy has no workers, or all of them are busy
+             *     - `no_drainer`: no drainer answers for its partition
+             *     - `storage`: its drainer cannot write to JetStream, as on a full disk, is still reading the queue, or is waiting for a checkpoint
+             */
+            blocked_by?: string;
+            /**
+             * Format: date-time
+             * @description when it may start, by the drainer's clock, if known
+             */
+            until?: string;
+            /** @description partitions whose drainer did not answer */
+            unanswered?: number[];
+            /** @description of its starts */
+            audit?: components["schemas"]["Audit"];
+            override?: components["schemas"]["Override"];
+        };
+        /** @description Buckets is a page of a policy's buckets. */
+        Buckets: {
+            buckets: components["schemas"]["Bucket"][];
+            /** @description buckets holding jobs or calls */
+            total: number;
+            /** @description missing on the last page */
+            next_offset?: number;
+            /** @description partitions whose drainer did not answer */
+            unanswered?: number[];
+            /** @description bytes that the policy's jobs take */
+            bytes?: components["schemas"]["Fill"];
+        };
+        /** @description Cancelled is the result of cancelling jobs by tag. */
+        Cancelled: {
+            cancelled: number;
+            /** @description were running, or had just ended */
+            left: number;
+            /** @description time ran out: pass as `after` to continue */
+            next?: number;
+        };
+        /** @description ClientTLS names files, reread when they change. */
+        ClientTLS: {
+            /** @description empty: the system's */
+            ca?: string;
+            /** @description may be empty */
+            cert?: string;
+            key?: string;
+        };
+        /** @description Day has a policy's job counts per minute over the last day. */
+        Day: {
+            /**
+             * Format: date-time
+             * @description start of the first minute with counts
+             */
+            from: string;
+            /** @description one number per complete minute since `from` */
+            counts: {
+                [key: string]: number[];
+            };
+        };
+        /** @description DeadLetter is a failed job. */
+        DeadLetter: {
+            id: number;
+            key: string;
+            job: string;
+            /** @description why the job became a dead letter: `permanent` (retrying cannot help), `attempts` (all attempts failed), `deadline` (passed), `malformed` (invalid headers), `crashed` (its drainer crashed three times) */
+            reason: string;
+            error?: string;
+            /** @description failed attempts, including the last */
+            attempts: number;
+            /** Format: date-time */
+            accepted_at: string;
+            /** Format: date-time */
+            dead_at: string;
+            tags?: string[];
+            /** @description of the body, in bytes */
+            size: number;
+            /** @description of a single letter */
+            header?: {
+                [key: string]: string[];
+            };
+            /** @description of a single letter, if it is UTF-8 */
+            body?: string;
+            body_base64?: string;
+        };
+        /** @description DeadLetters is a page of a policy's dead letters. */
+        DeadLetters: {
+            letters: components["schemas"]["DeadLetter"][];
+            /** @description the next page's `after`; missing on the last page */
+            next?: number;
+            /** @description total number dropped to make room */
+            discarded?: number;
+        };
+        /** @description DeadPolicies is the policies with dead letters. */
+        DeadPolicies: {
+            policies: components["schemas"]["DeadPolicy"][];
+        };
+        /** @description DeadPolicy is a policy with dead letters. */
+        DeadPolicy: {
+            /** @description may be deleted; dead letters outlive their policy */
+            policy: string;
+            letters: number;
+            /**
+             * Format: date-time
+             * @description time of the oldest letter
+             */
+            oldest_at: string;
+            /** Format: date-time */
+            newest_at: string;
+        };
+        /** @description Dead bounds a policy's dead letters. */
+        DeadSettings: {
+            /** @description `max_bytes` bounds the letters; the oldest go first. Default: a share of the store, or 1GiB if its size is unknown. */
+            max_bytes?: components["schemas"]["Size"];
+            /** @description `bodies` are kept for replays; default true. */
+            bodies?: boolean;
+        };
+        /** @description Decision is the answer to a check. */
+        Decision: {
+            allowed: boolean;
+            limit: number;
+            remaining: number;
+            /** @description how long to wait before proceeding */
+            delay_ms: number;
+            retry_after_ms: number;
+            /** @description time until the full limit is available */
+            reset_after_ms: number;
+        };
+        /** @description Deleted is the result of deleting a policy. */
+        Deleted: {
+            policy: string;
+            deleted: boolean;
+            /** @description dropped waiting jobs */
+            removed: number;
+            /** @description remaining jobs */
+            jobs?: number;
+        };
+        /** @description Discarded is the result of discarding dead letters. */
+        Discarded: {
+            discarded: number;
+            /** @description more letters remain; repeat the request */
+            incomplete?: boolean;
+        };
+        /** @description Drainer is a drainer as of its lease's last renewal. */
+        Drainer: {
+            id: string;
+            host?: string;
+            pid?: number;
+            version?: string;
+            /** Format: date-time */
+            started_at?: string;
+            /** @description its lease is valid */
+            alive: boolean;
+            lease_ms: number;
+            /** @description since renewal, by JetStream's clock */
+            lease_age_ms: number;
+            /** @description it is handing over its partitions */
+            draining: boolean;
+            /** @description the policies that it may own or has workers for */
+            policies: {
+                [key: string]: components["schemas"]["DrainerPolicy"];
+            };
+            /** @description shared limits whose state it keeps */
+            shared_limits?: string[];
+            /** @description the lease has another format version */
+            unreadable?: boolean;
+        };
+        /** @description DrainerPolicy is a drainer's part in a policy. */
+        DrainerPolicy: {
+            /** @description partitions, ascending */
+            owned: number[];
+            /** @description its own; 0: only remote ones */
+            workers: number;
+            /** @description also with jobs of other drainers' valves */
+            busy: number;
+            free: number;
+        };
+        /** @description Drainers is the drainers with a lease. */
+        Drainers: {
+            drainers: components["schemas"]["Drainer"][];
+        };
         /**
-         * @example {
-         *       "policy": "mail",
-         *       "key": "acme",
-         *       "name": "nightly",
-         *       "when": "0 30 2 * * *",
-         *       "zone": "Europe/Berlin",
-         *       "paused": false,
-         *       "bytes": 6,
-         *       "next_at": "2026-11-24T01:30:00Z",
-         *       "last": {
-         *         "at": "2026-11-23T01:30:00.104Z",
-         *         "job": "mail:42",
-         *         "outcome": "done"
-         *       }
-         *     }
+         * @description with a unit up to days and weeks
+         * @example 30s
+         * @example 1d
          */
+        Duration: string;
+        /** @description EndedJob is a job that has ended. */
+        EndedJob: {
+            job: string;
+            key?: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            state: "dead" | "replayed" | "cancelled" | "purged" | "done";
+            /** Format: date-time */
+            accepted_at: string;
+            /** @description its dead letter */
+            letter?: number;
+            /** @description why it is dead */
+            reason?: string;
+            last_error?: string;
+            attempts?: number;
+            tags?: string[];
+            /** Format: date-time */
+            dead_at?: string;
+            size?: number;
+            /** @description the job created by replaying its letter */
+            replayed_as?: string;
+            /** @description only in the history, like the fields after it */
+            id?: number;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @description duration of the last attempt */
+            duration_ms?: number;
+            /** @description status its target returned */
+            status?: number;
+            /** @description the first KiB of the target's reply, if it is UTF-8 */
+            answer?: string;
+            answer_base64?: string;
+        };
+        /** @description EndedJobs is a page of the history. */
+        EndedJobs: {
+            jobs: components["schemas"]["EndedJob"][];
+            /** @description the next page's `before`; missing on the last page */
+            next?: number;
+        };
+        /** @description Event is mostly a step of a job. Events of one process have consecutive ids, except for filtered ones. */
+        Event: {
+            /** Format: date-time */
+            at: string;
+            /** @enum {string} */
+            type: "accepted" | "started" | "progress" | "done" | "failed" | "throttled" | "dead" | "cancelled" | "breaker_opened" | "breaker_closed" | "adapted" | "limit_broken" | "schedule_refused" | "schedule_missed" | "callback_lost";
+            policy: string;
+            key: string;
+            job?: string;
+            tags?: string[];
+            /** @description 1 is the first */
+            attempt?: number;
+            /** @description started: since the job was accepted */
+            wait_ms?: number;
+            duration_ms?: number;
+            /** @description dead: the dead letter's reason; limit_broken: the limit */
+            reason?: string;
+            error?: string;
+            /** @description the worker's report */
+            progress?: string;
+            /** @description length of the pause */
+            pause_ms?: number;
+            /** @description adapted: the new rate in starts per second */
+            outflow?: number;
+            /** @description the breaker covers all buckets */
+            all?: boolean;
+        };
+        /** @description FieldProblem is an error of a document. */
+        FieldProblem: {
+            /** @description missing: the whole document */
+            field?: string;
+            reason: string;
+        };
+        /** @description Fill is the use of a bound, in bytes. */
+        Fill: {
+            used: number;
+            /** @description missing: not bounded */
+            max?: number;
+        };
+        /** @description Grant is the calling client and its rights. */
+        Grant: {
+            /** @description empty without `http.tokens` */
+            name: string;
+            rights: ("submit" | "check" | "read" | "operate" | "admin")[];
+            /** @description patterns: `*` matches any bytes */
+            policies: string[];
+            /** @description patterns */
+            keys: string[];
+        };
+        /** @description HTTPTarget is the base URL of requests. */
+        HTTPTarget: {
+            /** @description http(s)://, a host, perhaps a path */
+            url: string;
+            /** @description `headers` override forwarded ones. They, `sign`, `oauth2` and `tls` are only for policies of the operator's file. */
+            headers?: {
+                [key: string]: components["schemas"]["HeaderFile"];
+            };
+            /** @description `sign` proves the origin and time of requests. */
+            sign?: components["schemas"]["Signing"];
+            /** @description `oauth2` adds an access token, in Authorization. */
+            oauth2?: components["schemas"]["OAuth2"];
+            /** @description `tls` of connections to the target. */
+            tls?: components["schemas"]["ClientTLS"];
+            /** @description `cost_from_response` locates the actual costs in an answer, by name. */
+            cost_from_response?: {
+                [key: string]: components["schemas"]["ResponseCost"];
+            };
+            /** @description `like` names the API whose answers are read as a well-known one's; default: by the host. */
+            like?: string;
+            /** @description `answers` say what answers mean, before `like`'s rules. */
+            answers?: components["schemas"]["AnswerRule"][];
+            /** @description `rate_limit_headers`: a bucket pauses when an answer reports an exhausted limit; default true. */
+            rate_limit_headers?: boolean;
+            /** @description `forward` are headers that producers may forward (default: all except for headers of a connection, a proxy, NATS and Penstock), `methods` the jobs' methods, the default first (default: any, POST), `path_prefix` the prefix of their paths. */
+            forward?: string[];
+            methods?: string[];
+            path_prefix?: string;
+        };
+        /** @description HeaderFile is a file with a header's value, reread when it changes. */
+        HeaderFile: {
+            /** @description absolute */
+            file: string;
+        };
+        /** @description Job is a job that has not ended. */
+        Job: {
+            /** @description its id */
+            job: string;
+            key: string;
+            partition: number;
+            /**
+             * @description `delayed`: waiting for a retry, or not due yet; `finishing`: ended, with the outcome being written; `stored`: not loaded by any drainer; `cancelled`: only in the answer to its cancellation (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            state: "waiting" | "delayed" | "running" | "finishing" | "stored";
+            /** @description number of jobs ahead of it in its bucket; ignores costs if more than 4,096 wait */
+            position: number | null;
+            /** @description calls waiting in its bucket, which get nine of ten starts */
+            calls?: number;
+            /** @description time until it starts */
+            eta_ms: number | null;
+            /** @description failed attempts */
+            attempts?: number;
+            last_error?: string;
+            /** @description its worker's latest report */
+            progress?: string;
+            /**
+             * @description why the next job does not start:
+             *
+             *     - `rate`, `total_rate`: the bucket's outflow, or `outflow_total`
+             *     - `limit:NAME`: that limit on starts; without `until`, another drainer keeps its state
+             *     - `concurrency`: its maximum number of jobs is running
+             *     - `paused`, `policy_paused`: an operator paused the bucket, or the policy
+             *     - `throttled_by_target`: the target asked for a pause
+             *     - `breaker`: the target is down: one job at a time probes it, the next at `until`, without counting attempts
+             *     - `backoff`, `not_before`: all its jobs are waiting for a retry, or are not due yet
+             *     - `no_worker`, `workers_busy`: the policy has no workers, or all of them are busy
+             *     - `no_drainer`: no drainer answers for its partition
+             *     - `storage`: its drainer cannot write to JetStream, as on a full disk, is still reading the queue, or is waiting for a checkpoint
+             */
+            blocked_by?: string;
+            /**
+             * Format: date-time
+             * @description when it may start, by the drainer's clock, if known
+             */
+            until?: string;
+            /** Format: date-time */
+            accepted_at: string;
+            /** Format: date-time */
+            deadline?: string;
+            /** Format: date-time */
+            not_before?: string;
+            cost: number;
+            priority: number;
+            tags?: string[];
+            /** @description of the body, in bytes */
+            size: number;
+            /** @description an operator changed it */
+            changed?: boolean;
+            /** @description of a single job, on request */
+            header?: {
+                [key: string]: string[];
+            };
+            /** @description on request, if it is UTF-8 */
+            body?: string;
+            body_base64?: string;
+        };
+        /** @description Jobs is a page of a bucket's jobs. */
+        Jobs: {
+            jobs: components["schemas"]["Job"][];
+            /** @description the next page's `after`; missing on the last page */
+            next?: number;
+        };
+        /** @description KeyStat counts the checks of a key. */
+        KeyStat: {
+            key: string;
+            allowed: number;
+            refused: number;
+            /** @description maximum number of further checks of this key */
+            more?: number;
+        };
+        /** @description LastChange is the last change of a policy's content. */
+        LastChange: {
+            /**
+             * Format: date-time
+             * @description by the writer's clock
+             */
+            at: string;
+            /** @description changed fields with their old and new values */
+            changed: string[];
+        };
+        /** @description Lever is an operator's override of a whole policy. It lasts until it expires or is removed, whatever the policy's file or the API writes meanwhile. */
+        Lever: {
+            outflow?: components["schemas"]["Rate"];
+            /** @description default: in the policy's ratio to the outflow */
+            peak?: components["schemas"]["Rate"];
+            burst?: number;
+            /** @description 0: no limit */
+            concurrency?: number;
+            /** @description `weight` is the key's share of turns under outflow_total and limits for all keys, 1 (default) to 1000. */
+            weight?: number;
+            /** @description `capacity` of buckets, at least the policy's: only of a whole policy. */
+            capacity?: number;
+            /** @description by an operator */
+            paused?: boolean;
+            /** @description the operator's name or address */
+            by?: string;
+            /** Format: date-time */
+            at: string;
+            because?: string;
+            /**
+             * Format: date-time
+             * @description without it, never
+             */
+            expires?: string;
+        };
+        Limit: {
+            /** @description `name` identifies the limit and its state, 1 to 32 of a-z, 0-9 and -; required if there are several. */
+            name?: string;
+            /** @description `key` is a template of the counted key: "{key}" is the request's key, "{ip}" the client's address; a text without either counts all requests together. Limits on starts count by "{key}" (default) or "global", which needs one partition. */
+            key?: string;
+            /** @description `cost` names another cost for a limit on starts: tokens is the header Penstock-`cost`-Tokens. */
+            cost?: string;
+            /** @description `shadow` lets the limit decide without effect; its refusals and delays are counted. */
+            shadow?: boolean;
+            /** @description `shared` names a limit on starts of several policies with the same rule and one partition each; see [`limit`.CheckAsShared]. */
+            shared?: string;
+            /**
+             * @description `count_from` says when a unit of a limit on starts begins to count: at the start (default), when it is answered, or at the end.
+             * @enum {string}
+             */
+            count_from?: "start" | "answer" | "end";
+            /** @enum {string} */
+            algorithm?: "token_bucket" | "leaking_bucket" | "fixed_window" | "sliding_log" | "sliding_counter";
+            /** @description Leaking bucket. `outflow` is the rate of starts, `burst` the starts together after idleness (default 1), `capacity` the most jobs of a bucket: waiting, backing off and running. */
+            outflow?: components["schemas"]["Rate"];
+            burst?: number;
+            /** @description `capacity` is also the tokens of a token bucket. */
+            capacity?: number;
+            /** @description token bucket */
+            refill?: components["schemas"]["Rate"];
+            /** @description `limit` and `window` are for a fixed window, sliding log and sliding counter. */
+            limit?: number;
+            window?: components["schemas"]["Duration"];
+            /** @description `zone` is the time zone of days, weeks or months; default UTC. */
+            zone?: string;
+            /**
+             * @description `count` selects what a sliding log records: all, or accepted requests (default in one of several limits).
+             * @enum {string}
+             */
+            count?: "all" | "accepted";
+        };
+        /** @description LimitLeft is what is left of a limit on starts. */
+        LimitLeft: {
+            name: string;
+            /** @description units available now */
+            left: number;
+            /** @description the limit's maximum */
+            most: number;
+            /** @description units of requests without an answer, of a limit that counts from it; what is neither left nor open counts. Missing if there are none */
+            open?: number;
+        };
+        /** @description NATSTarget receives each job as a request. */
+        NATSTarget: {
+            subject: string;
+            /** @description default: as for HTTP */
+            forward?: string[];
+        };
+        /** @description OAuth2 are client credentials (RFC 6749, section 4.4). Drainers renew tokens before they expire, and after a 401. */
+        OAuth2: {
+            token_url: string;
+            client_id: string;
+            /** @description absolute; reread when it changes */
+            client_secret_file: string;
+            scopes?: string[];
+            /** @description `params` of token requests, such as audience. */
+            params?: {
+                [key: string]: string;
+            };
+            /** @description for `token_url` */
+            tls?: components["schemas"]["ClientTLS"];
+        };
+        /** @description Outcome is how a job ended, for its waiting submitter; it is not stored. */
+        Outcome: {
+            job: string;
+            /** @enum {string} */
+            end: "done" | "dead" | "cancelled";
+            /** @description why it is dead */
+            reason?: string;
+            error?: string;
+            /** @description failed attempts */
+            attempts: number;
+            /** @description the reply of the HTTP target or handler, if it arrived whole */
+            reply?: components["schemas"]["Reply"];
+        };
+        /** @description Override has the settings of one key, or of a whole policy in a Lever. Nil fields follow the policy. */
+        Override: {
+            outflow?: components["schemas"]["Rate"];
+            /** @description default: in the policy's ratio to the outflow */
+            peak?: components["schemas"]["Rate"];
+            burst?: number;
+            /** @description 0: no limit */
+            concurrency?: number;
+            /** @description `weight` is the key's share of turns under outflow_total and limits for all keys, 1 (default) to 1000. */
+            weight?: number;
+            /** @description `capacity` of buckets, at least the policy's: only of a whole policy. */
+            capacity?: number;
+            /** @description by an operator */
+            paused?: boolean;
+        };
+        /** @description Override is the document of a key's own limits. */
+        OverrideDocument: {
+            key: string;
+            override: components["schemas"]["Override"];
+            /** @description changed fields with their old and new values */
+            changed?: string[];
+            /** @description nothing was written */
+            dry_run?: boolean;
+            /** @description pauses asked for by the target that the request ended */
+            cooldowns_ended?: number;
+            /** @description open breakers whose next probe the request started */
+            probes?: number;
+            /** @description partitions whose drainer did not answer */
+            unanswered?: number[];
+        };
+        /** @description Overrides is a page of them. */
+        Overrides: {
+            overrides: components["schemas"]["OverrideDocument"][];
+            /** @description the next page's `after`; missing on the last page */
+            next?: string;
+        };
+        /** @description Part is a part of a process. */
+        Part: {
+            name: string;
+            ok: boolean;
+            status: string;
+            notes?: string[];
+        };
+        /** @description Permit permits one call. */
+        Permit: {
+            permit: string;
+            /** @description the permit expires this long after its last `PUT`, which frees its place but not its cost; 0: report the end only if it pauses the bucket */
+            lease_ms: number;
+            /** @description begin the call within this time of the answer */
+            start_within_ms: number;
+            /** @description a limit has `count_from: answer`, so report `answered`; without an answer the call counts for so long after its end */
+            max_delay_ms?: number;
+        };
+        /** @description PermitRequest is what a call costs. Its fields are another spelling of headers. */
+        PermitRequest: {
+            cost?: number;
+            /** @description by the name of a limit with its own cost */
+            costs?: {
+                [key: string]: number;
+            };
+            priority?: number;
+        };
+        /** @description PlacedBucket is a bucket of any policy. */
+        PlacedBucket: {
+            policy: string;
+            key: string;
+            partition: number;
+            /** @description accepted jobs: waiting, delayed and running */
+            depth: number;
+            /** @description could start if the rate allowed */
+            waiting?: number;
+            /** @description backing off, or not due */
+            delayed?: number;
+            /** @description jobs at a worker, and calls with a lease or started within 250 ms */
+            running?: number;
+            /** @description calls waiting for a permit */
+            calls?: number;
+            /** @description calls among `running` */
+            calls_running?: number;
+            /** @description configured starts per second */
+            outflow?: number;
+            /** @description within T ≥ 1 s, at most peak × (T + 0.002) + burst starts */
+            peak?: number;
+            burst?: number;
+            /** @description adaptive limit in starts per second */
+            adapted?: number;
+            /** @description starts per second over about 5 s */
+            rate?: number;
+            /** @description over a minute, or three intervals of a slower outflow */
+            rate_1m?: number;
+            /** @description how much starts were delayed beyond the outflow in the last minute, in ms by cause: a value of `blocked_by`, `limit` or `processor` */
+            late_ms?: {
+                [key: string]: number;
+            };
+            /** @description its limits on starts; only for a single bucket */
+            limits?: components["schemas"]["LimitLeft"][];
+            /** @description a new owner is still reading the queue */
+            reading?: boolean;
+            /** @description the bucket, or its policy */
+            paused?: boolean;
+            /** @description remaining pause requested by the target */
+            throttled_ms?: number;
+            /** @description time since the oldest waiting job was accepted */
+            head_age_ms?: number;
+            /** @description time until a job accepted now would start; null if unknown; with `outflow_total` and more than 1,000 buckets, a conservative estimate */
+            eta_ms?: number | null;
+            /** @description of the last unsuccessful run, until a run succeeds */
+            last_error?: string;
+            /**
+             * @description why the next job does not start:
+             *
+             *     - `rate`, `total_rate`: the bucket's outflow, or `outflow_total`
+             *     - `limit:NAME`: that limit on starts; without `until`, another drainer keeps its state
+             *     - `concurrency`: its maximum number of jobs is running
+             *     - `paused`, `policy_paused`: an operator paused the bucket, or the policy
+             *     - `throttled_by_target`: the target asked for a pause
+             *     - `breaker`: the target is down: one job at a time probes it, the next at `until`, without counting attempts
+             *     - `backoff`, `not_before`: all its jobs are waiting for a retry, or are not due yet
+             *     - `no_worker`, `workers_busy`: the policy has no workers, or all of them are busy
+             *     - `no_drainer`: no drainer answers for its partition
+             *     - `storage`: its drainer cannot write to JetStream, as on a full disk, is still reading the queue, or is waiting for a checkpoint
+             */
+            blocked_by?: string;
+            /**
+             * Format: date-time
+             * @description when it may start, by the drainer's clock, if known
+             */
+            until?: string;
+            /** @description partitions whose drainer did not answer */
+            unanswered?: number[];
+            /** @description minimum number of jobs; only with `by=refused` */
+            refused?: number;
+        };
+        /** @description Policies is the list of them. */
+        Policies: {
+            policies: components["schemas"]["PolicyDocument"][];
+        };
+        /** @description Policy is a policy's document. */
+        PolicyDocument: {
+            /** @description as its source wrote it, without overrides */
+            policy: components["schemas"]["PolicySettings"];
+            /** @description the policy with its overrides; without overrides it is missing */
+            in_force?: components["schemas"]["PolicySettings"];
+            /** @description overrides of the whole policy, the oldest first */
+            overrides?: components["schemas"]["Lever"][];
+            /** @description increases with every change */
+            revision: number;
+            /**
+             * @description its one master, which alone writes it
+             * @enum {string}
+             */
+            source: "file" | "api";
+            /** @description set of its configuration file; of a policy of the API: the file that may take it */
+            set?: string;
+            /**
+             * @description `draining`: it accepts no new jobs, and is gone once its queue is empty
+             * @enum {string}
+             */
+            state: "live" | "draining";
+            paused: boolean;
+            /** @description the overrides in words */
+            overridden?: string[];
+            /** @description the last change of its content, if any */
+            last_change?: components["schemas"]["LastChange"];
+            /** @description changed fields with their old and new values */
+            changed?: string[];
+            /** @description nothing was written */
+            dry_run?: boolean;
+            /** @description pauses asked for by the target that the request ended */
+            cooldowns_ended?: number;
+            /** @description open breakers whose next probe the request started */
+            probes?: number;
+            /** @description partitions whose drainer did not answer */
+            unanswered?: number[];
+        };
+        /** @description Policy is a named rule, or several limits. A zero number means "not given". */
+        PolicySettings: {
+            /** @description 1 to 32 of a-z, 0-9 and -; fixed */
+            name?: string;
+            /** @enum {string} */
+            algorithm?: "token_bucket" | "leaking_bucket" | "fixed_window" | "sliding_log" | "sliding_counter";
+            /** @description Leaking bucket. `outflow` is the rate of starts, `burst` the starts together after idleness (default 1), `capacity` the most jobs of a bucket: waiting, backing off and running. */
+            outflow?: components["schemas"]["Rate"];
+            burst?: number;
+            /** @description `capacity` is also the tokens of a token bucket. */
+            capacity?: number;
+            /** @description token bucket */
+            refill?: components["schemas"]["Rate"];
+            /** @description `limit` and `window` are for a fixed window, sliding log and sliding counter. */
+            limit?: number;
+            window?: components["schemas"]["Duration"];
+            /** @description `zone` is the time zone of days, weeks or months; default UTC. */
+            zone?: string;
+            /**
+             * @description `count` selects what a sliding log records: all, or accepted requests (default in one of several limits).
+             * @enum {string}
+             */
+            count?: "all" | "accepted";
+            /** @description `limits` replace the rule: a request must pass all, and a refusal takes no units. For a leaking bucket with a queue they bound the starts, with or without an `outflow`. */
+            limits?: components["schemas"]["Limit"][];
+            /** @description `shadow` makes a door policy or a meter count refusals and allow everything. */
+            shadow?: boolean;
+            /** @description `window_margin` extends the windows of limits on starts, because the target counts arrivals; default 50ms, or an eighth of the shortest window; 0 if all limits count from the answer, and none is a fixed window. */
+            window_margin?: components["schemas"]["Duration"];
+            /** @description `max_delay` is the time after its end within which a request without an answer may still arrive, for limits that count from the answer; default 1s, at most 1m. */
+            max_delay?: components["schemas"]["Duration"];
+            /** @description `adaptive_rate` adapts buckets to an unknown limit of their target, below `outflow`. */
+            adaptive_rate?: components["schemas"]["AdaptiveRate"];
+            /** @description `outflow_total` is the rate of all buckets together, in fair turns. `outflow` may be left out. It needs one partition, the default then. */
+            outflow_total?: components["schemas"]["Rate"];
+            /** @description `weight` is the policy's share, 1 (default) to MaxWeight, of turns under shared limits and of a worker's slots. */
+            weight?: number;
+            /** @description `peak` is the rate that no window of a second or more exceeds while a bucket catches up; default 1.25 % above `outflow`. `peak_total` is the peak of `outflow_total`. */
+            peak?: components["schemas"]["Rate"];
+            peak_total?: components["schemas"]["Rate"];
+            queue?: boolean | {
+                capacity?: number;
+            };
+            /**
+             * @description `on_store_error` applies without the store of limits; default closed.
+             * @enum {string}
+             */
+            on_store_error?: "open" | "closed" | "local";
+            /** @description `concurrency` bounds a bucket's running jobs (0: no limit), `workers` the policy's in one drainer (default 64). */
+            concurrency?: number;
+            workers?: number;
+            /** @description default 1; fixed */
+            partitions?: number;
+            /** @description of an attempt, default 30s */
+            timeout?: components["schemas"]["Duration"];
+            /** @description of a waiting job, default 14d */
+            max_age?: components["schemas"]["Duration"];
+            /** @description `duplicate_window` is the validity of an Idempotency-Key or Nats-Msg-Id: 1s to 7d, default 10m. Each takes about 150 bytes of the server's memory. */
+            duplicate_window?: components["schemas"]["Duration"];
+            /** @description `result_retention` is the time that ended jobs are kept, at most 100,000: 1s to 7d. Default: only dead letters are kept. */
+            result_retention?: components["schemas"]["Duration"];
+            /** @description `priority_step` is the waiting time worth a step of priority: every job starts eventually. Default: the highest priority always goes first. A job that has waited for the steps up to priority 9 shares the starts equally with calls. */
+            priority_step?: components["schemas"]["Duration"];
+            target?: components["schemas"]["Target"];
+            /** @description `callbacks` names the queue policy, with the URL "{callback}", that posts outcomes to submitters' URLs. Empty: jobs may not name any. */
+            callbacks?: string;
+            /** @description `max_jobs` bounds the jobs of all buckets; see Policy.QueueJobs. */
+            max_jobs?: number;
+            /** @description `max_bytes` bounds the policy's stream: headers, bodies and about 30 bytes per job. Default: a share of a store of known size. */
+            max_bytes?: components["schemas"]["Size"];
+            dead?: components["schemas"]["DeadSettings"];
+            retry?: components["schemas"]["Retry"];
+        };
+        /** @description Problem is an error (RFC 9457). */
+        Problem: {
+            /** Format: uri */
+            type: string;
+            title: string;
+            status: number;
+            /** @description for people */
+            detail?: string;
+            /** @description the invalid field or parameter */
+            field?: string;
+            /** @description why; with 503 and 507, which part failed */
+            reason?: string;
+            /** @description all errors of a document */
+            problems?: components["schemas"]["FieldProblem"][];
+            /** @description for a repeat: the job that ended */
+            job?: string;
+            /** @description its outcome */
+            ended?: string;
+            /** @description its dead letter */
+            letter?: number;
+            /** @description the policy, with the name of its limit if it has several; `POLICY/max_jobs` or `POLICY/max_bytes` if the policy is full */
+            "violated-policies"?: string[];
+        };
+        /** @description Purged is the result of dropping a bucket's jobs. */
+        Purged: {
+            key: string;
+            removed: number;
+            /** @description time ran out */
+            more?: boolean;
+        };
+        /** @description Quantiles are in milliseconds, at most an eighth too large. */
+        Quantiles: {
+            p50: number;
+            p99: number;
+        };
+        /**
+         * @description a number per s, m, h, d, w or duration
+         * @example 96/s
+         * @example 3/10s
+         */
+        Rate: string;
+        /** @description Readiness is the state of a process and its parts. */
+        Readiness: {
+            ready: boolean;
+            parts: components["schemas"]["Part"][];
+        };
+        /** @description Refused is the problem of a check that exceeds a limit. */
+        Refused: {
+            /** Format: uri */
+            type: string;
+            title: string;
+            status: number;
+            /** @description for people */
+            detail: string;
+            /** @description the invalid field or parameter */
+            field?: string;
+            /** @description why; with 503 and 507, which part failed */
+            reason?: string;
+            /** @description all errors of a document */
+            problems?: components["schemas"]["FieldProblem"][];
+            /** @description for a repeat: the job that ended */
+            job?: string;
+            /** @description its outcome */
+            ended?: string;
+            /** @description its dead letter */
+            letter?: number;
+            /** @description the policy, with the name of its limit if it has several; `POLICY/max_jobs` or `POLICY/max_bytes` if the policy is full */
+            "violated-policies": string[];
+            allowed: boolean;
+            limit: number;
+            remaining: number;
+            /** @description how long to wait before proceeding */
+            delay_ms: number;
+            retry_after_ms: number;
+            /** @description time until the full limit is available */
+            reset_after_ms: number;
+        };
+        /** @description Rejected is the problem of a job or call that is refused for now. Its reason is `queue-full` (the bucket or policy is full), `rate-limited` (a limiter has no units left) or `deadline-unreachable` (the job would start after its deadline). */
+        Rejected: {
+            /** Format: uri */
+            type: string;
+            title: string;
+            status: number;
+            /** @description for people */
+            detail: string;
+            /** @description the invalid field or parameter */
+            field?: string;
+            /**
+             * @description why; with 503 and 507, which part failed
+             * @enum {string}
+             */
+            reason: "queue-full" | "rate-limited" | "deadline-unreachable";
+            /** @description all errors of a document */
+            problems?: components["schemas"]["FieldProblem"][];
+            /** @description for a repeat: the job that ended */
+            job?: string;
+            /** @description its outcome */
+            ended?: string;
+            /** @description its dead letter */
+            letter?: number;
+            /** @description the policy, with the name of its limit if it has several; `POLICY/max_jobs` or `POLICY/max_bytes` if the policy is full */
+            "violated-policies": string[];
+            /** @enum {string} */
+            verdict: "rejected";
+            retry_after_ms: number;
+            /**
+             * Format: date-time
+             * @description with `deadline-unreachable`
+             */
+            expected_start?: string;
+        };
+        /** @description Replayed is the result of replaying dead letters. */
+        Replayed: {
+            /** @description letters replayed */
+            replayed: number;
+            /** @description letters kept because their buckets are full */
+            full: number;
+            /** @description letters kept because they are malformed */
+            unfit: number;
+            /** @description false: more remain; repeat the request */
+            complete: boolean;
+        };
+        /** @description Reply is the reply of an HTTP target or handler. */
+        Reply: {
+            /** @description of an HTTP target */
+            status?: number;
+            header?: {
+                [key: string]: string[];
+            };
+            /** @description the body exceeds 1 MiB and is omitted */
+            body_too_large?: boolean;
+            /** @description if it is UTF-8 */
+            body?: string;
+            body_base64?: string;
+        };
+        /** @description ResponseCost is a header, or a dotted path to a number in a JSON body. */
+        ResponseCost: {
+            header?: string;
+            /** @description such as usage.total_tokens */
+            json?: string;
+        };
+        Retry: {
+            /** @description default 25 */
+            max_attempts?: number;
+            /** @description before the second attempt, then doubled; half of it is random; default 1s */
+            backoff?: components["schemas"]["Duration"];
+            /** @description default 1h: then a job is tried for 7 to 13 hours */
+            max_backoff?: components["schemas"]["Duration"];
+            /** @description longest pause by a throttling target; default 1h */
+            max_cooldown?: components["schemas"]["Duration"];
+        };
+        /** @description Schedule makes jobs at its times. */
         Schedule: {
             policy: string;
             key: string;
@@ -1252,869 +2182,178 @@ export interface components {
              */
             next_at?: string;
             /** @description its last run, at one of its times or by hand; missing if none is known, as from 14 days after the next time on, and in answers to changes */
-            last?: {
-                /** Format: date-time */
-                at: string;
-                /** @description the job of the run; missing if it was missed */
-                job?: string;
-                /**
-                 * @description the state of the job, or how it ended; `missed`: the run made no job
-                 * @enum {string}
-                 */
-                outcome: "missed" | "unknown" | "stored" | "waiting" | "delayed" | "running" | "finishing" | "done" | "dead" | "replayed" | "cancelled" | "purged";
-                /** @description why the run was missed */
-                reason?: string;
-            };
+            last?: components["schemas"]["ScheduleRun"];
         };
-        Readiness: {
-            ready: boolean;
-            parts: {
-                name: string;
-                ok: boolean;
-                status: string;
-                notes?: string[];
-            }[];
-        };
-        /** @description an error (RFC 9457) */
-        Problem: {
-            /** Format: uri */
-            type: string;
-            title: string;
-            status: number;
-            /** @description for people */
-            detail?: string;
-            /** @description the invalid field or parameter */
-            field?: string;
-            /** @description why; with 503 and 507, which part failed */
-            reason?: string;
-            /** @description all errors of a document */
-            problems?: {
-                field?: string;
-                reason: string;
-            }[];
-            /** @description for a repeat: the job that ended */
-            job?: string;
-            /**
-             * @description its outcome
-             * @enum {string}
-             */
-            ended?: "dead" | "cancelled" | "purged";
-            /** @description its dead letter */
-            letter?: number;
-        };
-        QuotaExceeded: {
-            /** @constant */
-            type: "https://iana.org/assignments/http-problem-types#quota-exceeded";
-            title: string;
-            /** @constant */
-            status: 429;
-            detail: string;
-            "violated-policies": components["schemas"]["Violated"];
-        };
-        Rejected: {
-            /** @enum {unknown} */
-            type: "https://iana.org/assignments/http-problem-types#quota-exceeded" | "urn:penstock:problem:deadline-unreachable";
-            /**
-             * @description `queue-full`: the bucket or policy is full; `rate-limited`: a limiter has no units left; `deadline-unreachable`: the job would start after its deadline
-             * @enum {string}
-             */
-            reason: "queue-full" | "rate-limited" | "deadline-unreachable";
+        /** @description ScheduleDetail is a schedule with its jobs' headers and body. */
+        ScheduleDetail: {
+            policy: string;
+            key: string;
+            name: string;
+            /** @description cron patterns have six fields, starting with seconds */
+            when: string;
+            /** @description the cron pattern's time zone; UTC if missing */
+            zone?: string;
+            paused: boolean;
+            /** @description size of its jobs' body */
+            bytes: number;
+            /** @description the set of its configuration file; missing if it is not from a file */
+            set?: string;
             /**
              * Format: date-time
-             * @description with deadline-unreachable
+             * @description its next time; missing if it is paused, if no time comes, or if only the server knows
              */
-            expected_start?: string;
-            title: string;
-            /** @constant */
-            status: 429;
-            detail: string;
-            "violated-policies": components["schemas"]["Violated"];
-            /** @constant */
-            verdict: "rejected";
-            retry_after_ms: number;
-        };
-        /** @description the policy, with the name of its limit if it has several; `POLICY/max_jobs` or `POLICY/max_bytes` if the policy is full */
-        Violated: string[];
-        Accepted: {
-            /**
-             * @description allowed: started or due; queued: starts later
-             * @enum {string}
-             */
-            verdict: "allowed" | "queued";
-            /** @description its id */
-            job: string;
-            /** @description time until it starts; missing if unknown */
-            delay_ms?: number;
-            /** @description number of jobs ahead of it in its bucket */
-            position?: number;
-            /** @description number of jobs in its bucket */
-            depth?: number;
-            /**
-             * @description it was accepted before
-             * @constant
-             */
-            duplicate?: true;
-            /**
-             * @description why there is no outcome: the job has not ended yet; it was submitted before; too many requests are waiting;
-             *     the process is stopping
-             * @enum {string}
-             */
-            no_result?: "time" | "repeat" | "busy" | "stopping";
-            /** @description with no_result: its worker's latest report */
-            progress?: string;
-        };
-        /** @description how a job ended; not stored */
-        Outcome: {
-            job: string;
-            /** @enum {string} */
-            end: "done" | "dead" | "cancelled";
-            reason?: components["schemas"]["Reason"];
-            error?: string;
-            /** @description failed attempts */
-            attempts: number;
-            /** @description the reply of the HTTP target or handler, if it arrived whole */
-            reply?: {
-                status?: number;
-                header?: {
-                    [key: string]: string[];
-                };
-                /** @description if it is UTF-8 */
-                body?: string;
-                body_base64?: string;
-                /**
-                 * @description the body exceeds 1 MiB and is omitted
-                 * @constant
-                 */
-                body_too_large?: true;
+            next_at?: string;
+            /** @description its last run, at one of its times or by hand; missing if none is known, as from 14 days after the next time on, and in answers to changes */
+            last?: components["schemas"]["ScheduleRun"];
+            /** @description headers of its jobs */
+            header: {
+                [key: string]: string[];
             };
+            /** @description body of its jobs, if it is text */
+            body?: string;
+            /** @description body of its jobs if it is not text */
+            base64?: string;
         };
-        Decision: {
-            allowed: boolean;
-            limit: number;
-            remaining: number;
-            /** @description how long to wait before proceeding */
-            delay_ms: number;
-            retry_after_ms: number;
-            /** @description time until the full limit is available */
-            reset_after_ms: number;
+        /** @description ScheduleRun is a run of a schedule. */
+        ScheduleRun: {
+            /** Format: date-time */
+            at: string;
+            /**
+             * @description the state of the job, or how it ended; `missed`: the run made no job
+             * @enum {string}
+             */
+            outcome: "missed" | "unknown" | "stored" | "waiting" | "delayed" | "running" | "finishing" | "dead" | "replayed" | "cancelled" | "purged" | "done";
+            /** @description the job of the run; missing if it was missed */
+            job?: string;
+            /** @description why the run was missed */
+            reason?: string;
         };
-        /**
-         * @description a job of a batch, with at most one of `body`, `text` and `base64`
-         * @example {
-         *       "policy": "stripe",
-         *       "key": "acme",
-         *       "headers": {
-         *         "Idempotency-Key": "order-1"
-         *       },
-         *       "body": {
-         *         "amount": 1
-         *       }
-         *     }
-         */
-        BatchJob: {
-            policy: string;
-            /** @description unescaped */
-            key: string;
-            /** @description headers of a single job */
+        /** @description Schedules is a list of schedules. */
+        Schedules: {
+            schedules: components["schemas"]["Schedule"][];
+            /** @description counts all, also those beyond `limit` */
+            total: number;
+        };
+        /** @description Settlement says how a call goes, or how it ended. */
+        Settlement: {
+            /** @description a claimant's status: `progress` renews the lease, and with `retry_after_ms` pauses the bucket during the call; `answered` renews it when the answer's header has come; `unreached` is `unavailable` for a call that never reached the target. Or the HTTP status of the target's answer */
+            status: ("progress" | "answered" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
+            error?: string;
+            /**
+             * @description for limits with `count_from: answer`: whether the target has answered, or got no request. By default an HTTP status is an answer, except 408, 499, 502, 503, 504 and 520 to 529, and `fail` and `unavailable` have none unless `answered` came before
+             * @enum {string}
+             */
+            answer?: "seen" | "none" | "unsent";
+            /** @description how long the target wants no further requests */
+            retry_after_ms?: number;
+            /** @description actual costs, by name */
+            used?: {
+                [key: string]: number;
+            };
+            /** @description the answer's rate-limit headers, such as `X-RateLimit-Remaining`; an exhausted limit pauses the bucket */
             headers?: {
                 [key: string]: string;
             };
-            /** @description any JSON, stored verbatim */
-            body?: unknown;
-            text?: string;
-            base64?: string;
         };
-        BatchLine: {
-            /** @description the job's number */
-            n: number;
-            status: number;
-        } | components["schemas"]["Accepted"] | components["schemas"]["Rejected"] | components["schemas"]["Problem"];
-        /**
-         * @description why the next job does not start; `until` is when it may, if known:
-         *
-         *     | value | meaning |
-         *     |---|---|
-         *     | `rate`, `total_rate` | the bucket's outflow, or `outflow_total` |
-         *     | `limit:NAME` | that limit on starts; without `until`, another drainer keeps its state |
-         *     | `concurrency` | its maximum number of jobs is running |
-         *     | `paused`, `policy_paused` | an operator paused the bucket, or the policy |
-         *     | `throttled_by_target` | the target asked for a pause |
-         *     | `breaker` | the target is down: one job at a time probes it, the next at `until`, without counting attempts |
-         *     | `backoff`, `not_before` | all its jobs are waiting for a retry, or are not due yet |
-         *     | `no_worker`, `workers_busy` | the policy has no workers, or all of them are busy |
-         *     | `no_drainer` | no drainer answers for its partition |
-         *     | `storage` | its drainer cannot write to JetStream, as on a full disk, is still reading the queue, or is waiting for a checkpoint |
-         */
-        BlockedBy: string;
-        Job: {
-            /** @description its id */
-            job: string;
-            key: string;
-            partition: number;
-            /**
-             * @description `delayed`: waiting for a retry, or not due yet; `finishing`: ended, with the outcome being written; `stored`:
-             *     not loaded by any drainer
-             * @enum {string}
-             */
-            state: "waiting" | "delayed" | "running" | "finishing" | "stored" | "cancelled";
-            /** @description number of jobs ahead of it in its bucket; ignores costs if more than 4,096 wait */
-            position: number | null;
-            /** @description calls waiting in its bucket, which get nine of ten starts */
-            calls?: number;
-            /** @description time until it starts */
-            eta_ms: number | null;
-            /** @description failed attempts */
-            attempts?: number;
-            last_error?: string;
-            /** @description its worker's latest report */
-            progress?: string;
-            blocked_by?: components["schemas"]["BlockedBy"];
-            /** Format: date-time */
-            until?: string;
-            /** Format: date-time */
-            accepted_at: string;
-            /** Format: date-time */
-            deadline?: string;
-            /** Format: date-time */
-            not_before?: string;
-            cost: number;
-            priority: number;
-            tags?: components["schemas"]["Tag"][];
-            /** @description size of the body in bytes */
-            size: number;
-            /** @description an operator changed it */
-            changed?: boolean;
-            header?: {
-                [key: string]: string[];
-            };
-            /** @description if it is UTF-8 */
-            body?: string;
-            body_base64?: string;
+        /** @description Shadow is the effect that a shadow limit would have had. */
+        Shadow: {
+            /** @description requests or starts it would have refused or delayed */
+            over: number;
+            /** @description total delay */
+            by_ms: number;
         };
-        /** @description a label to find jobs by */
-        Tag: string;
-        Jobs: {
-            jobs: components["schemas"]["Job"][];
-            /** @description the next page's `after` */
-            next?: number;
+        Signing: {
+            /** @description of at least 16 bytes */
+            hmac_file: string;
         };
-        /** @description an ended job */
-        EndedJob: {
-            job: string;
-            key?: string;
-            /** @enum {string} */
-            state: "dead" | "replayed" | "cancelled" | "purged" | "done";
-            /** Format: date-time */
-            accepted_at: string;
-            /** @description its dead letter */
-            letter?: number;
-            reason?: components["schemas"]["Reason"];
-            last_error?: string;
-            attempts?: number;
-            /** Format: date-time */
-            dead_at?: string;
-            tags?: components["schemas"]["Tag"][];
-            size?: number;
-            /** @description the job created by replaying its letter */
-            replayed_as?: string;
-            /** @description only in the history, like the fields after it */
-            id?: number;
-            /** Format: date-time */
-            ended_at?: string;
-            /** @description duration of the last attempt */
-            duration_ms?: number;
-            /** @description status its target returned */
-            status?: number;
-            /** @description the first KiB of the target's reply, if it is UTF-8 */
-            answer?: string;
-            answer_base64?: string;
-        };
-        AuditEntry: {
-            id: number;
-            /** Format: date-time */
-            at: string;
-            /** @description the client's name, or the file; missing without access control */
-            by?: string;
-            /** @description the client's address, possibly a proxy's */
-            from?: string;
-            /** @description for people */
-            what: string;
-            policy: string;
-            key?: string;
-            /** @description the job's id, if one job was changed */
-            job?: string;
-            /** @description fields with their old and new values */
-            changed?: string[];
-            /** @description further information */
-            details?: string[];
-        };
-        AuditList: {
-            changes: components["schemas"]["AuditEntry"][];
-            /** @description the next page's `before`; missing on the last page */
-            next?: number;
-        };
-        EndedJobs: {
-            jobs: components["schemas"]["EndedJob"][];
-            /** @description the next page's `before`; missing on the last page */
-            next?: number;
-        };
-        /**
-         * @description why a job became a dead letter: `permanent` (retrying cannot help), `attempts` (all attempts failed), `deadline`
-         *     (passed), `malformed` (invalid headers), `crashed` (its drainer crashed three times)
-         */
-        Reason: string;
-        Day: {
-            /**
-             * Format: date-time
-             * @description start of the first minute with counts
-             */
-            from: string;
-            /** @description one number per complete minute since `from` */
-            counts: {
-                accepted: number[];
-                started: number[];
-                /** @description done, dead or cancelled */
-                ended: number[];
-                dead: number[];
-                /** @description jobs and calls, by admitters; excludes direct publishes refused by JetStream */
-                refused: number[];
-                /** @description total delay of starts beyond what the outflow allowed */
-                late_ms: number[];
-                /** @description maximum number of jobs */
-                depth: number[];
-            };
-        };
-        DeadPolicy: {
-            /** @description may be deleted; dead letters outlive their policy */
-            policy: string;
-            letters: number;
-            /**
-             * Format: date-time
-             * @description time of the oldest letter
-             */
-            oldest_at: string;
-            /** Format: date-time */
-            newest_at: string;
-        };
-        DeadLetter: {
-            id: number;
-            key: string;
-            job: string;
-            reason: components["schemas"]["Reason"];
-            error?: string;
-            /** @description failed attempts, including the last */
-            attempts: number;
-            /** Format: date-time */
-            accepted_at: string;
-            /** Format: date-time */
-            dead_at: string;
-            tags?: components["schemas"]["Tag"][];
-            size: number;
-            header?: {
-                [key: string]: string[];
-            };
-            /** @description if it is UTF-8 */
-            body?: string;
-            body_base64?: string;
-        };
-        Replayed: {
-            /** @description letters replayed */
-            replayed: number;
-            /** @description letters kept because their buckets are full */
-            full: number;
-            /** @description letters kept because they are malformed */
-            unfit: number;
-            /** @description false: more remain; repeat the request */
-            complete: boolean;
-        };
-        /** @description most fields are missing if no drainer answers for the partition */
-        Bucket: {
-            key: string;
-            partition: number;
-            /** @description accepted jobs: waiting, delayed and running */
-            depth: number;
-            waiting?: number;
-            delayed?: number;
-            /** @description jobs at a worker, and calls with a lease or started within 250 ms */
-            running?: number;
-            /** @description calls waiting for a permit */
-            calls?: number;
-            /** @description calls among `running` */
-            calls_running?: number;
-            /** @description configured starts per second */
-            outflow?: number;
-            /** @description within T ≥ 1 s, at most peak × (T + 0.002) + burst starts */
-            peak?: number;
-            burst?: number;
-            /** @description adaptive limit in starts per second */
-            adapted?: number;
-            /** @description starts per second over about 5 s */
-            rate?: number;
-            /** @description over a minute, or three intervals of a slower outflow */
-            rate_1m?: number;
-            /** @description how much starts were delayed beyond the outflow in the last minute, in ms by cause: a value of BlockedBy, `limit` or `processor` */
-            late_ms?: {
-                [key: string]: number;
-            };
-            /** @description its limits on starts; only for a single bucket */
-            limits?: {
-                name: string;
-                /** @description units left */
-                left: number;
-                /** @description the limit's maximum */
-                most: number;
-                /**
-                 * @description units of requests without an answer, of a limit that counts from it; what is neither left nor open
-                 *     counts. Missing if there are none
-                 */
-                open?: number;
-            }[];
-            /**
-             * @description a new owner is still reading the queue
-             * @constant
-             */
-            reading?: true;
-            paused?: boolean;
-            /** @description remaining pause requested by the target */
-            throttled_ms?: number;
-            /** @description time since the oldest waiting job was accepted */
-            head_age_ms?: number;
-            /** @description time until a job accepted now would start; null if unknown; with `outflow_total` and more than 1,000 buckets, a conservative estimate */
-            eta_ms?: number | null;
-            blocked_by?: components["schemas"]["BlockedBy"];
-            /** Format: date-time */
-            until?: string;
-            last_error?: string;
-            unanswered?: components["schemas"]["Unanswered"];
-            override?: components["schemas"]["Override"];
-            /** @description audit of its starts; only for a single bucket */
-            audit?: {
-                /** Format: date-time */
-                since: string;
-                worst: components["schemas"]["AuditedWindow"][] | null;
-                /** @description number of limit violations */
-                broken: number;
-                /**
-                 * @description events were lost, so starts may be missing
-                 * @constant
-                 */
-                incomplete?: true;
-            };
-        };
-        /** @description partitions whose drainer did not answer */
-        Unanswered: number[];
-        AuditedWindow: {
-            /** @description `outflow`, `outflow_total` or the name of a limit */
-            limit: string;
-            window: components["schemas"]["Duration"];
-            /** @description units started in the window */
-            units: number;
-            /** @description units allowed */
-            most: number;
-            /** Format: date-time */
-            from: string;
-            /** Format: date-time */
-            to: string;
-        };
-        /**
-         * @description a number per s, m, h, d, w or duration
-         * @example 96/s
-         * @example 3/10s
-         */
-        Rate: string;
-        /** @description file paths on the drainers; only in policies from a file */
-        ClientTLS: {
-            ca?: string;
-            cert?: string;
-            key?: string;
-        };
-        /**
-         * @description with a unit up to days and weeks
-         * @example 30s
-         * @example 1d
-         */
-        Duration: string;
         /**
          * @description a number with a unit
          * @example 1GiB
          */
         Size: string;
-        Rule: {
-            /** @enum {string} */
-            algorithm?: "token_bucket" | "leaking_bucket" | "fixed_window" | "sliding_log" | "sliding_counter";
-            outflow?: components["schemas"]["Rate"];
-            /** @description starts allowed at once after an idle time */
-            burst?: number;
-            /** @description maximum jobs in a bucket; tokens in a token bucket */
-            capacity?: number;
-            refill?: components["schemas"]["Rate"];
-            limit?: number;
-            window?: components["schemas"]["Duration"];
-            /** @description time zone of windows of days, weeks or months */
-            zone?: string;
-            /**
-             * @description which requests a sliding log records
-             * @enum {string}
-             */
-            count?: "all" | "accepted";
-        };
-        /** @description what answers mean that have a status, and one of the values in a place */
-        AnswerRule: {
-            /** @description default: all from 300 */
-            status?: number[];
-            header?: string;
-            /**
-             * @description a path of names, `*` for each member, or `**` for the value and all in it
-             * @example errors.*.code
-             */
-            json?: string;
-            /** @description the body's text is the place */
-            body?: boolean;
-            /** @description `*` is any text; default: any value */
-            values?: string[];
-            /** @enum {string} */
-            means: "throttled" | "retry" | "permanent" | "done";
-            /** @description where the time until the next request is */
-            wait?: {
-                header?: string;
-                json?: string;
-                body?: boolean;
-                /** @enum {string} */
-                unit?: "ms" | "s" | "m" | "h" | "/s";
-                /** @description JSON path: it takes (need − have) ÷ rate seconds */
-                need?: string;
-                have?: string;
-                rate?: string;
-                default?: components["schemas"]["Duration"];
-            };
-        };
-        /** @description as in a configuration file */
-        Policy: components["schemas"]["Rule"] & {
-            name?: string;
-            limits?: (components["schemas"]["Rule"] & {
-                name?: string;
-                /** @description what the limit counts by: {key}, {ip} or a text */
-                key?: string;
-                /** @description name of the cost it counts */
-                cost?: string;
-                /** @description count violations without enforcing the limit */
-                shadow?: boolean;
-                /** @description name under which policies share it */
-                shared?: string;
-                /**
-                 * @description when a unit of a limit on starts begins to count: at the `start` (default), or held until the
-                 *     `answer` or the `end`, so that the limit holds for requests as they arrive at the target
-                 * @enum {string}
-                 */
-                count_from?: "start" | "answer" | "end";
-            })[];
-            /** @description count violations without enforcing the policy */
-            shadow?: boolean;
-            window_margin?: components["schemas"]["Duration"];
-            max_delay?: components["schemas"]["Duration"];
-            /** @description share among policies with a common limit or worker, 1 to 1000 */
-            weight?: number;
-            adaptive_rate?: {
-                min?: components["schemas"]["Rate"];
-            };
-            outflow_total?: components["schemas"]["Rate"];
-            peak?: components["schemas"]["Rate"];
-            peak_total?: components["schemas"]["Rate"];
-            queue?: false | {
-                capacity?: number;
-            };
-            /** @enum {string} */
-            on_store_error?: "open" | "closed" | "local";
-            /** @description maximum running jobs of a bucket; 0: no limit */
-            concurrency?: number;
-            workers?: number;
-            partitions?: number;
-            timeout?: components["schemas"]["Duration"];
-            max_age?: components["schemas"]["Duration"];
-            duplicate_window?: components["schemas"]["Duration"];
-            result_retention?: components["schemas"]["Duration"];
-            /** @description the policy that delivers callbacks */
-            callbacks?: string;
-            priority_step?: components["schemas"]["Duration"];
-            /** @description either http or nats; without a target, workers run the jobs */
-            target?: {
-                http?: {
-                    url: string;
-                    /** @description headers the drainer adds; only in policies from a file */
-                    headers?: {
-                        [key: string]: {
-                            file?: string;
-                        };
-                    };
-                    sign?: {
-                        hmac_file?: string;
-                    };
-                    /** @description client credentials for access tokens; only in policies from a file */
-                    oauth2?: {
-                        token_url: string;
-                        client_id: string;
-                        client_secret_file: string;
-                        scopes?: string[];
-                        params?: {
-                            [key: string]: string;
-                        };
-                        tls?: components["schemas"]["ClientTLS"];
-                    };
-                    tls?: components["schemas"]["ClientTLS"];
-                    cost_from_response?: {
-                        [key: string]: {
-                            header?: string;
-                            json?: string;
-                        };
-                    };
-                    /**
-                     * @description name of the API whose answers are read as a well-known one's
-                     * @example github
-                     */
-                    like?: string;
-                    answers?: components["schemas"]["AnswerRule"][];
-                    /** @description pause a bucket if its target reports an exhausted limit */
-                    rate_limit_headers?: boolean;
-                    forward?: string[];
-                    methods?: string[];
-                    path_prefix?: string;
-                };
-                nats?: {
-                    subject: string;
-                    forward?: string[];
-                };
-            };
-            max_jobs?: number;
-            max_bytes?: components["schemas"]["Size"];
-            dead?: {
-                max_bytes?: components["schemas"]["Size"];
-                bodies?: boolean;
-            };
-            retry?: {
-                max_attempts?: number;
-                backoff?: components["schemas"]["Duration"];
-                max_backoff?: components["schemas"]["Duration"];
-                max_cooldown?: components["schemas"]["Duration"];
-            };
-        };
-        PolicyDocument: {
-            /** @description as its source wrote it, without overrides */
-            policy: components["schemas"]["Policy"];
-            /** @description increases with every change */
-            revision: number;
-            /**
-             * @description its one master, which alone writes it
-             * @enum {string}
-             */
-            source: "file" | "api";
-            /** @description set of its configuration file; of a policy of the API: the file that may take it */
-            set?: string;
-            /**
-             * @description `draining`: it accepts no new jobs, and is gone once its queue is empty
-             * @enum {string}
-             */
-            state: "live" | "draining";
-            paused: boolean;
-            /** @description the policy with its overrides; without overrides it is missing */
-            in_force?: components["schemas"]["Policy"];
-            /** @description overrides of the whole policy, the oldest first */
-            overrides?: (components["schemas"]["Override"] & {
-                /** @description name or address of the client */
-                by?: string;
-                /** Format: date-time */
-                at: string;
-                because?: string;
-                /**
-                 * Format: date-time
-                 * @description missing: never
-                 */
-                expires?: string;
-            })[];
-            /**
-             * @description the overrides in words
-             * @example [
-             *       "file: 96/s, now 2/s by ann, 23 min left: their incident"
-             *     ]
-             */
-            overridden?: string[];
-            /** @description the last change of its content, if any */
-            last_change?: {
-                /** Format: date-time */
-                at: string;
-                changed: components["schemas"]["Changes"];
-            };
-            changed?: components["schemas"]["Changes"];
-            /** @constant */
-            dry_run?: true;
-            /** @description pauses asked for by the target that the request ended */
-            cooldowns_ended?: number;
-            /** @description open breakers whose next probe the request started */
-            probes?: number;
-            unanswered?: components["schemas"]["Unanswered"];
-        };
-        /**
-         * @description changed fields with their old and new values
-         * @example [
-         *       "outflow 20/s → 50/s"
-         *     ]
-         */
-        Changes: string[];
-        /** @description a key's own limits, or an operator's of a whole policy, in place of the policy's */
-        Override: {
-            outflow?: components["schemas"]["Rate"];
-            peak?: components["schemas"]["Rate"];
-            burst?: number;
-            /** @description 0: no limit */
-            concurrency?: number;
-            /** @description share of `outflow_total`; of a policy: of turns */
-            weight?: number;
-            /** @description only of a whole policy, and at least its own */
-            capacity?: number;
-            paused?: boolean;
-        };
-        OverrideDocument: {
-            key: string;
-            override: components["schemas"]["Override"];
-            changed?: components["schemas"]["Changes"];
-            /** @constant */
-            dry_run?: true;
-            /** @description pauses asked for by the target that the request ended */
-            cooldowns_ended?: number;
-            /** @description open breakers whose next probe the request started */
-            probes?: number;
-            unanswered?: components["schemas"]["Unanswered"];
-        };
-        Drainer: {
-            id: string;
-            host?: string;
-            pid?: number;
-            version?: string;
-            /** Format: date-time */
-            started_at?: string;
-            /** @description its lease is valid */
-            alive: boolean;
-            lease_ms: number;
-            lease_age_ms: number;
-            /** @description it is handing over its partitions */
-            draining: boolean;
-            /**
-             * @description the lease has another format version
-             * @constant
-             */
-            unreadable?: true;
-            /** @description shared limits whose state it keeps */
-            shared_limits?: string[];
-            policies: {
-                [key: string]: {
-                    /** @description partitions */
-                    owned: number[] | null;
-                    workers: number;
-                    busy: number;
-                    free: number;
-                };
-            } | null;
-        };
-        /**
-         * @example {
-         *       "at": "2026-11-23T14:32:07.113254Z",
-         *       "type": "started",
-         *       "policy": "mail",
-         *       "key": "acme",
-         *       "job": "mail:42",
-         *       "attempt": 1,
-         *       "wait_ms": 119
-         *     }
-         */
-        Event: {
-            /** Format: date-time */
-            at: string;
-            /** @enum {unknown} */
-            type: "accepted" | "started" | "progress" | "done" | "failed" | "throttled" | "dead" | "cancelled" | "breaker_opened" | "breaker_closed" | "adapted" | "limit_broken" | "schedule_refused" | "schedule_missed" | "callback_lost";
+        /** @description Stat is the last minute of a policy. */
+        Stat: {
             policy: string;
-            key: string;
-            job?: string;
-            tags?: components["schemas"]["Tag"][];
-            attempt?: number;
-            wait_ms?: number;
-            duration_ms?: number;
-            /** @description dead: the dead letter's reason; limit_broken: the limit */
-            reason?: string;
-            error?: string;
-            /** @description the worker's report */
-            progress?: string;
-            /** @description length of the pause */
-            pause_ms?: number;
-            /** @description adapted: the new rate in starts per second */
-            outflow?: number;
-            /**
-             * @description the breaker covers all buckets
-             * @constant
-             */
-            all?: true;
+            accepted: number;
+            started: number;
+            done: number;
+            /** @description failed attempts */
+            failed: number;
+            throttled: number;
+            dead: number;
+            cancelled: number;
+            /** @description jobs and calls, by admitters, not by JetStream */
+            refused: number;
+            checks_allowed: number;
+            checks_refused: number;
+            /** @description the keys this admitter checks most often; only with the query parameter `keys` */
+            keys?: components["schemas"]["KeyStat"][];
+            /** @description effect of shadow limits, by name */
+            shadow?: {
+                [key: string]: components["schemas"]["Shadow"];
+            };
+            /** @description starts per second */
+            rate: number;
+            wait_ms?: components["schemas"]["Quantiles"];
+            duration_ms?: components["schemas"]["Quantiles"];
+            /** @description starts in each second, oldest first; every two of them are a measured sum */
+            starts: number[];
         };
-        Fill: {
-            /** @description bytes */
-            used: number;
-            /** @description of the policy's jobs together: `max_bytes`, or its share of the store; none without a bound */
-            max?: number;
-        };
-        Quantiles: {
-            p50: number;
-            p99: number;
-        };
+        /** @description Stats is the last minute of the policies with activity. */
         Stats: {
             /** @description how far back the counts of all processes go; at most a minute */
             window_ms: number;
             /** @description how far back quantiles, keys and shadow limits go */
             watched_ms: number;
-            policies: {
-                policy: string;
-                accepted: number;
-                started: number;
-                done: number;
-                /** @description failed attempts */
-                failed: number;
-                throttled: number;
-                dead: number;
-                cancelled: number;
-                /** @description jobs and calls, by admitters, not by JetStream */
-                refused: number;
-                checks_allowed: number;
-                checks_refused: number;
-                /** @description the keys this admitter checks most often; only with the query parameter `keys` */
-                keys?: {
-                    key: string;
-                    allowed: number;
-                    refused: number;
-                    /** @description maximum number of further checks of this key */
-                    more?: number;
-                }[];
-                /** @description effect of shadow limits, by name */
-                shadow?: {
-                    [key: string]: {
-                        /** @description requests or starts it would have refused or delayed */
-                        over: number;
-                        /** @description total delay */
-                        by_ms: number;
-                    };
-                };
-                /** @description starts per second */
-                rate: number;
-                wait_ms?: components["schemas"]["Quantiles"];
-                duration_ms?: components["schemas"]["Quantiles"];
-                /** @description starts in each second, oldest first; every two of them are a measured sum */
-                starts: number[] | null;
-            }[] | null;
+            policies: components["schemas"]["Stat"][];
+        };
+        /** @description Target receives jobs without a Go handler: one of these. */
+        Target: {
+            http?: components["schemas"]["HTTPTarget"];
+            nats?: components["schemas"]["NATSTarget"];
         };
     };
     responses: {
-        /** @description the request is invalid, or the client may not make it */
-        ProblemAnswer: {
+        /** @description the request is invalid */
+        BadRequest: {
             headers: {
-                /** @description with 405: the path's methods */
-                Allow?: string;
-                /** @description with 401 */
-                "WWW-Authenticate"?: string;
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description the token or client certificate is missing or unknown */
+        Unauthorized: {
+            headers: {
+                "WWW-Authenticate": components["headers"]["WWW-Authenticate"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description the client lacks the right, or a browser sent a cross-site request */
+        Forbidden: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description the policy, job, dead letter, override or schedule does not exist */
+        NotFound: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description the `Host` is not one of the server's names */
+        Misdirected: {
+            headers: {
                 [name: string]: unknown;
             };
             content: {
@@ -2124,193 +2363,15 @@ export interface components {
         /** @description temporarily unavailable */
         Unavailable: {
             headers: {
-                "Retry-After": components["headers"]["RetryAfter"];
+                "Retry-After": components["headers"]["Retry-After"];
                 [name: string]: unknown;
             };
             content: {
                 "application/problem+json": components["schemas"]["Problem"];
-            };
-        };
-        /** @description the limit is exceeded, or the queue is full */
-        RejectedAnswer: {
-            headers: {
-                "Retry-After": components["headers"]["RetryAfter"];
-                "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
-                "X-Ratelimit-Remaining": components["headers"]["Remaining"];
-                "X-Ratelimit-Retry-After": components["headers"]["RetryAfter"];
-                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
-                RateLimit: components["headers"]["RateLimit"];
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["Rejected"];
-            };
-        };
-        /** @description the limit is exceeded */
-        Refused: {
-            headers: {
-                "Retry-After": components["headers"]["RetryAfter"];
-                "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
-                "X-Ratelimit-Remaining": components["headers"]["Remaining"];
-                "X-Ratelimit-Retry-After": components["headers"]["RetryAfter"];
-                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
-                RateLimit: components["headers"]["RateLimit"];
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["QuotaExceeded"] & components["schemas"]["Decision"];
-            };
-        };
-        /** @description the request may proceed, after `delay_ms` */
-        Checked: {
-            headers: {
-                "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
-                "X-Ratelimit-Remaining": components["headers"]["Remaining"];
-                "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
-                RateLimit: components["headers"]["RateLimit"];
-                [name: string]: unknown;
-            };
-            content: {
-                "application/json": components["schemas"]["Decision"];
-            };
-        };
-        /** @description the policy has a queue, so it answers no checks */
-        NotALimiter: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["Problem"];
-            };
-        };
-        /** @description the policy has no queue, or the job of this `Idempotency-Key` ended without success */
-        Ended: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["Problem"];
-            };
-        };
-        /** @description the current state does not allow it */
-        Conflict: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["Problem"];
-            };
-        };
-        /** @description the current revision does not meet the request's condition */
-        PreconditionFailed: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["Problem"];
-            };
-        };
-        /** @description the `Content-Type` is not a JSON merge patch */
-        NoPatch: {
-            headers: {
-                "Accept-Patch"?: "application/merge-patch+json";
-                [name: string]: unknown;
-            };
-            content: {
-                "application/problem+json": components["schemas"]["Problem"];
-            };
-        };
-        /** @description not modified */
-        NotModified: {
-            headers: {
-                ETag: components["headers"]["ETag"];
-                [name: string]: unknown;
-            };
-            content?: never;
-        };
-        /** @description the policy as stored, or as it would be */
-        PolicyAnswer: {
-            headers: {
-                ETag: components["headers"]["ETag"];
-                [name: string]: unknown;
-            };
-            content: {
-                "application/json": components["schemas"]["PolicyDocument"];
-            };
-        };
-        /** @description the key's limits as stored, or as they would be */
-        OverrideAnswer: {
-            headers: {
-                ETag: components["headers"]["ETag"];
-                [name: string]: unknown;
-            };
-            content: {
-                "application/json": components["schemas"]["OverrideDocument"];
-            };
-        };
-        /** @description 200 once the policy is deleted, 202 while its jobs run; repeat the request to check */
-        Deleted: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/json": {
-                    policy: string;
-                    deleted: boolean;
-                    /** @description dropped waiting jobs */
-                    removed: number;
-                    /** @description remaining jobs */
-                    jobs?: number;
-                };
-            };
-        };
-        /** @description one page; a bucket's page may hold fewer than `limit` entries, even none, before the last */
-        History: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/json": components["schemas"]["EndedJobs"];
-            };
-        };
-        /** @description one page */
-        Audit: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/json": components["schemas"]["AuditList"];
-            };
-        };
-        /** @description the number of discarded letters */
-        Discarded: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "application/json": {
-                    discarded: number;
-                    /**
-                     * @description more letters remain; repeat the request
-                     * @constant
-                     */
-                    incomplete?: true;
-                };
-            };
-        };
-        /** @description a word, and notes for clients with the right `read` */
-        Text: {
-            headers: {
-                [name: string]: unknown;
-            };
-            content: {
-                "text/plain": string;
             };
         };
     };
     parameters: {
-        /** @description the schedule's name */
-        ScheduleName: string;
         /**
          * @description the policy's name
          * @example stripe
@@ -2328,90 +2389,83 @@ export interface components {
         JobID: string;
         /** @description the dead letter's number */
         Letter: number;
-        /** @description only letters of this key */
-        LetterKey: string;
-        /** @description only letters with this reason */
-        LetterReason: "permanent" | "attempts" | "deadline" | "malformed" | "crashed";
-        /** @description the `next` of the previous page */
-        HistoryBefore: number;
-        /** @description only letters that died at this time or later; RFC 3339, or how long ago */
-        Since: string;
-        /** @description only letters that died before this time; RFC 3339, or how long ago */
-        Before: string;
-        /** @description entries per page */
-        Limit: number;
-        /** @description 1 validates without writing and returns the would-be result */
-        DryRun: 0 | 1;
-        /** @description only if the stored document has one of these entity tags; `*` matches any */
-        IfMatch: string;
-        /** @description only if the stored document has none of these entity tags; `*` matches any */
-        IfNoneMatch: string;
+        /** @description stored with the job and sent to its target */
+        "Content-Encoding": string;
         /** @description identifies the job, so resubmitting it within the policy's `duplicate_window` returns the first one */
-        IdempotencyKey: string;
-        /**
-         * @description RFC 3339, or a duration from now; a job not started by then becomes a dead letter
-         * @example 90s
-         */
-        Deadline: string;
-        /** @description RFC 3339, or a duration from now; the job starts no earlier */
-        NotBefore: string;
-        /** @description number of failed attempts that make the job a dead letter; at most the policy's `retry.max_attempts` */
-        MaxAttempts: number;
-        /**
-         * @description maximum duration of an attempt, at most the policy's `timeout`
-         * @example 90s
-         */
-        Timeout: string;
-        /**
-         * @description how long to keep the ended job, at most the policy's `result_retention`; `0s` keeps nothing
-         * @example 1h
-         */
-        Retention: string;
-        /**
-         * @description a name that only one waiting job of the bucket can have: a second one returns the first with `duplicate`. With
-         *     `; replace` after the name, the new job cancels and replaces the first
-         * @example reindex
-         */
-        Unique: string;
-        /** @description higher priorities start first within a bucket; with a `priority_step`, each step counts as that much waiting */
-        Priority: number;
-        /** @description slots of its bucket's rate, at most the capacity; set other named costs with `Penstock-Cost-NAME` */
-        Cost: number;
-        /** @description request method, one of those the HTTP target lists; defaults to its first, or POST */
-        Method: string;
-        /** @description an escaped path, with an optional query, to append to the HTTP target's URL */
-        Path: string;
-        /** @description labels to find the job by: up to 8 tags of up to 64 characters, in several headers or separated by commas */
-        TagParam: string;
+        "Idempotency-Key": string;
+        /** @description only if the stored document has one of these entity tags; `*` matches any */
+        "If-Match": string;
+        /** @description only if the stored document has none of these entity tags; `*` matches any */
+        "If-None-Match": string;
+        /** @description the `id` of the event to continue after */
+        "Last-Event-ID": string;
         /** @description a URL that receives an Outcome by POST when the job is done or dead; requires a policy with `callbacks` */
-        Callback: string;
+        "Penstock-Callback": string;
+        /** @description slots of its bucket's rate, at most the capacity; set other named costs with `Penstock-Cost-NAME` */
+        "Penstock-Cost": number;
+        /** @description RFC 3339, or a duration from now; a job not started by then becomes a dead letter */
+        "Penstock-Deadline": string;
         /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
-        IP: string;
+        "Penstock-IP": string;
+        /** @description number of failed attempts that make the job a dead letter; at most the policy's `retry.max_attempts` */
+        "Penstock-Max-Attempts": number;
+        /** @description request method, one of those the HTTP target lists; defaults to its first, or POST */
+        "Penstock-Method": string;
+        /** @description RFC 3339, or a duration from now; the job starts no earlier */
+        "Penstock-Not-Before": string;
+        /** @description an escaped path, with an optional query, to append to the HTTP target's URL */
+        "Penstock-Path": string;
+        /** @description higher priorities start first within a bucket; with a `priority_step`, each step counts as that much waiting */
+        "Penstock-Priority": number;
+        /** @description how long to keep the ended job, at most the policy's `result_retention`; `0s` keeps nothing */
+        "Penstock-Retention": string;
+        /** @description a cron pattern, @every, @hourly, @daily, @weekly, @monthly, @yearly or @at */
+        "Penstock-Schedule": string;
+        /** @description the schedule's name, if a key has several */
+        "Penstock-Schedule-Name": string;
+        /** @description the time zone of a cron pattern; UTC by default */
+        "Penstock-Schedule-Zone": string;
+        /** @description labels to find the job by: up to 8 tags of up to 64 characters, in several headers or separated by commas */
+        "Penstock-Tag": string;
+        /** @description maximum duration of an attempt, at most the policy's `timeout` */
+        "Penstock-Timeout": string;
+        /** @description a name that only one waiting job of the bucket can have: a second one returns the first with `duplicate`. With `; replace` after the name, the new job cancels and replaces the first */
+        "Penstock-Unique": string;
+        /** @description same as `wait` */
+        "Penstock-Wait": string;
+        /** @description the job's W3C trace context, along with `tracestate` */
+        traceparent: string;
     };
     requestBodies: never;
     headers: {
         /** @description the job's URL */
         Location: string;
         /** @description the job was accepted before */
-        IdempotentReplayed: "true";
+        "Idempotent-Replayed": "true";
         /** @description the limit of one key */
-        LimitHeader: number;
+        "X-Ratelimit-Limit": number;
         /** @description units left; missing if none were counted */
-        Remaining: number;
-        /**
-         * @description draft-ietf-httpapi-ratelimit-headers, a structured field
-         * @example "signup";q=10;w=86400
-         */
-        RateLimitPolicy: string;
-        /**
-         * @description draft-ietf-httpapi-ratelimit-headers
-         * @example "signup";r=3;t=60
-         */
+        "X-Ratelimit-Remaining": number;
+        /** @description as Retry-After */
+        "X-Ratelimit-Retry-After": number;
+        /** @description draft-ietf-httpapi-ratelimit-headers, a structured field */
+        "RateLimit-Policy": string;
+        /** @description draft-ietf-httpapi-ratelimit-headers */
         RateLimit: string;
         /** @description seconds to wait before retrying */
-        RetryAfter: number;
+        "Retry-After": number;
+        /** @description milliseconds to wait before retrying */
+        "Retry-After-Ms": number;
         /** @description the revision */
         ETag: string;
+        /** @description how to authenticate */
+        "WWW-Authenticate": string;
+        /** @description the content type to use */
+        "Accept-Patch": "application/merge-patch+json";
+        /** @description the stream is not stored */
+        "Cache-Control": string;
+        /** @description the stream is not buffered */
+        "X-Accel-Buffering": string;
     };
     pathItems: never;
 }
@@ -2423,11 +2477,11 @@ export interface operations {
                 /** @description the `next` of the previous page */
                 after?: number;
                 /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
+                limit?: number;
                 /** @description only jobs in this state; a page examines 2,000 jobs, so it may hold fewer than `limit` */
                 state?: "waiting" | "delayed" | "running" | "finishing" | "stored";
                 /** @description only jobs with this tag; a page examines 2,000 jobs */
-                tag?: components["schemas"]["Tag"];
+                tag?: string;
             };
             header?: never;
             path: {
@@ -2455,8 +2509,12 @@ export interface operations {
                     "application/json": components["schemas"]["Jobs"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     submitJob: {
@@ -2466,53 +2524,40 @@ export interface operations {
                 wait?: string;
             };
             header?: {
-                /** @description same as `wait` */
-                "Penstock-Wait"?: string;
-                /** @description identifies the job, so resubmitting it within the policy's `duplicate_window` returns the first one */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-                /**
-                 * @description RFC 3339, or a duration from now; a job not started by then becomes a dead letter
-                 * @example 90s
-                 */
-                "Penstock-Deadline"?: components["parameters"]["Deadline"];
-                /** @description RFC 3339, or a duration from now; the job starts no earlier */
-                "Penstock-Not-Before"?: components["parameters"]["NotBefore"];
-                /** @description number of failed attempts that make the job a dead letter; at most the policy's `retry.max_attempts` */
-                "Penstock-Max-Attempts"?: components["parameters"]["MaxAttempts"];
-                /**
-                 * @description maximum duration of an attempt, at most the policy's `timeout`
-                 * @example 90s
-                 */
-                "Penstock-Timeout"?: components["parameters"]["Timeout"];
-                /**
-                 * @description how long to keep the ended job, at most the policy's `result_retention`; `0s` keeps nothing
-                 * @example 1h
-                 */
-                "Penstock-Retention"?: components["parameters"]["Retention"];
-                /**
-                 * @description a name that only one waiting job of the bucket can have: a second one returns the first with `duplicate`. With
-                 *     `; replace` after the name, the new job cancels and replaces the first
-                 * @example reindex
-                 */
-                "Penstock-Unique"?: components["parameters"]["Unique"];
-                /** @description higher priorities start first within a bucket; with a `priority_step`, each step counts as that much waiting */
-                "Penstock-Priority"?: components["parameters"]["Priority"];
-                /** @description slots of its bucket's rate, at most the capacity; set other named costs with `Penstock-Cost-NAME` */
-                "Penstock-Cost"?: components["parameters"]["Cost"];
-                /** @description request method, one of those the HTTP target lists; defaults to its first, or POST */
-                "Penstock-Method"?: components["parameters"]["Method"];
-                /** @description an escaped path, with an optional query, to append to the HTTP target's URL */
-                "Penstock-Path"?: components["parameters"]["Path"];
-                /** @description labels to find the job by: up to 8 tags of up to 64 characters, in several headers or separated by commas */
-                "Penstock-Tag"?: components["parameters"]["TagParam"];
-                /** @description a URL that receives an Outcome by POST when the job is done or dead; requires a policy with `callbacks` */
-                "Penstock-Callback"?: components["parameters"]["Callback"];
                 /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
-                "Penstock-IP"?: components["parameters"]["IP"];
+                "Penstock-IP"?: components["parameters"]["Penstock-IP"];
+                /** @description identifies the job, so resubmitting it within the policy's `duplicate_window` returns the first one */
+                "Idempotency-Key"?: components["parameters"]["Idempotency-Key"];
+                /** @description RFC 3339, or a duration from now; a job not started by then becomes a dead letter */
+                "Penstock-Deadline"?: components["parameters"]["Penstock-Deadline"];
+                /** @description RFC 3339, or a duration from now; the job starts no earlier */
+                "Penstock-Not-Before"?: components["parameters"]["Penstock-Not-Before"];
+                /** @description number of failed attempts that make the job a dead letter; at most the policy's `retry.max_attempts` */
+                "Penstock-Max-Attempts"?: components["parameters"]["Penstock-Max-Attempts"];
+                /** @description maximum duration of an attempt, at most the policy's `timeout` */
+                "Penstock-Timeout"?: components["parameters"]["Penstock-Timeout"];
+                /** @description how long to keep the ended job, at most the policy's `result_retention`; `0s` keeps nothing */
+                "Penstock-Retention"?: components["parameters"]["Penstock-Retention"];
+                /** @description a name that only one waiting job of the bucket can have: a second one returns the first with `duplicate`. With `; replace` after the name, the new job cancels and replaces the first */
+                "Penstock-Unique"?: components["parameters"]["Penstock-Unique"];
+                /** @description higher priorities start first within a bucket; with a `priority_step`, each step counts as that much waiting */
+                "Penstock-Priority"?: components["parameters"]["Penstock-Priority"];
+                /** @description slots of its bucket's rate, at most the capacity; set other named costs with `Penstock-Cost-NAME` */
+                "Penstock-Cost"?: components["parameters"]["Penstock-Cost"];
+                /** @description request method, one of those the HTTP target lists; defaults to its first, or POST */
+                "Penstock-Method"?: components["parameters"]["Penstock-Method"];
+                /** @description an escaped path, with an optional query, to append to the HTTP target's URL */
+                "Penstock-Path"?: components["parameters"]["Penstock-Path"];
+                /** @description labels to find the job by: up to 8 tags of up to 64 characters, in several headers or separated by commas */
+                "Penstock-Tag"?: components["parameters"]["Penstock-Tag"];
+                /** @description a URL that receives an Outcome by POST when the job is done or dead; requires a policy with `callbacks` */
+                "Penstock-Callback"?: components["parameters"]["Penstock-Callback"];
                 /** @description stored with the job and sent to its target */
-                "Content-Encoding"?: string;
+                "Content-Encoding"?: components["parameters"]["Content-Encoding"];
                 /** @description the job's W3C trace context, along with `tracestate` */
-                traceparent?: string;
+                traceparent?: components["parameters"]["traceparent"];
+                /** @description same as `wait` */
+                "Penstock-Wait"?: components["parameters"]["Penstock-Wait"];
             };
             path: {
                 /**
@@ -2538,12 +2583,12 @@ export interface operations {
             /** @description the job ended within `wait` */
             200: {
                 headers: {
-                    Location: components["headers"]["Location"];
-                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
-                    "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
-                    "X-Ratelimit-Remaining": components["headers"]["Remaining"];
-                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
                     RateLimit: components["headers"]["RateLimit"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -2553,19 +2598,41 @@ export interface operations {
             /** @description the job is stored, or was already if `duplicate` */
             202: {
                 headers: {
-                    Location: components["headers"]["Location"];
-                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
-                    "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
-                    "X-Ratelimit-Remaining": components["headers"]["Remaining"];
-                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
                     RateLimit: components["headers"]["RateLimit"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["Accepted"];
                 };
             };
-            409: components["responses"]["Ended"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the policy has no queue, or the job of this `Idempotency-Key` ended without success */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
             /** @description the `Idempotency-Key` was reused with a different body, method or path */
             422: {
                 headers: {
@@ -2575,9 +2642,22 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            429: components["responses"]["RejectedAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the limit is exceeded, or the queue is full */
+            429: {
+                headers: {
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Ratelimit-Retry-After": components["headers"]["X-Ratelimit-Retry-After"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Rejected"];
+                };
+            };
+            503: components["responses"]["Unavailable"];
         };
     };
     submitBatch: {
@@ -2585,7 +2665,7 @@ export interface operations {
             query?: never;
             header?: {
                 /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
-                "Penstock-IP"?: components["parameters"]["IP"];
+                "Penstock-IP"?: components["parameters"]["Penstock-IP"];
             };
             path?: never;
             cookie?: never;
@@ -2606,8 +2686,360 @@ export interface operations {
                     "application/x-ndjson": components["schemas"]["BatchLine"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    peek: {
+        parameters: {
+            query?: {
+                /** @description units to take; an amount above the limit returns 400 */
+                cost?: number;
+            };
+            header?: {
+                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
+                "Penstock-IP"?: components["parameters"]["Penstock-IP"];
+            };
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the request may proceed, after `delay_ms` */
+            200: {
+                headers: {
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Decision"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the policy has a queue, so it answers no checks */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            /** @description the limit is exceeded */
+            429: {
+                headers: {
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Ratelimit-Retry-After": components["headers"]["X-Ratelimit-Retry-After"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Refused"];
+                };
+            };
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    check: {
+        parameters: {
+            query?: {
+                /** @description units to take; an amount above the limit returns 400 */
+                cost?: number;
+            };
+            header?: {
+                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
+                "Penstock-IP"?: components["parameters"]["Penstock-IP"];
+            };
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the request may proceed, after `delay_ms` */
+            200: {
+                headers: {
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Decision"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the policy has a queue, so it answers no checks */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            /** @description the limit is exceeded */
+            429: {
+                headers: {
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Ratelimit-Retry-After": components["headers"]["X-Ratelimit-Retry-After"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Refused"];
+                };
+            };
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    refund: {
+        parameters: {
+            query?: {
+                /** @description units to take; an amount above the limit returns 400 */
+                cost?: number;
+            };
+            header?: {
+                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
+                "Penstock-IP"?: components["parameters"]["Penstock-IP"];
+            };
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description returned */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the policy has a queue, so it answers no checks */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    settlePermit: {
+        parameters: {
+            query: {
+                /** @description the permit */
+                permit: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Settlement"];
+            };
+        };
+        responses: {
+            /** @description recorded */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            /** @description the permit is unknown or has expired */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    acquirePermit: {
+        parameters: {
+            query?: {
+                /** @description how long to wait, as a duration, at most 5m; default 30s */
+                wait?: string;
+            };
+            header?: {
+                /** @description higher priorities start first within a bucket; with a `priority_step`, each step counts as that much waiting */
+                "Penstock-Priority"?: components["parameters"]["Penstock-Priority"];
+                /** @description slots of its bucket's rate, at most the capacity; set other named costs with `Penstock-Cost-NAME` */
+                "Penstock-Cost"?: components["parameters"]["Penstock-Cost"];
+            };
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PermitRequest"];
+            };
+        };
+        responses: {
+            /** @description you may make the call */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Permit"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the policy has no queue */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            /** @description not now; `reason` is `queue-full`, `too-late`, `paused` or `target-down` */
+            429: {
+                headers: {
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "Retry-After-Ms": components["headers"]["Retry-After-Ms"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    returnPermit: {
+        parameters: {
+            query: {
+                /** @description the permit */
+                permit: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description returned */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     getJob: {
@@ -2637,6 +3069,9 @@ export interface operations {
                     "application/json": components["schemas"]["Job"] | components["schemas"]["EndedJob"];
                 };
             };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
             /** @description the job is done, or never existed */
             404: {
                 headers: {
@@ -2646,8 +3081,8 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     cancelJob: {
@@ -2674,6 +3109,10 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             /** @description the job is running, or has just ended */
             409: {
                 headers: {
@@ -2683,8 +3122,8 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     changeJob: {
@@ -2694,6 +3133,7 @@ export interface operations {
                 run?: 1;
                 /** @description 1 moves it to the front of its bucket */
                 front?: 1;
+                /** @description the new priority */
                 priority?: number;
                 /** @description RFC 3339, a duration from now, or none */
                 deadline?: string;
@@ -2719,6 +3159,10 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             /** @description the job is running or has just ended, or too many jobs have been changed */
             409: {
                 headers: {
@@ -2728,262 +3172,8 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    peek: {
-        parameters: {
-            query?: {
-                /** @description units to take; an amount above the limit returns 400 */
-                cost?: number;
-            };
-            header?: {
-                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
-                "Penstock-IP"?: components["parameters"]["IP"];
-            };
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: components["responses"]["Checked"];
-            409: components["responses"]["NotALimiter"];
-            429: components["responses"]["Refused"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    check: {
-        parameters: {
-            query?: {
-                /** @description units to take; an amount above the limit returns 400 */
-                cost?: number;
-            };
-            header?: {
-                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
-                "Penstock-IP"?: components["parameters"]["IP"];
-            };
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: components["responses"]["Checked"];
-            409: components["responses"]["NotALimiter"];
-            429: components["responses"]["Refused"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    refund: {
-        parameters: {
-            query?: {
-                /** @description units to take; an amount above the limit returns 400 */
-                cost?: number;
-            };
-            header?: {
-                /** @description the client address for limits by `{ip}`; accepted only from `http.trusted_proxies` */
-                "Penstock-IP"?: components["parameters"]["IP"];
-            };
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description returned */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            409: components["responses"]["NotALimiter"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    settlePermit: {
-        parameters: {
-            query: {
-                permit: string;
-            };
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
-                    /** @description a claimant's status: `progress` renews the lease, and with `retry_after_ms` pauses the bucket during the call; `answered` renews it when the answer's header has come; `unreached` is `unavailable` for a call that never reached the target. Or the HTTP status of the target's answer */
-                    status: ("progress" | "answered" | "done" | "fail" | "unavailable" | "unreached" | "retry-after" | "returned") | number;
-                    error?: string;
-                    /**
-                     * @description for limits with `count_from: answer`: whether the target has answered, or got no request. By default an HTTP status is an answer, except 408, 499, 502, 503, 504 and 520 to 529, and `fail` and `unavailable` have none unless `answered` came before
-                     * @enum {unknown}
-                     */
-                    answer?: "seen" | "none" | "unsent";
-                    /** @description how long the target wants no further requests */
-                    retry_after_ms?: number;
-                    /** @description actual costs, by name */
-                    used?: {
-                        [key: string]: number;
-                    };
-                    /** @description the answer's rate-limit headers, such as `X-RateLimit-Remaining`; an exhausted limit pauses the bucket */
-                    headers?: {
-                        [key: string]: string;
-                    };
-                };
-            };
-        };
-        responses: {
-            /** @description recorded */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            404: components["responses"]["ProblemAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    acquirePermit: {
-        parameters: {
-            query?: {
-                /** @description how long to wait, as a duration, at most 5m; default 30s */
-                wait?: string;
-            };
-            header?: {
-                /** @description higher priorities start first within a bucket; with a `priority_step`, each step counts as that much waiting */
-                "Penstock-Priority"?: components["parameters"]["Priority"];
-                /** @description slots of its bucket's rate, at most the capacity; set other named costs with `Penstock-Cost-NAME` */
-                "Penstock-Cost"?: components["parameters"]["Cost"];
-            };
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": {
-                    cost?: number;
-                    /** @description by the name of a limit with its own cost */
-                    costs?: {
-                        [key: string]: number;
-                    };
-                    priority?: number;
-                };
-            };
-        };
-        responses: {
-            /** @description you may make the call */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        permit: string;
-                        /** @description the permit expires this long after its last `PUT`, which frees its place but not its cost; 0: report the end only if it pauses the bucket */
-                        lease_ms: number;
-                        start_within_ms: number;
-                        /** @description a limit has `count_from: answer`, so report `answered`; without an answer the call counts for so long after its end */
-                        max_delay_ms?: number;
-                    };
-                };
-            };
-            409: components["responses"]["ProblemAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    returnPermit: {
-        parameters: {
-            query: {
-                permit: string;
-            };
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description returned */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     listPolicies: {
@@ -2991,7 +3181,7 @@ export interface operations {
             query?: never;
             header?: {
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path?: never;
             cookie?: never;
@@ -3005,14 +3195,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        policies: components["schemas"]["PolicyDocument"][];
-                    };
+                    "application/json": components["schemas"]["Policies"];
                 };
             };
-            304: components["responses"]["NotModified"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description not modified */
+            304: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     getPolicy: {
@@ -3020,7 +3218,7 @@ export interface operations {
             query?: never;
             header?: {
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3033,23 +3231,43 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["PolicyAnswer"];
-            304: components["responses"]["NotModified"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            /** @description not modified */
+            304: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     putPolicy: {
         parameters: {
             query?: {
                 /** @description 1 validates without writing and returns the would-be result */
-                dry_run?: components["parameters"]["DryRun"];
+                dry_run?: 0 | 1;
             };
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
-                "If-Match"?: components["parameters"]["IfMatch"];
+                "If-Match"?: components["parameters"]["If-Match"];
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3063,16 +3281,53 @@ export interface operations {
         /** @description at most 64 KiB */
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Policy"];
+                "application/json": components["schemas"]["PolicySettings"];
             };
         };
         responses: {
-            200: components["responses"]["PolicyAnswer"];
-            201: components["responses"]["PolicyAnswer"];
-            409: components["responses"]["Conflict"];
-            412: components["responses"]["PreconditionFailed"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            /** @description the policy as stored, or as it would be */
+            201: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            /** @description the current state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     deletePolicy: {
@@ -3083,9 +3338,9 @@ export interface operations {
             };
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
-                "If-Match"?: components["parameters"]["IfMatch"];
+                "If-Match"?: components["parameters"]["If-Match"];
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3098,29 +3353,65 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["Deleted"];
-            202: components["responses"]["Deleted"];
-            409: components["responses"]["Conflict"];
-            412: components["responses"]["PreconditionFailed"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description 200 once the policy is deleted, 202 while its jobs run; repeat the request to check */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
+                };
+            };
+            /** @description 200 once the policy is deleted, 202 while its jobs run; repeat the request to check */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Deleted"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     patchPolicy: {
         parameters: {
             query?: {
                 /** @description 1 validates without writing and returns the would-be result */
-                dry_run?: components["parameters"]["DryRun"];
+                dry_run?: 0 | 1;
                 /** @description how long an override lasts, such as `1h`; without it, until it is removed */
-                for?: components["schemas"]["Duration"];
+                for?: string;
                 /** @description why the override is made */
                 because?: string;
             };
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
-                "If-Match"?: components["parameters"]["IfMatch"];
+                "If-Match"?: components["parameters"]["If-Match"];
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3139,12 +3430,50 @@ export interface operations {
             };
         };
         responses: {
-            200: components["responses"]["PolicyAnswer"];
-            409: components["responses"]["Conflict"];
-            412: components["responses"]["PreconditionFailed"];
-            415: components["responses"]["NoPatch"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the `Content-Type` is not a JSON merge patch */
+            415: {
+                headers: {
+                    "Accept-Patch": components["headers"]["Accept-Patch"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     restorePolicy: {
@@ -3152,9 +3481,9 @@ export interface operations {
             query?: never;
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
-                "If-Match"?: components["parameters"]["IfMatch"];
+                "If-Match"?: components["parameters"]["If-Match"];
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3167,27 +3496,48 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["PolicyAnswer"];
-            412: components["responses"]["PreconditionFailed"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     overridePolicy: {
         parameters: {
             query?: {
                 /** @description 1 validates without writing and returns the would-be result */
-                dry_run?: components["parameters"]["DryRun"];
+                dry_run?: 0 | 1;
                 /** @description how long an override lasts, such as `1h`; without it, until it is removed */
-                for?: components["schemas"]["Duration"];
+                for?: string;
                 /** @description why the override is made */
                 because?: string;
             };
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
-                "If-Match"?: components["parameters"]["IfMatch"];
+                "If-Match"?: components["parameters"]["If-Match"];
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3206,11 +3556,41 @@ export interface operations {
             };
         };
         responses: {
-            200: components["responses"]["PolicyAnswer"];
-            412: components["responses"]["PreconditionFailed"];
-            415: components["responses"]["NoPatch"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the `Content-Type` is not a JSON merge patch */
+            415: {
+                headers: {
+                    "Accept-Patch": components["headers"]["Accept-Patch"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     takePolicy: {
@@ -3231,9 +3611,21 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["PolicyAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     releasePolicy: {
@@ -3251,9 +3643,21 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["PolicyAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     listOverrides: {
@@ -3262,7 +3666,7 @@ export interface operations {
                 /** @description the `next` of the previous page */
                 after?: string;
                 /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
+                limit?: number;
             };
             header?: never;
             path: {
@@ -3282,15 +3686,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        overrides: components["schemas"]["OverrideDocument"][];
-                        /** @description the next page's `after`; missing on the last page */
-                        next?: string;
-                    };
+                    "application/json": components["schemas"]["Overrides"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     getOverride: {
@@ -3298,7 +3702,7 @@ export interface operations {
             query?: never;
             header?: {
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3316,23 +3720,43 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["OverrideAnswer"];
-            304: components["responses"]["NotModified"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the key's limits as stored, or as they would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverrideDocument"];
+                };
+            };
+            /** @description not modified */
+            304: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     putOverride: {
         parameters: {
             query?: {
                 /** @description 1 validates without writing and returns the would-be result */
-                dry_run?: components["parameters"]["DryRun"];
+                dry_run?: 0 | 1;
             };
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
-                "If-Match"?: components["parameters"]["IfMatch"];
+                "If-Match"?: components["parameters"]["If-Match"];
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3354,11 +3778,40 @@ export interface operations {
             };
         };
         responses: {
-            200: components["responses"]["OverrideAnswer"];
-            409: components["responses"]["Conflict"];
-            412: components["responses"]["PreconditionFailed"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the key's limits as stored, or as they would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverrideDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     deleteOverride: {
@@ -3366,9 +3819,9 @@ export interface operations {
             query?: never;
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
-                "If-Match"?: components["parameters"]["IfMatch"];
+                "If-Match"?: components["parameters"]["If-Match"];
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3386,23 +3839,43 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["OverrideAnswer"];
-            412: components["responses"]["PreconditionFailed"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the key's limits as stored, or as they would be */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverrideDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     patchOverride: {
         parameters: {
             query?: {
                 /** @description 1 validates without writing and returns the would-be result */
-                dry_run?: components["parameters"]["DryRun"];
+                dry_run?: 0 | 1;
             };
             header?: {
                 /** @description only if the stored document has one of these entity tags; `*` matches any */
-                "If-Match"?: components["parameters"]["IfMatch"];
+                "If-Match"?: components["parameters"]["If-Match"];
                 /** @description only if the stored document has none of these entity tags; `*` matches any */
-                "If-None-Match"?: components["parameters"]["IfNoneMatch"];
+                "If-None-Match"?: components["parameters"]["If-None-Match"];
             };
             path: {
                 /**
@@ -3426,19 +3899,57 @@ export interface operations {
             };
         };
         responses: {
-            200: components["responses"]["OverrideAnswer"];
-            409: components["responses"]["Conflict"];
-            412: components["responses"]["PreconditionFailed"];
-            415: components["responses"]["NoPatch"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the key's limits as stored, or as they would be */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverrideDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the current revision does not meet the request's condition */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the `Content-Type` is not a JSON merge patch */
+            415: {
+                headers: {
+                    "Accept-Patch": components["headers"]["Accept-Patch"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     pausePolicy: {
         parameters: {
             query?: {
                 /** @description how long an override lasts, such as `1h`; without it, until it is removed */
-                for?: components["schemas"]["Duration"];
+                for?: string;
                 /** @description why the override is made */
                 because?: string;
             };
@@ -3454,29 +3965,21 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["PolicyAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    resumePolicy: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
             };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: components["responses"]["PolicyAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     pauseKey: {
@@ -3499,9 +4002,53 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["OverrideAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the key's limits as stored, or as they would be */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverrideDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    resumePolicy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the policy as stored, or as it would be */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDocument"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     resumeKey: {
@@ -3524,138 +4071,28 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["OverrideAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    listAllBuckets: {
-        parameters: {
-            query?: {
-                /** @description sort order */
-                by?: "depth" | "age" | "late" | "refused";
-                /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description the buckets, largest first */
+            /** @description the key's limits as stored, or as they would be */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        buckets: (components["schemas"]["Bucket"] & {
-                            policy: string;
-                            /** @description minimum number of jobs; only with `by=refused` */
-                            refused?: number;
-                        })[];
-                        /** @description buckets that hold jobs or calls; with `by=refused`: known ones */
-                        total: number;
-                        /** @description how long refusals were counted; only with `by=refused` */
-                        window_ms?: number;
-                        /** @description jobs per policy, with or without a drainer; not with `by=refused` */
-                        depths?: {
-                            [key: string]: number;
-                        };
-                        /** @description bytes that the jobs of each policy with jobs take; not with `by=refused` */
-                        bytes?: {
-                            [key: string]: components["schemas"]["Fill"];
-                        };
-                        /** @description partitions without an answer from a drainer, by policy */
-                        unanswered?: {
-                            [key: string]: number[];
-                        };
-                    };
+                    "application/json": components["schemas"]["OverrideDocument"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    listBuckets: {
-        parameters: {
-            query?: {
-                /** @description the `next_offset` of the previous page */
-                offset?: number;
-                /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
-            };
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description one page */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        buckets: components["schemas"]["Bucket"][];
-                        /** @description buckets holding jobs or calls */
-                        total: number;
-                        /** @description missing on the last page */
-                        next_offset?: number;
-                        unanswered?: components["schemas"]["Unanswered"];
-                        bytes?: components["schemas"]["Fill"];
-                    };
-                };
-            };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    getBucket: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description the bucket's state */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Bucket"];
-                };
-            };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     cancelTagged: {
         parameters: {
             query: {
-                tag: components["schemas"]["Tag"];
+                /** @description only jobs with this tag */
+                tag: string;
                 /** @description the `next` of the previous answer */
                 after?: number;
             };
@@ -3671,31 +4108,28 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /**
-             * @description the number of cancelled jobs, and of jobs left because they were running or had just ended; `next` is
-             *     present if time ran out before the end of the queue
-             */
+            /** @description the number of cancelled jobs, and of jobs left because they were running or had just ended; `next` is present if time ran out before the end of the queue */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        cancelled: number;
-                        left: number;
-                        /** @description pass as `after` to continue */
-                        next?: number;
-                    };
+                    "application/json": components["schemas"]["Cancelled"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     cancelTaggedOfKey: {
         parameters: {
             query: {
-                tag: components["schemas"]["Tag"];
+                /** @description only jobs with this tag */
+                tag: string;
                 /** @description the `next` of the previous answer */
                 after?: number;
             };
@@ -3716,70 +4150,28 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /**
-             * @description the number of cancelled jobs, and of jobs left because they were running or had just ended; `next` is
-             *     present if time ran out before the end of the queue
-             */
+            /** @description the number of cancelled jobs, and of jobs left because they were running or had just ended; `next` is present if time ran out before the end of the queue */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        cancelled: number;
-                        left: number;
-                        /** @description pass as `after` to continue */
-                        next?: number;
-                    };
+                    "application/json": components["schemas"]["Cancelled"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    purge: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description the number of dropped jobs; running jobs are not affected */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        key: string;
-                        removed: number;
-                        /** @description time ran out */
-                        more?: boolean;
-                    };
-                };
-            };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     listAllSchedules: {
         parameters: {
             query?: {
                 /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
+                limit?: number;
             };
             header?: never;
             path?: never;
@@ -3793,14 +4185,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        schedules: components["schemas"]["Schedule"][];
-                        total: number;
-                    };
+                    "application/json": components["schemas"]["Schedules"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     listSchedules: {
@@ -3824,21 +4216,22 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        schedules: components["schemas"]["Schedule"][];
-                        total: number;
-                    };
+                    "application/json": components["schemas"]["Schedules"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     getSchedule: {
         parameters: {
             query?: {
                 /** @description the schedule's name */
-                name?: components["parameters"]["ScheduleName"];
+                name?: string;
             };
             header?: never;
             path: {
@@ -3863,20 +4256,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Schedule"] & {
-                        /** @description headers of its jobs */
-                        header: {
-                            [key: string]: string[];
-                        };
-                        /** @description body of its jobs, if it is text */
-                        body?: string;
-                        /** @description body of its jobs if it is not text */
-                        base64?: string;
-                    };
+                    "application/json": components["schemas"]["ScheduleDetail"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     putSchedule: {
@@ -3884,11 +4272,11 @@ export interface operations {
             query?: never;
             header: {
                 /** @description a cron pattern, @every, @hourly, @daily, @weekly, @monthly, @yearly or @at */
-                "Penstock-Schedule": string;
+                "Penstock-Schedule": components["parameters"]["Penstock-Schedule"];
                 /** @description the time zone of a cron pattern; UTC by default */
-                "Penstock-Schedule-Zone"?: string;
+                "Penstock-Schedule-Zone"?: components["parameters"]["Penstock-Schedule-Zone"];
                 /** @description the schedule's name, if a key has several */
-                "Penstock-Schedule-Name"?: string;
+                "Penstock-Schedule-Name"?: components["parameters"]["Penstock-Schedule-Name"];
             };
             path: {
                 /**
@@ -3919,15 +4307,19 @@ export interface operations {
                     "application/json": components["schemas"]["Schedule"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     deleteSchedule: {
         parameters: {
             query?: {
                 /** @description the schedule's name */
-                name?: components["parameters"]["ScheduleName"];
+                name?: string;
             };
             header?: never;
             path: {
@@ -3953,15 +4345,20 @@ export interface operations {
                 };
                 content?: never;
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     pauseSchedule: {
         parameters: {
             query: {
                 /** @description the schedule's name */
-                name?: components["parameters"]["ScheduleName"];
+                name?: string;
+                /** @description 1 pauses, 0 resumes */
                 paused: 0 | 1;
             };
             header?: never;
@@ -3990,15 +4387,19 @@ export interface operations {
                     "application/json": components["schemas"]["Schedule"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     runSchedule: {
         parameters: {
             query?: {
                 /** @description the schedule's name */
-                name?: components["parameters"]["ScheduleName"];
+                name?: string;
             };
             header?: never;
             path: {
@@ -4020,85 +4421,48 @@ export interface operations {
             /** @description the job is stored */
             202: {
                 headers: {
-                    Location: components["headers"]["Location"];
-                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
-                    "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
-                    "X-Ratelimit-Remaining": components["headers"]["Remaining"];
-                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
                     RateLimit: components["headers"]["RateLimit"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["Accepted"];
                 };
             };
-            429: components["responses"]["RejectedAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            /** @description the limit is exceeded, or the queue is full */
+            429: {
+                headers: {
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Ratelimit-Retry-After": components["headers"]["X-Ratelimit-Retry-After"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Rejected"];
+                };
+            };
+            503: components["responses"]["Unavailable"];
         };
     };
-    listHistory: {
+    listAllBuckets: {
         parameters: {
             query?: {
-                /** @description the `next` of the previous page */
-                before?: components["parameters"]["HistoryBefore"];
+                /** @description sort order */
+                by?: "depth" | "age" | "late" | "refused";
                 /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
-            };
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: components["responses"]["History"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    listHistoryOfBucket: {
-        parameters: {
-            query?: {
-                /** @description the `next` of the previous page */
-                before?: components["parameters"]["HistoryBefore"];
-                /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
-            };
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-                /**
-                 * @description the key, the rest of the path including slashes; may be empty
-                 * @example acme
-                 */
-                key: components["parameters"]["Key"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: components["responses"]["History"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    listChanges: {
-        parameters: {
-            query?: {
-                /** @description the `next` of the previous page */
-                before?: components["parameters"]["HistoryBefore"];
-                /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
+                limit?: number;
             };
             header?: never;
             path?: never;
@@ -4106,67 +4470,29 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["Audit"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    listChangesOfPolicy: {
-        parameters: {
-            query?: {
-                /** @description the `next` of the previous page */
-                before?: components["parameters"]["HistoryBefore"];
-                /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
-            };
-            header?: never;
-            path: {
-                /**
-                 * @description the policy's name
-                 * @example stripe
-                 */
-                policy: components["parameters"]["PolicyName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: components["responses"]["Audit"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    listPoliciesWithDeadLetters: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description policies and their number of dead letters */
+            /** @description the buckets, largest first */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        policies: components["schemas"]["DeadPolicy"][];
-                    };
+                    "application/json": components["schemas"]["AllBuckets"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
-    listDeadLetters: {
+    listBuckets: {
         parameters: {
             query?: {
-                /** @description the `next` of the previous page */
-                after?: number;
+                /** @description the `next_offset` of the previous page */
+                offset?: number;
                 /** @description entries per page */
-                limit?: components["parameters"]["Limit"];
+                limit?: number;
             };
             header?: never;
             path: {
@@ -4186,32 +4512,98 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        letters: components["schemas"]["DeadLetter"][];
-                        /** @description the next page's `after`; missing on the last page */
-                        next?: number;
-                        /** @description total number dropped to make room */
-                        discarded?: number;
-                    };
+                    "application/json": components["schemas"]["Buckets"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
-    discardDeadLetters: {
+    getBucket: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the bucket's state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BucketDetail"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    purge: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the number of dropped jobs; running jobs are not affected */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Purged"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listHistory: {
         parameters: {
             query?: {
-                /** @description the last id to discard, to keep letters that arrived after those you have seen */
-                through?: number;
-                /** @description only letters of this key */
-                key?: components["parameters"]["LetterKey"];
-                /** @description only letters with this reason */
-                reason?: components["parameters"]["LetterReason"];
-                /** @description only letters that died at this time or later; RFC 3339, or how long ago */
-                since?: components["parameters"]["Since"];
-                /** @description only letters that died before this time; RFC 3339, or how long ago */
-                before?: components["parameters"]["Before"];
+                /** @description the `next` of the previous page */
+                before?: number;
+                /** @description entries per page */
+                limit?: number;
             };
             header?: never;
             path: {
@@ -4225,22 +4617,248 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["Discarded"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description one page; a bucket's page may hold fewer than `limit` entries, even none, before the last */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndedJobs"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listHistoryOfBucket: {
+        parameters: {
+            query?: {
+                /** @description the `next` of the previous page */
+                before?: number;
+                /** @description entries per page */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+                /**
+                 * @description the key, the rest of the path including slashes; may be empty
+                 * @example acme
+                 */
+                key: components["parameters"]["Key"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description one page; a bucket's page may hold fewer than `limit` entries, even none, before the last */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndedJobs"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listChanges: {
+        parameters: {
+            query?: {
+                /** @description the `next` of the previous page */
+                before?: number;
+                /** @description entries per page */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description one page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditList"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listChangesOfPolicy: {
+        parameters: {
+            query?: {
+                /** @description the `next` of the previous page */
+                before?: number;
+                /** @description entries per page */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description one page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditList"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listPoliciesWithDeadLetters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description policies and their number of dead letters */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadPolicies"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listDeadLetters: {
+        parameters: {
+            query?: {
+                /** @description the `next` of the previous page */
+                after?: number;
+                /** @description entries per page */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description one page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetters"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    discardDeadLetters: {
+        parameters: {
+            query?: {
+                /** @description the last id to discard, to keep letters that arrived after those you have seen */
+                through?: number;
+                /** @description only letters of this key */
+                key?: string;
+                /** @description only letters with this reason */
+                reason?: "permanent" | "attempts" | "deadline" | "malformed" | "crashed";
+                /** @description only letters that died at this time or later; RFC 3339, or how long ago */
+                since?: string;
+                /** @description only letters that died before this time; RFC 3339, or how long ago */
+                before?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description the policy's name
+                 * @example stripe
+                 */
+                policy: components["parameters"]["PolicyName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the number of discarded letters */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Discarded"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     replayDeadLetters: {
         parameters: {
             query?: {
                 /** @description only letters of this key */
-                key?: components["parameters"]["LetterKey"];
+                key?: string;
                 /** @description only letters with this reason */
-                reason?: components["parameters"]["LetterReason"];
+                reason?: "permanent" | "attempts" | "deadline" | "malformed" | "crashed";
                 /** @description only letters that died at this time or later; RFC 3339, or how long ago */
-                since?: components["parameters"]["Since"];
+                since?: string;
                 /** @description only letters that died before this time; RFC 3339, or how long ago */
-                before?: components["parameters"]["Before"];
+                before?: string;
             };
             header?: never;
             path: {
@@ -4263,9 +4881,21 @@ export interface operations {
                     "application/json": components["schemas"]["Replayed"];
                 };
             };
-            409: components["responses"]["Conflict"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     getDeadLetter: {
@@ -4294,8 +4924,12 @@ export interface operations {
                     "application/json": components["schemas"]["DeadLetter"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     discardDeadLetter: {
@@ -4315,9 +4949,21 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["Discarded"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            /** @description the number of discarded letters */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Discarded"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     replayDeadLetter: {
@@ -4340,18 +4986,44 @@ export interface operations {
             /** @description the letter is now a job */
             202: {
                 headers: {
-                    "X-Ratelimit-Limit": components["headers"]["LimitHeader"];
-                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["Accepted"];
                 };
             };
-            409: components["responses"]["Conflict"];
-            429: components["responses"]["RejectedAnswer"];
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            /** @description the current state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            421: components["responses"]["Misdirected"];
+            /** @description the limit is exceeded, or the queue is full */
+            429: {
+                headers: {
+                    "X-Ratelimit-Limit": components["headers"]["X-Ratelimit-Limit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-Ratelimit-Remaining": components["headers"]["X-Ratelimit-Remaining"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "Retry-After": components["headers"]["Retry-After"];
+                    "X-Ratelimit-Retry-After": components["headers"]["X-Ratelimit-Retry-After"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Rejected"];
+                };
+            };
+            503: components["responses"]["Unavailable"];
         };
     };
     listDrainers: {
@@ -4369,13 +5041,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        drainers: components["schemas"]["Drainer"][] | null;
-                    };
+                    "application/json": components["schemas"]["Drainers"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     listenToEvents: {
@@ -4392,7 +5065,7 @@ export interface operations {
             };
             header?: {
                 /** @description the `id` of the event to continue after */
-                "Last-Event-ID"?: string;
+                "Last-Event-ID"?: components["parameters"]["Last-Event-ID"];
             };
             path?: never;
             cookie?: never;
@@ -4402,16 +5075,47 @@ export interface operations {
             /** @description the stream */
             200: {
                 headers: {
-                    "Cache-Control"?: "no-store";
-                    "X-Accel-Buffering"?: "no";
+                    "Cache-Control": components["headers"]["Cache-Control"];
+                    "X-Accel-Buffering": components["headers"]["X-Accel-Buffering"];
                     [name: string]: unknown;
                 };
                 content: {
                     "text/event-stream": string;
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getStats: {
+        parameters: {
+            query?: {
+                /** @description number of keys to list, most frequently checked first */
+                keys?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description policies with activity */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stats"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     getMinutes: {
@@ -4438,33 +5142,12 @@ export interface operations {
                     "application/json": components["schemas"]["Day"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    getStats: {
-        parameters: {
-            query?: {
-                /** @description number of keys to list, most frequently checked first */
-                keys?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description policies with activity */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Stats"];
-                };
-            };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
     getClient: {
@@ -4482,18 +5165,33 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @description empty without `http.tokens` */
-                        name: string;
-                        rights: ("submit" | "check" | "read" | "operate" | "admin")[];
-                        /** @description patterns */
-                        policies: string[];
-                        /** @description patterns */
-                        keys: string[];
-                    };
+                    "application/json": components["schemas"]["Grant"];
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    describe: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OpenAPI 3.1 */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/yaml": string;
+                };
+            };
         };
     };
     health: {
@@ -4505,7 +5203,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            200: components["responses"]["Text"];
+            /** @description a word, and notes for clients with the right `read` */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
         };
     };
     ready: {
@@ -4533,13 +5239,13 @@ export interface operations {
             /** @description not ready */
             503: {
                 headers: {
-                    "Retry-After": components["headers"]["RetryAfter"];
+                    "Retry-After": components["headers"]["Retry-After"];
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
                     "text/plain": string;
                     "application/json": components["schemas"]["Readiness"];
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
         };
@@ -4562,28 +5268,10 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            "4XX": components["responses"]["ProblemAnswer"];
-            "5XX": components["responses"]["Unavailable"];
-        };
-    };
-    describe: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OpenAPI 3.1 */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/yaml": string;
-                };
-            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            421: components["responses"]["Misdirected"];
+            503: components["responses"]["Unavailable"];
         };
     };
 }

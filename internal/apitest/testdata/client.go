@@ -29,8 +29,9 @@ func run(ctx context.Context, url, token string) error {
 		return err
 	}
 	outflow, capacity := "1/s", 100
-	put, err := c.PutPolicyWithResponse(ctx, "mail", nil, api.Policy{
-		Algorithm: new(api.PolicyAlgorithmLeakingBucket), Outflow: &outflow, Capacity: &capacity})
+	put, err := c.PutPolicyWithResponse(ctx, "mail", nil, api.PolicySettings{
+		Algorithm: new(api.PolicySettingsAlgorithmLeakingBucket), Outflow: &outflow,
+		Capacity: &capacity})
 	if err != nil {
 		return err
 	}
@@ -77,9 +78,9 @@ func run(ctx context.Context, url, token string) error {
 	if err != nil {
 		return err
 	}
-	if missing.ApplicationproblemJSON4XX == nil {
+	if missing.ApplicationproblemJSON404 == nil {
 		return errors.New("what is missing is no problem")
 	}
-	fmt.Println("missing", missing.StatusCode(), missing.ApplicationproblemJSON4XX.Title)
+	fmt.Println("missing", missing.StatusCode(), missing.ApplicationproblemJSON404.Title)
 	return nil
 }

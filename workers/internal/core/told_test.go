@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -23,7 +24,7 @@ func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 	tell := func() {
 		nothing := func(_, _ string, _ time.Duration) {}
 		c.Tell(now, nothing, nothing, func(string, int) {}, func(string, valve.Breakers) {},
-			func(_ string, balances []job.LimitLeft) {
+			func(_ string, balances []api.LimitLeft) {
 				for _, b := range balances {
 					left = append(left, b.Left)
 				}
@@ -57,11 +58,11 @@ func TestUnitsWithoutAnAnswerAreReportedOfAllKeysTogether(t *testing.T) {
 		Algorithm: policy.SlidingLog, Limit: 5, Window: policy.Duration(time.Minute)}}}
 	c := coreBench(t, p)
 	part, now := takeOver(c, Opened{})
-	var open [][]job.LimitLeft
+	var open [][]api.LimitLeft
 	tell := func() {
 		nothing := func(_, _ string, _ time.Duration) {}
 		c.Tell(now, nothing, nothing, func(string, int) {}, func(string, valve.Breakers) {},
-			func(_ string, balances []job.LimitLeft) { open = append(open, balances) })
+			func(_ string, balances []api.LimitLeft) { open = append(open, balances) })
 	}
 	now = c.run(now, time.Second, nil)
 	for i, key := range []job.Key{"a", "b"} {

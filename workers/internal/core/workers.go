@@ -4,6 +4,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -91,7 +92,7 @@ func (c *Core) Awake(more iter.Seq[string]) iter.Seq[string] {
 // at rest is reported once.
 func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took time.Duration),
 	lowered func(policy string, buckets int), broken func(policy string, b valve.Breakers),
-	left func(policy string, left []job.LimitLeft)) {
+	left func(policy string, left []api.LimitLeft)) {
 	since := now.Since(c.told)
 	if c.told == 0 {
 		since = 0

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -170,12 +171,12 @@ func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Ins
 	return by, until
 }
 
-func (v *Valve) untilWhen(by string, until pace.Instant) job.Hold {
+func (v *Valve) untilWhen(by string, until pace.Instant) api.Hold {
 	if until == 0 {
-		return job.Hold{By: by}
+		return api.Hold{By: by}
 	}
 	at := v.wall.at(until).UTC().Round(time.Millisecond)
-	return job.Hold{By: by, Until: &at}
+	return api.Hold{By: by, Until: &at}
 }
 
 type losses struct {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -16,7 +17,8 @@ import (
 
 func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	l, b := p.v.limitsOf(key), p.look(key)
-	s := job.BucketState{Key: key, Paused: l.paused, Reading: p.state == partitionOpening}
+	s := job.BucketState{Key: key}
+	s.Paused, s.Reading = l.paused, p.state == partitionOpening
 	if l.pace != nil {
 		s.Outflow, s.Peak, s.Burst = l.pace.Rate.PerSecond(), l.pace.Peak, l.pace.Burst
 	}
@@ -55,7 +57,7 @@ func (b *bucket) headStored() (stored time.Time, waits bool) {
 	return time.Unix(0, head.Stored), waits
 }
 
-func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
+func (v *Valve) LeftOfAll(now pace.Instant) (all []api.LimitLeft) {
 	for _, t := range v.common {
 		if t.here() != nil {
 			all = left(all, t.Limits, t.used, v.instant(now))
@@ -65,7 +67,7 @@ func (v *Valve) LeftOfAll(now pace.Instant) (all []job.LimitLeft) {
 }
 
 // OpenOfKeys returns the units of limits per key that runs hold until their answers, over all keys.
-func (v *Valve) OpenOfKeys() (all []job.LimitLeft) {
+func (v *Valve) OpenOfKeys() (all []api.LimitLeft) {
 	if !v.Policy.CountsArrivals() {
 		return nil
 	}
@@ -76,9 +78,9 @@ func (v *Valve) OpenOfKeys() (all []job.LimitLeft) {
 				continue
 			}
 			of.Open(c.charge, func(limit string, units int64) {
-				i := slices.IndexFunc(all, func(l job.LimitLeft) bool { return l.Name == limit })
+				i := slices.IndexFunc(all, func(l api.LimitLeft) bool { return l.Name == limit })
 				if i < 0 {
-					i, all = len(all), append(all, job.LimitLeft{Name: limit})
+					i, all = len(all), append(all, api.LimitLeft{Name: limit})
 				}
 				all[i].Open += units
 			})
@@ -87,9 +89,9 @@ func (v *Valve) OpenOfKeys() (all []job.LimitLeft) {
 	return all
 }
 
-func left(all []job.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now) []job.LimitLeft {
+func left(all []api.LimitLeft, of *quota.Limits, used *quota.Set, now quota.Now) []api.LimitLeft {
 	of.Left(used, now, func(name string, left, most, open int64) {
-		all = append(all, job.LimitLeft{Name: name, Left: left, Most: most, Open: open})
+		all = append(all, api.LimitLeft{Name: name, Left: left, Most: most, Open: open})
 	})
 	return all
 }

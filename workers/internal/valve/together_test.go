@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -206,7 +207,7 @@ func TestUsedCostsOfALimitForAllKeysAreSettled(t *testing.T) {
 	}
 }
 
-func told(all []job.LimitLeft) string {
+func told(all []api.LimitLeft) string {
 	var words []string
 	for _, l := range all {
 		words = append(words, fmt.Sprintf("%s %d/%d", l.Name, l.Left, l.Most))
