@@ -51,7 +51,8 @@ func New(nc *nats.Conn, domain string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{js, nc, cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout), nil, false, domain}, nil
+	return &Conn{JetStream: js, NATS: nc, domain: domain,
+		Timeout: cmp.Or(max(0, nc.Opts.Timeout), nats.DefaultTimeout)}, nil
 }
 
 const MetaVersion = "penstock.v"
