@@ -4327,6 +4327,18 @@ func (Synced)`,
 		by:  ". TestTransportReportsAnswers",
 	},
 	{
+		name: "unanswered-calls-pause-late", file: "workers/internal/valve/calls.go",
+		old: "\tv.coolDown(j.Bucket, o.RetryAfter, ended)\n",
+		new: "",
+		by:  "./workers/internal/valve TestAPauseOfACallWithoutAnAnswerBeginsAtOnce",
+	},
+	{
+		name: "unanswered-calls-pause-twice", file: "workers/internal/valve/calls.go",
+		old: "o.RetryAfter -= min(o.RetryAfter, delay)",
+		new: "",
+		by:  "./workers/internal/valve TestAPauseOfACallWithoutAnAnswerBeginsAtOnce",
+	},
+	{
 		name: "proxy-reports-no-answers", file: "admission/outbound/send.go",
 		old: "\t\t\tpermit.Answered()",
 		new: "",

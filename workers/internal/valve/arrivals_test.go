@@ -257,6 +257,22 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 	}
 }
 
+func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
+	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
+	c.part.gathered()
+	c.part.Noted(true)
+	c.ask("x", now)
+	c.begin(now)
+	c.tell("x", job.OpSettle, job.Settlement{Status: job.SettledFailed, RetryAfterMS: 1500}, now)
+	b, until := c.part.buckets["a"], now.Add(1500*ms)
+	if b.cool != until {
+		t.Errorf("it pauses until %v, not %v", b.cool, until)
+	}
+	if c.Advance(now.Add(1000*ms), pace.Never); b.running != 0 || b.cool != until {
+		t.Errorf("after the longest delay %d run, and it pauses until %v", b.running, b.cool)
+	}
+}
+
 func TestACallCountsFromItsAnswer(t *testing.T) {
 	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
 	c.part.gathered()
