@@ -2885,10 +2885,10 @@ func (Synced)`,
 		by:  "./workers TestTheLoopReadsTheClockAfterItHasTakenAnEvent",
 	},
 	{
-		name: "a-failed-run-counts-at-once", file: "workers/pool.go",
+		name: "a-failed-run-keeps-no-place", file: "workers/pool.go",
 		old: "p.linger(job, &o)\n",
 		new: "",
-		by:  "./workers TestAFailedRunCountsAfterTheLongestDelay",
+		by:  "./workers TestAFailedRunKeepsItsPlaceForTheLongestDelay",
 	},
 	{
 		name: "a-handlers-answer-is-not-heard", file: "workers/pool.go",
