@@ -406,6 +406,7 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 type crash struct {
 	from, to       pace.Instant
 	listed, others quota.Units
+	open           bool             // some units of unlisted buckets may wait for another process's report
 	sizes          map[string]int64 // of the owners' limits
 }
 
@@ -445,7 +446,7 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 		return
 	}
 	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: quota.Units{},
-		sizes: in.Handover.Sizes}
+		sizes: in.Handover.Sizes, open: in.Handover.Open}
 	if in.Crashed {
 		c.listed = quota.Units{}
 	} else {
@@ -454,7 +455,7 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	some := false
 	for cost := range p.v.quota.Budgets() {
 		told, known := in.Handover.ByCost[cost]
-		listed, others := int64(0), told.Slots
+		listed, others := int64(0), max(told.Slots, told.Unlisted)
 		if !known && in.Handover.ByCost[""].Slots > 0 {
 			others = math.MaxInt64
 		}
@@ -466,7 +467,8 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 			listed = in.within(listed, told.Budget, told.Cost)
 			c.listed[cost] = listed
 		}
-		if others += listed; in.Handover.Partial || others < listed {
+		unknown := in.Handover.Partial && (in.Crashed || told.Unlisted == 0)
+		if others += listed; unknown || others < listed {
 			others = math.MaxInt64
 		}
 		c.others[cost], some = others, some || others > 0
@@ -480,6 +482,9 @@ func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
 	if c := b.Part.crash; v.quota != nil && c != nil && now.Since(c.to) < v.quota.Longest() {
 		b.own().used = v.quota.Sized(c.sizes).Crashed(nil, v.instant(c.from), v.instant(c.to), 0,
 			c.others)
+		if c.open {
+			v.quota.Await(b.used, v.instant(c.to))
+		}
 	}
 }
 
@@ -521,6 +526,7 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 	if p.v.quota != nil {
 		h.Limits, lag, h.Sizes = p.v.quota.Names(), p.v.quota.MostLag(), p.v.quota.Sizes()
 		if crashed != nil {
+			h.Open = crashed.open
 			h.Crashed = max(1, record.Micros(now.Since(crashed.to)))
 		}
 	}
