@@ -62,8 +62,8 @@ func (w *world) inherits(d *drainer, found *Opened) {
 	w.settledAt[tenure{d, p}] = told
 }
 
-// heard handles a settlement at an owner, and checks that a repeated one changes no balance. An owner
-// that opens its partition applies none.
+// heard handles a settlement at an owner, and checks that a repeated one changes no balance. While
+// its partition is being opened, an owner applies none.
 func (w *world) heard(d *drainer, part *partition, c *caller, q job.Claim, handle func()) {
 	at := tenure{d, part.Partition}
 	left := func() string {

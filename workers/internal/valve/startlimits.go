@@ -406,7 +406,7 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 type crash struct {
 	from, to       pace.Instant
 	listed, others quota.Units
-	open           bool             // some units of unlisted buckets may wait for another process's report
+	open           bool             // unlisted buckets may have open units
 	sizes          map[string]int64 // of the owners' limits
 }
 
