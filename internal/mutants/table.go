@@ -2915,6 +2915,12 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestAPartialHandoverBoundsUnlistedBuckets",
 	},
 	{
+		name: "outcomes-from-before-a-handover-release-units", file: "workers/internal/valve/startlimits.go",
+		old: "!local && !o.Ended && ",
+		new: "!local && ",
+		by:  "./workers/internal/valve TestWhatEndedBeforeAHandoverHoldsNothing",
+	},
+	{
 		name: "a-failed-run-keeps-no-place", file: "workers/pool.go",
 		old: "p.linger(job, &o)\n",
 		new: "",

@@ -184,6 +184,25 @@ func TestTheNextOwnerHoldsWhatIsNotAnswered(t *testing.T) {
 	}
 }
 
+// The report of an outcome from before the handover releases no other run's unit.
+func TestWhatEndedBeforeAHandoverHoldsNothing(t *testing.T) {
+	for _, key := range bothKeys {
+		old := newValveBench(t, answering(key))
+		runs := old.ran(3)
+		old.end(runs[0], record.Outcome{Kind: record.OutcomeFailed})
+		b := old.handedOver()
+		for seq := range uint64(3) {
+			b.deliver(seq+1, "a")
+		}
+		for _, r := range old.out.Reports {
+			b.p.Reported(r.Outcome, b.now)
+		}
+		if _, open := b.open(); open != 2 || len(old.out.Reports) != 1 {
+			t.Errorf("%s: %d are open after %d reports", key, open, len(old.out.Reports))
+		}
+	}
+}
+
 func runOf(b *valveBench, seq uint64) (r Run) {
 	for number, run := range b.v.runs {
 		if run.Seq == seq {

@@ -298,7 +298,7 @@ func (v *Valve) adoptRun(j *heldJob, end late, now pace.Instant) {
 // account ends a job's charges.
 func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
 	end := late{j.takes(), endOf(o, local), j.call == nil, j.call == nil && !o.Answered}
-	if j.charged == nil && !local && o.Kind != record.OutcomeReturned {
+	if j.charged == nil && !local && !o.Ended && o.Kind != record.OutcomeReturned {
 		v.adoptRun(j, end, now)
 	}
 	c := j.charged
