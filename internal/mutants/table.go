@@ -2921,6 +2921,12 @@ func (Synced)`,
 		by:  "./workers/internal/valve TestWhatEndedBeforeAHandoverHoldsNothing",
 	},
 	{
+		name: "late-ends-release-shared-units", file: "workers/internal/valve/together.go",
+		old: "\tl.ends, l.answers = false, false\n",
+		new: "",
+		by:  "./workers/internal/valve TestAnEndReleasesNoUnitOfASharedLimitThatMoved",
+	},
+	{
 		name: "a-failed-run-keeps-no-place", file: "workers/pool.go",
 		old: "p.linger(job, &o)\n",
 		new: "",

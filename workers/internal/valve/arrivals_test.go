@@ -344,3 +344,30 @@ func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 		t.Errorf("%d are open after the end of a run of a partition that left", n)
 	}
 }
+
+// Where the limit was, the run's answer or end may have counted already. Another run's unit is not
+// released for it.
+func TestAnEndReleasesNoUnitOfASharedLimitThatMoved(t *testing.T) {
+	s := newSharing(t, "import")
+	s.comes(nil)
+	for _, v := range []*Valve{s.limit.v, s.by[0].v} {
+		p := v.Policy
+		p.Limits = slices.Clone(p.Limits)
+		p.Limits[0].CountFrom, p.MaxDelay = policy.CountFromAnswer, policy.Duration(second)
+		v.Change(p, false, s.limit.now)
+	}
+	b := s.by[0]
+	b.arrive("a", tokens(4))
+	b.noted()
+	s.limit.noted()
+	r := b.start()[0]
+	h := s.limit.p.Surrender(b.now)
+	s.comes(&Inheritance{Owner: "another", Handover: h})
+	b.end(r, record.Outcome{Kind: record.OutcomeDone})
+	t0 := s.limit.v.together
+	t0.Left(t0.used, s.limit.v.instant(b.now), func(_ string, _, _, open int64) {
+		if open != 4 {
+			t.Errorf("%d are open", open)
+		}
+	})
+}

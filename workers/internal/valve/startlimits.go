@@ -285,7 +285,7 @@ func (v *Valve) adoptRun(j *heldJob, end late, now pace.Instant) {
 		j.charged = &charged{nil, charge, used, j.charged}
 	}
 	for _, t := range v.common {
-		if v.elsewhere(t) {
+		if t.host != v || v.elsewhere(t) {
 			v.tellLate(t, end, now)
 			continue
 		}
