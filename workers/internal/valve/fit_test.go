@@ -110,7 +110,7 @@ func TestAPartialHandoverBoundsUnlistedBuckets(t *testing.T) {
 			b.noted()
 			return b.start()
 		}
-		runs := begin("full", 49)
+		runs := begin("z", 49)
 		for i := range 300 {
 			runs = append(runs, begin(fmt.Sprintf("k%03d", i), 2)...)
 		}
@@ -131,7 +131,7 @@ func TestAPartialHandoverBoundsUnlistedBuckets(t *testing.T) {
 			})
 			return left, open
 		}
-		full, _ := left("full")
+		full, _ := left("z")
 		some, _ := left("k299")
 		none, _ := left("new")
 		waiting, _ := left("waits")
