@@ -137,8 +137,8 @@ func TestAPartialHandoverBoundsUnlistedBuckets(t *testing.T) {
 		waiting, _ := left("waits")
 		if !h.Partial || h.Open != (name == "open") || full != 1 || some != 48 || none != 48 ||
 			name == "answer" && waiting != 49 {
-			t.Errorf("%s: partial %v, open %v; of 50, %d, %d, %d, %d are left", name, h.Partial, h.Open,
-				full, some, none, waiting)
+			t.Errorf("%s: partial %v, open %v; of 50, %d, %d, %d, %d are left", name, h.Partial,
+				h.Open, full, some, none, waiting)
 		}
 		// until the runs of the former owner must have reported
 		next.at(11900 * ms)

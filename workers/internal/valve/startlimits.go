@@ -446,7 +446,9 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 		return
 	}
 	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: quota.Units{},
-		sizes: in.Handover.Sizes, open: in.Handover.Open}
+		sizes: in.Handover.Sizes}
+	// without a record, former owners' runs may go on
+	c.open = in.Handover.Open || in.Handover.ByCost == nil
 	if in.Crashed {
 		c.listed = quota.Units{}
 	} else {
