@@ -88,6 +88,7 @@ func TestTransportReportsAnswers(t *testing.T) {
 		}
 	}))
 	defer target.Close()
+	defer close(released)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

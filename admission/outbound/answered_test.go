@@ -20,6 +20,7 @@ func TestTheProxyReportsAnswers(t *testing.T) {
 	}
 	closed.Close()
 	released := make(chan struct{})
+	defer close(released)
 	for name, c := range map[string]struct {
 		upstream string // empty: one that handles
 		handle   http.HandlerFunc

@@ -62,14 +62,15 @@ func (w *world) inherits(d *drainer, found *Opened) {
 	w.settledAt[tenure{d, p}] = told
 }
 
-// heard handles a settlement at an owner, and checks that a repeated one changes no balance.
+// heard handles a settlement at an owner, and checks that a repeated one changes no balance. While
+// its partition is being opened, an owner applies none.
 func (w *world) heard(d *drainer, part *partition, c *caller, q job.Claim, handle func()) {
 	at := tenure{d, part.Partition}
 	left := func() string {
 		b := d.ask(part, job.Question{Op: job.OpBucket, Key: q.Key}).Bucket
 		return fmt.Sprint(b.Limits, b.CallsRunning)
 	}
-	if q.Op != job.OpSettle || q.Status == job.SettledReturned {
+	if q.Op != job.OpSettle || q.Status == job.SettledReturned || part.fresh {
 		handle()
 		return
 	}

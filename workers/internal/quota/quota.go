@@ -315,6 +315,19 @@ func (l *Limits) Left(s *Set, now Now, tell func(name string, left, most, open i
 	}
 }
 
+// Counted returns the units that count of each cost, and whether some wait for their answer.
+func (l *Limits) Counted(s *Set, now Now) (units Units, open bool) {
+	units = Units{}
+	asked := l.asked(now)
+	for i := range l.all {
+		of, st := &l.all[i], &s.states[i]
+		units[of.cost] = max(units[of.cost],
+			min(of.Most(), of.Most()-of.left(st, asked.of(of))+st.owed))
+		open = open || of.held(st) > 0
+	}
+	return units, open
+}
+
 // pay charges debts, and held units that lapsed.
 func (l *Limits) pay(s *Set, now Now) {
 	asked := l.asked(now)
@@ -592,7 +605,7 @@ func (l *Limits) MostLag() time.Duration {
 	return l.guard / 2 << l.most
 }
 
-// Longest returns how long any charge counts.
+// Longest returns how long any charge counts, or unit that another process holds.
 func (l *Limits) Longest() (longest time.Duration) {
 	at := own(0)
 	for i := range l.all {
@@ -604,6 +617,9 @@ func (l *Limits) Longest() (longest time.Duration) {
 			reset += of.bound.Window * 5 / 4 // for calendars
 		}
 		longest = max(longest, reset)
+	}
+	if l.arrivals {
+		longest += l.timeout + travel
 	}
 	return longest + 3*l.guard + 2*l.MostLag() + l.maxDelay
 }

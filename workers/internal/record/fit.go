@@ -115,7 +115,11 @@ func (h *Handover) Fit(most int) {
 		size += ClockBytes + jsonLength(string(c.Key)) + len(c.Used) + len(c.Learnt)
 		if size > most {
 			for _, c := range h.Clocks[i:] {
-				h.Rest = max(h.Rest, c.Wait)
+				h.Rest, h.Open = max(h.Rest, c.Wait), h.Open || c.Open
+				for cost, b := range h.ByCost {
+					b.Unlisted = max(b.Unlisted, c.Units[cost], 1)
+					h.ByCost[cost] = b
+				}
 			}
 			h.Clocks, h.Partial = h.Clocks[:i], true
 			break

@@ -33,6 +33,8 @@ type Outcome struct {
 	Answer Answer `json:"answer,omitempty"`
 	// Answered: it counted from its answer before the partition was handed over; handed over.
 	Answered bool `json:"answered,omitempty"`
+	// Ended: so did its end, and it holds no unit; handed over.
+	Ended bool `json:"ended,omitempty"`
 	// Used is the actual cost, by name.
 	Used map[string]int64 `json:"used,omitempty"`
 	// failed, permanent: resulting attempts, handed over

@@ -83,6 +83,8 @@ type Handover struct {
 	Partial bool   `json:"partial,omitempty"` // with too many clocks to list
 	// µs until unlisted buckets may start
 	Rest int64 `json:"rest,omitempty"`
+	// units of unlisted buckets wait for their answer
+	Open bool `json:"open,omitempty"`
 	// Limits names the start limits of the clocks' usage. For a successor after a crash, starts
 	// within Gap µs may be missing, within ByCost's bounds; "" is the jobs' own cost.
 	Limits string            `json:"limits,omitempty"`
@@ -115,12 +117,14 @@ type Handover struct {
 
 // Bounds are bounds on starts, in units of a cost: the most of any started job, what unlisted
 // buckets may have started before Crashed, and the units of one bucket, and of all, that may be
-// missing; 0: unlimited.
+// missing; 0: unlimited. Unlisted is the most units that count of a bucket that a partial record
+// does not list; 0: not known.
 type Bounds struct {
 	Cost      int64 `json:"cost,omitempty"`
 	Slots     int64 `json:"slots,omitempty"`
 	Budget    int64 `json:"budget,omitempty"`
 	AllBudget int64 `json:"all_budget,omitempty"`
+	Unlisted  int64 `json:"unlisted,omitempty"`
 }
 
 // Clock is a bucket's clock. Names are short, because a record may hold a hundred thousand.
@@ -142,7 +146,10 @@ type Clock struct {
 	Learnt string `json:"a,omitempty"`
 	Used   string `json:"u,omitempty"` // in package quota's form
 
-	Wait int64 `json:"-"` // µs until its next start, for Fit
+	// for Fit: µs until its next start, the units that count by cost, and whether some are open
+	Wait  int64            `json:"-"`
+	Units map[string]int64 `json:"-"`
+	Open  bool             `json:"-"`
 }
 
 type Run struct {

@@ -184,6 +184,25 @@ func TestTheNextOwnerHoldsWhatIsNotAnswered(t *testing.T) {
 	}
 }
 
+// The report of an outcome from before the handover releases no other run's unit.
+func TestWhatEndedBeforeAHandoverHoldsNothing(t *testing.T) {
+	for _, key := range bothKeys {
+		old := newValveBench(t, answering(key))
+		runs := old.ran(3)
+		old.end(runs[0], record.Outcome{Kind: record.OutcomeFailed})
+		b := old.handedOver()
+		for seq := range uint64(3) {
+			b.deliver(seq+1, "a")
+		}
+		for _, r := range old.out.Reports {
+			b.p.Reported(r.Outcome, b.now)
+		}
+		if _, open := b.open(); open != 2 || len(old.out.Reports) != 1 {
+			t.Errorf("%s: %d are open after %d reports", key, open, len(old.out.Reports))
+		}
+	}
+}
+
 func runOf(b *valveBench, seq uint64) (r Run) {
 	for number, run := range b.v.runs {
 		if run.Seq == seq {
@@ -216,6 +235,20 @@ func TestACrashCountsWhatWasOpenFromTheTakeover(t *testing.T) {
 		if after, still := b.open(); still != 0 || after != left {
 			t.Errorf("%s: %d are open and %d left after it", key, still, after)
 		}
+	}
+}
+
+// The lost record may have been one of a planned handover, whose runs go on.
+func TestWithoutARecordAllIsHeldUntilRunsMustHaveEnded(t *testing.T) {
+	b := unownedValve(t, answering(policy.PlaceholderKey)).inheritFrom(Inheritance{Crashed: true,
+		Fence: second})
+	for at, want := range map[time.Duration]int64{12_990 * ms: 3, 13_001 * ms: 0} {
+		b.at(0).bucketOfTests("a")
+		b.at(at)
+		if _, open := b.open(); open != want {
+			t.Errorf("%d are open after %v", open, at)
+		}
+		delete(b.p.buckets, "a")
 	}
 }
 
@@ -254,6 +287,22 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 		if n := open(ends.Add(1000 * ms)); n != 0 || b.running != 0 {
 			t.Errorf("%s: %d open, %d running after it", name, n, b.running)
 		}
+	}
+}
+
+func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
+	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
+	c.part.gathered()
+	c.part.Noted(true)
+	c.ask("x", now)
+	c.begin(now)
+	c.tell("x", job.OpSettle, job.Settlement{Status: job.SettledFailed, RetryAfterMS: 1500}, now)
+	b, until := c.part.buckets["a"], now.Add(1500*ms)
+	if b.cool != until {
+		t.Errorf("it pauses until %v, not %v", b.cool, until)
+	}
+	if c.Advance(now.Add(1000*ms), pace.Never); b.running != 0 || b.cool != until {
+		t.Errorf("after the longest delay %d run, and it pauses until %v", b.running, b.cool)
 	}
 }
 
@@ -308,4 +357,31 @@ func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 	if n := open(b.now); n != 0 {
 		t.Errorf("%d are open after the end of a run of a partition that left", n)
 	}
+}
+
+// Where the limit was, the run's answer or end may have counted already. Another run's unit is not
+// released for it.
+func TestAnEndReleasesNoUnitOfASharedLimitThatMoved(t *testing.T) {
+	s := newSharing(t, "import")
+	s.comes(nil)
+	for _, v := range []*Valve{s.limit.v, s.by[0].v} {
+		p := v.Policy
+		p.Limits = slices.Clone(p.Limits)
+		p.Limits[0].CountFrom, p.MaxDelay = policy.CountFromAnswer, policy.Duration(second)
+		v.Change(p, false, s.limit.now)
+	}
+	b := s.by[0]
+	b.arrive("a", tokens(4))
+	b.noted()
+	s.limit.noted()
+	r := b.start()[0]
+	h := s.limit.p.Surrender(b.now)
+	s.comes(&Inheritance{Owner: "another", Handover: h})
+	b.end(r, record.Outcome{Kind: record.OutcomeDone})
+	t0 := s.limit.v.together
+	t0.Left(t0.used, s.limit.v.instant(b.now), func(_ string, _, _, open int64) {
+		if open != 4 {
+			t.Errorf("%d are open", open)
+		}
+	})
 }

@@ -368,9 +368,10 @@ func (v *Valve) ends(p *Part, j *heldJob, c *job.Claim, now pace.Instant) {
 }
 
 // lingers keeps a call running, with its outcome, while its request may arrive without an answer:
-// for the longest delay from its end.
+// for the longest delay from its end. A pause begins at once.
 func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
-	until := ended.Add(time.Duration(v.Policy.MaxDelay))
+	delay := time.Duration(v.Policy.MaxDelay)
+	until := ended.Add(delay)
 	if !v.Policy.CountsArrivals() || j.call.Answers ||
 		!v.claims.Take(j.call, claimant.Progress, until) {
 		return false
@@ -378,6 +379,8 @@ func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
 	if v.claims.ending == nil {
 		v.claims.ending = map[*heldJob]record.Outcome{}
 	}
+	v.coolDown(j.Bucket, o.RetryAfter, ended)
+	o.RetryAfter -= min(o.RetryAfter, delay)
 	o.Answer = record.AnswerSeen // as of then
 	v.claims.ending[j] = o
 	return true

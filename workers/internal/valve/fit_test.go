@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -89,6 +91,63 @@ func TestRecordsFitTheServersMessages(t *testing.T) {
 		if int64(size) > payload || len(h.Running) != 2000 || !h.Partial {
 			t.Errorf("of at most %d bytes: %d, with %d of 2000 running jobs; partial: %t", payload,
 				size, len(h.Running), h.Partial)
+		}
+	}
+}
+
+// An unlisted bucket counts as much as the fullest of them, not as a whole limit.
+func TestAPartialHandoverBoundsUnlistedBuckets(t *testing.T) {
+	for name, from := range map[string]policy.CountFrom{"start": policy.CountFromStart,
+		"answer": policy.CountFromAnswer, "open": policy.CountFromAnswer} {
+		p := answering(policy.PlaceholderKey)
+		p.Workers, p.Limits[0].CountFrom, p.Limits[0].Limit = 2000, from, 50
+		p.Limits[0].Window = policy.Duration(time.Minute)
+		b := newValveBench(t, p)
+		begin := func(key string, n int) (runs []Run) {
+			for range n {
+				b.arrive(key)
+			}
+			b.noted()
+			return b.start()
+		}
+		runs := begin("z", 49)
+		for i := range 300 {
+			runs = append(runs, begin(fmt.Sprintf("k%03d", i), 2)...)
+		}
+		waits := begin("waits", 1)
+		if name == "open" {
+			waits = append(waits, runs...)
+		} else {
+			for _, r := range runs {
+				b.done(r)
+			}
+		}
+		h, _ := stored(t, b.p.Surrender(b.now), 100*record.ClockBytes)
+		next := unownedValve(t, p).inheritFrom(Inheritance{Owner: "self", Handover: h})
+		left := func(key job.Key) (left, open int64) {
+			used := next.p.bucket(key, next.now).used
+			next.v.quota.Left(used, next.v.instant(next.now), func(_ string, l, _, o int64) {
+				left, open = l, o
+			})
+			return left, open
+		}
+		full, _ := left("z")
+		some, _ := left("k299")
+		none, _ := left("new")
+		waiting, _ := left("waits")
+		if !h.Partial || h.Open != (name == "open") || full != 1 || some != 48 || none != 48 ||
+			name == "answer" && waiting != 49 {
+			t.Errorf("%s: partial %v, open %v; of 50, %d, %d, %d, %d are left", name, h.Partial,
+				h.Open, full, some, none, waiting)
+		}
+		// until the runs of the former owner must have reported
+		next.at(11900 * ms)
+		if _, open := left("k299"); (open == 2) != (name == "open") {
+			t.Errorf("%s: %d are open", name, open)
+		}
+		next.at(12 * second)
+		if again, open := left("k299"); open != 0 || again != 48 {
+			t.Errorf("%s: %d are open, %d left at last", name, open, again)
 		}
 	}
 }

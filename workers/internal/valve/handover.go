@@ -26,6 +26,7 @@ type heldClock struct {
 	cool, probe pace.Instant
 	learnt      learnt
 	interval    int64 // in µs; 0: unpaced
+	units       int64 // of all costs
 }
 
 func (p *Part) Gather() *Gathering {
@@ -43,6 +44,12 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 		c, matters := b.heldClock(now, after)
 		if v := g.Of.v; v.quota != nil {
 			c.Used = v.quota.Encode(b.used, v.instant(now))
+			if c.Used != "" && after <= now { // a checkpoint bounds what it does not list otherwise
+				c.Units, c.Open = v.quota.Counted(b.used, v.instant(now))
+			}
+			for _, n := range c.Units {
+				c.units += n
+			}
 		}
 		if matters || c.Used != "" {
 			piece = append(piece, c)
@@ -112,8 +119,15 @@ func (g *Gathering) Records(now pace.Instant, of record.Handover) (clocks []reco
 	return clocks
 }
 
-// compareClocks orders clocks by the cost of omitting them: longest waits first, then soonest due.
+// compareClocks orders clocks by the cost of omitting them: those with open units and longest waits
+// first, then those with most units, then soonest due.
 func compareClocks(a, b heldClock) int {
+	switch {
+	case a.Open && !b.Open:
+		return -1
+	case b.Open && !a.Open:
+		return 1
+	}
 	waitA, waitB := max(a.Wait, a.Cool), max(b.Wait, b.Cool)
 	longA, longB := waitA > a.interval, waitB > b.interval
 	switch {
@@ -124,7 +138,8 @@ func compareClocks(a, b heldClock) int {
 	case longB:
 		return 1
 	}
-	return cmp.Or(cmp.Compare(waitA, waitB), cmp.Compare(a.Key, b.Key))
+	return cmp.Or(cmp.Compare(b.units, a.units), cmp.Compare(waitA, waitB),
+		cmp.Compare(a.Key, b.Key))
 }
 
 // Handover returns a record for a successor.

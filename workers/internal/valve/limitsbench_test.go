@@ -37,6 +37,14 @@ func threeLimits() policy.Policy {
 	return p
 }
 
+// fifty is a limit of 50 requests a minute for each key.
+func fifty(from policy.CountFrom) policy.Policy {
+	p := leaky("api", "1000/s")
+	p.Limits = policy.Limits{{Name: "api", CountFrom: from, Rule: policy.Rule{
+		Algorithm: policy.SlidingLog, Limit: 50, Window: policy.Duration(time.Minute)}}}
+	return p
+}
+
 func newLimitsBench(p policy.Policy) *limitsBench {
 	l := ownLimitsBench(p)
 	l.part.GoLive(origin)
@@ -71,6 +79,9 @@ func (l *limitsBench) pass(body []byte) {
 	l.v.Advance(l.now, pace.Never)
 	for _, r := range l.v.out.Starts {
 		r.Decide(func() (fence, now pace.Instant) { return pace.Never, max(l.now, r.Due) }, nil)
+		if l.v.Policy.CountsArrivals() {
+			l.v.Answered(r.Number, l.now, l.now)
+		}
 		l.v.Finished(r.Number, record.Outcome{Seq: r.Seq, Kind: record.OutcomeDone}, l.now)
 		l.part.Confirmed(r.Seq, l.now)
 	}
@@ -102,7 +113,9 @@ func (l *limitsBench) inherit(b *testing.B, data []byte) (keys int) {
 // from a successor's reading of the record to each key's next start.
 func BenchmarkLimits(b *testing.B) {
 	outflow := leaky("api", "1000/s")
-	for name, p := range map[string]policy.Policy{"outflow": outflow, "three": threeLimits()} {
+	for name, p := range map[string]policy.Policy{"outflow": outflow, "three": threeLimits(),
+		"50-from-start":  fifty(policy.CountFromStart),
+		"50-from-answer": fifty(policy.CountFromAnswer)} {
 		b.Run("starts/"+name, func(b *testing.B) {
 			l, body := newLimitsBench(p), make([]byte, 128)
 			for b.Loop() {

@@ -284,7 +284,7 @@ func (v *Valve) adoptRun(j *heldJob, end late, now pace.Instant) {
 		j.charged = &charged{nil, charge, used, j.charged}
 	}
 	for _, t := range v.common {
-		if v.elsewhere(t) {
+		if t.host != v || v.elsewhere(t) {
 			v.tellLate(t, end, now)
 			continue
 		}
@@ -297,7 +297,7 @@ func (v *Valve) adoptRun(j *heldJob, end late, now pace.Instant) {
 // account ends a job's charges.
 func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
 	end := late{j.takes(), endOf(o, local), j.call == nil, j.call == nil && !o.Answered}
-	if j.charged == nil && !local && o.Kind != record.OutcomeReturned {
+	if j.charged == nil && !local && !o.Ended && o.Kind != record.OutcomeReturned {
 		v.adoptRun(j, end, now)
 	}
 	c := j.charged
@@ -405,6 +405,7 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 type crash struct {
 	from, to       pace.Instant
 	listed, others quota.Units
+	open           bool             // unlisted buckets may have open units
 	sizes          map[string]int64 // of the owners' limits
 }
 
@@ -445,6 +446,8 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	}
 	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: quota.Units{},
 		sizes: in.Handover.Sizes}
+	// without a record, former owners' runs may go on
+	c.open = in.Handover.Open || in.Handover.ByCost == nil
 	if in.Crashed {
 		c.listed = quota.Units{}
 	} else {
@@ -453,7 +456,7 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	some := false
 	for cost := range p.v.quota.Budgets() {
 		told, known := in.Handover.ByCost[cost]
-		listed, others := int64(0), told.Slots
+		listed, others := int64(0), max(told.Slots, told.Unlisted)
 		if !known && in.Handover.ByCost[""].Slots > 0 {
 			others = math.MaxInt64
 		}
@@ -465,7 +468,8 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 			listed = in.within(listed, told.Budget, told.Cost)
 			c.listed[cost] = listed
 		}
-		if others += listed; in.Handover.Partial || others < listed {
+		unknown := in.Handover.Partial && (in.Crashed || told.Unlisted == 0)
+		if others += listed; unknown || others < listed {
 			others = math.MaxInt64
 		}
 		c.others[cost], some = others, some || others > 0
@@ -479,6 +483,9 @@ func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
 	if c := b.Part.crash; v.quota != nil && c != nil && now.Since(c.to) < v.quota.Longest() {
 		b.own().used = v.quota.Sized(c.sizes).Crashed(nil, v.instant(c.from), v.instant(c.to), 0,
 			c.others)
+		if c.open {
+			v.quota.Await(b.used, v.instant(c.to))
+		}
 	}
 }
 
@@ -520,6 +527,7 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 	if p.v.quota != nil {
 		h.Limits, lag, h.Sizes = p.v.quota.Names(), p.v.quota.MostLag(), p.v.quota.Sizes()
 		if crashed != nil {
+			h.Open = crashed.open
 			h.Crashed = max(1, record.Micros(now.Since(crashed.to)))
 		}
 	}

@@ -65,7 +65,7 @@ func (p *Part) Quiesce() {
 }
 
 func (v *Valve) report(j *heldJob, o record.Outcome) {
-	o.Holder, o.Stream = v.Self, j.Bucket.Part.Stream()
+	o.Holder, o.Stream, o.Ended = v.Self, j.Bucket.Part.Stream(), true
 	j.Bucket.Part.passOn(o)
 }
 

@@ -291,13 +291,15 @@ func (v *Valve) spent() bool {
 	})
 }
 
-// tellLate applies an end, at once or when the limit's state arrives.
+// tellLate applies the usage of an end, at once or when the limit's state arrives. Units that the
+// run may hold lapse: where the limit was, its answer or end may have counted.
 func (v *Valve) tellLate(t *together, l late, now pace.Instant) {
+	l.ends, l.answers = false, false
 	switch {
 	case !v.elsewhere(t):
 		v.endLate(t, l, now)
 		t.callBack(now)
-	case len(t.late) < mostLate && (len(l.Used) > 0 || v.Policy.CountsArrivals()):
+	case len(t.late) < mostLate && len(l.Used) > 0:
 		t.late = append(t.late, l)
 	}
 }
