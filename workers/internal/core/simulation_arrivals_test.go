@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// The target counts requests by a clock of its own. An adversary places the arrival of each anywhere
+// The target counts requests by a clock of its own. An adversary places the arrival of each
 // between its start and its answer, in each window as suits it best; without an answer, up to the
 // longest delay after the end of the attempt, or of the takeover from its owner.
 
@@ -124,7 +124,14 @@ func (w *world) requests(bucket string, by *drainer, cost, tokens int64) *reques
 	if w.arrivals == nil {
 		return nil
 	}
-	r := &request{by: by, lease: by.core.Lease.Id, from: w.now, to: never, cost: cost, tokens: tokens}
+	r := &request{
+		by:     by,
+		lease:  by.core.Lease.Id,
+		from:   w.now,
+		to:     never,
+		cost:   cost,
+		tokens: tokens,
+	}
 	if w.sabotage == underestimated {
 		r.cost, r.tokens = r.cost+1, 2*r.tokens
 	}
@@ -322,8 +329,16 @@ func (w *world) judgeTarget(of string, l policy.Limit, all []*request) {
 				most += int64(spent.Seconds()*b.Rate.PerSecond() + 1e-6)
 			}
 			if units += last.takes(l); units > most {
-				w.fail("limit %s %+v: %d units may arrive in %v from %v, the %d. of %d", of, l, units,
-					spent, first.to, i, len(all))
+				w.fail(
+					"limit %s %+v: %d units may arrive in %v from %v, the %d. of %d",
+					of,
+					l,
+					units,
+					spent,
+					first.to,
+					i,
+					len(all),
+				)
 				return
 			}
 		}
@@ -339,8 +354,13 @@ func (w *world) judgeWindows(of string, l policy.Limit, all []*request) {
 		from, end := window.Bounds(begins.Add(r.from))
 		for ; !from.After(begins.Add(r.to)); from, end = window.Bounds(end) {
 			if units[from] += r.takes(l); units[from] > l.Limit {
-				w.fail("limit %s %+v: %d units may arrive in the window from %v", of, l, units[from],
-					from.Sub(epoch))
+				w.fail(
+					"limit %s %+v: %d units may arrive in the window from %v",
+					of,
+					l,
+					units[from],
+					from.Sub(epoch),
+				)
 				return
 			}
 		}
@@ -353,7 +373,8 @@ func crowdedWorld(seed uint64, s sabotage) *world {
 	return newWorldWith(seed, s, func(w *world) {
 		for i := range w.policies {
 			p := &w.policies[i]
-			p.Outflow, p.Peak, p.Burst, p.AdaptiveRate = algorithms.Rate{}, algorithms.Rate{}, 0, nil
+			p.Outflow, p.Peak = algorithms.Rate{}, algorithms.Rate{}
+			p.Burst, p.AdaptiveRate = 0, nil
 			p.OutflowTotal, p.PeakTotal, p.Concurrency = algorithms.Rate{}, algorithms.Rate{}, 0
 			window := time.Second + time.Duration(rng.Int64N(1500))*time.Millisecond
 			l := policy.Limit{Name: "l0", Rule: policy.Rule{Algorithm: policy.SlidingLog,
@@ -392,7 +413,10 @@ func playArrivals(worldOf func(uint64, sabotage) *world, seed uint64, s sabotage
 func TestSimulationOfArrivals(t *testing.T) {
 	for name, worldOf := range arrivalWorlds {
 		t.Run(name, func(t *testing.T) {
-			playSeeds(t, func(seed uint64) *world { return playArrivals(worldOf, seed, noSabotage) })
+			playSeeds(
+				t,
+				func(seed uint64) *world { return playArrivals(worldOf, seed, noSabotage) },
+			)
 		})
 	}
 }
