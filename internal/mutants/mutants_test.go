@@ -42,10 +42,10 @@ func TestRowsMatchTheCode(t *testing.T) {
 
 func TestSharesAreTheWhole(t *testing.T) {
 	played := map[string]int{}
-	for day := range 3 {
-		share := shareOf(table, 3, day)
+	for seed := range 3 {
+		share := shareOf(table, 3, seed)
 		if third := len(table) / 3; len(share) != third && len(share) != third+1 {
-			t.Errorf("day %d: %d of %d rows", day, len(share), len(table))
+			t.Errorf("seed %d: %d of %d rows", seed, len(share), len(table))
 		}
 		for _, m := range share {
 			played[m.name]++
@@ -53,7 +53,7 @@ func TestSharesAreTheWhole(t *testing.T) {
 	}
 	for _, m := range table {
 		if played[m.name] != 1 {
-			t.Errorf("%s is played %d times in three days", m.name, played[m.name])
+			t.Errorf("%s is played %d times by three seeds", m.name, played[m.name])
 		}
 	}
 }
