@@ -1,6 +1,6 @@
 // Command mutants makes small changes to the code, one at a time, and checks that a test fails: a
-// test that cannot fail has no value. table.go lists the mutants, each with the cheapest test that
-// must fail. A surviving mutant means a missing test, unless it is equivalent; then its row gives
+// test that cannot fail has no value. Packages list their mutants in testdata/mutants (table.go),
+// each with the cheapest test that must fail. A surviving mutant means a missing test, unless it is equivalent; then its row gives
 // the reason.
 //
 // The go command gets the changed files by -overlay. The tests of a package are built once, with
@@ -37,9 +37,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	rows := slices.DeleteFunc(slices.Clone(table), func(m mutant) bool {
-		return !named.MatchString(m.name)
-	})
+	rows, err := read(*dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	rows = slices.DeleteFunc(rows, func(m mutant) bool { return !named.MatchString(m.name) })
 	begun := time.Now()
 	rows = shareOf(rows, *share, *seed)
 	results, err := play(ctx, *dir, rows, func(r result) {

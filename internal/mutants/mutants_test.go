@@ -9,10 +9,20 @@ import (
 	"testing"
 )
 
+const root = "../.."
+
+func rows(t *testing.T) []mutant {
+	t.Helper()
+	all, err := read(root)
+	if err != nil || len(all) < 90 {
+		t.Fatalf("%d mutants, want 90 or more: %v", len(all), err)
+	}
+	return all
+}
+
 func TestRowsMatchTheCode(t *testing.T) {
-	const root = "../.."
 	names, tests := map[string]bool{}, map[string][]string{}
-	for _, m := range table {
+	for _, m := range rows(t) {
 		if m.name == "" || names[m.name] {
 			t.Errorf("%q is no name, or that of two", m.name)
 		}
@@ -35,13 +45,10 @@ func TestRowsMatchTheCode(t *testing.T) {
 			t.Errorf("%s: there is no test for %q", m.name, m.by)
 		}
 	}
-	if len(table) < 90 {
-		t.Errorf("%d mutants, want 90 or more", len(table))
-	}
 }
 
 func TestSharesAreTheWhole(t *testing.T) {
-	played := map[string]int{}
+	played, table := map[string]int{}, rows(t)
 	for seed := range 3 {
 		share := shareOf(table, 3, seed)
 		if third := len(table) / 3; len(share) != third && len(share) != third+1 {
