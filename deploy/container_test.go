@@ -21,7 +21,7 @@ import (
 // dockerfile checks that an image contains the files of make image, and that it does not run as
 // root.
 func dockerfile(t *testing.T, text []byte) {
-	makefile, err := os.ReadFile("../Makefile")
+	script, err := os.ReadFile("../scripts/image")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func dockerfile(t *testing.T, text []byte) {
 	for _, line := range instructions["COPY"] {
 		words := strings.Fields(line)
 		for _, source := range words[:len(words)-1] {
-			if !strings.HasPrefix(source, "--") && !bytes.Contains(makefile, []byte(source)) {
+			if !strings.HasPrefix(source, "--") && !bytes.Contains(script, []byte(source)) {
 				t.Errorf("make image does not make %s", source)
 			}
 		}

@@ -305,9 +305,9 @@ const answersFile = "testdata/answers.txt"
 
 var record = flag.Bool("record", false, "write "+answersFile)
 
-// The table has the answers of envoyproxy/ratelimit's code of July 2026, f2fb15770f7f. make
-// envoy-answers compares it with a checkout, or writes it. The module that the Go proxy has is
-// older, and is compared with in the cases that it decides in the same way.
+// The table has the answers of envoyproxy/ratelimit's code of July 2026, f2fb15770f7f.
+// scripts/envoy-answers compares it with a checkout, or writes it. The module that the Go proxy has
+// is older, and is compared with in the cases that it decides in the same way.
 func TestAnswersAreThoseOfTheReference(t *testing.T) {
 	if len(kindsOfCase) < 74 {
 		t.Errorf("there are %d kinds of case", len(kindsOfCase))

@@ -1,12 +1,12 @@
 // Command mutants makes small changes to the code, one at a time, and checks that a test fails: a
-// test that cannot fail has no value. table.go lists the mutants, each with the cheapest test that
-// must fail. A surviving mutant means a missing test, unless it is equivalent; then its row gives
-// the reason.
+// test that cannot fail has no value. Packages list their mutants in testdata/mutants (table.go),
+// each with the cheapest test that must fail. A surviving mutant means a missing test, unless it is
+// equivalent; then its row gives the reason.
 //
 // The go command gets the changed files by -overlay. The tests of a package are built once, with
 // all of its mutants (weave.go), which then run one by one.
 //
-//	go run ./internal/mutants [-v] [-only pattern] [-share n]
+//	go run ./internal/mutants [-v] [-only pattern] [-share n [-seed s]]
 package main
 
 import (
@@ -24,7 +24,8 @@ import (
 
 func main() {
 	only := flag.String("only", "", "play those alone whose name matches this regular expression")
-	share := flag.Int("share", 1, "play one in so many, others each day")
+	share := flag.Int("share", 1, "play one in so many")
+	seed := flag.Int("seed", 0, "play the share of this number")
 	verbose := flag.Bool("v", false, "tell also what is as it should be, when it is known")
 	dir := flag.String("dir", ".", "the module's directory")
 	flag.Parse()
@@ -36,11 +37,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	rows := slices.DeleteFunc(slices.Clone(table), func(m mutant) bool {
-		return !named.MatchString(m.name)
-	})
+	rows, err := read(*dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	rows = slices.DeleteFunc(rows, func(m mutant) bool { return !named.MatchString(m.name) })
 	begun := time.Now()
-	rows = shareOf(rows, *share, int(begun.Unix()/(24*60*60)))
+	rows = shareOf(rows, *share, *seed)
 	results, err := play(ctx, *dir, rows, func(r result) {
 		if *verbose || !r.verdict.good() {
 			fmt.Println(r)
@@ -57,11 +61,11 @@ func main() {
 	}
 }
 
-// shareOf returns an n-th of the rows, of few packages, to compile few tests; n consecutive days
+// shareOf returns an n-th of the rows, of few packages, to compile few tests; n consecutive seeds
 // cover all.
-func shareOf(rows []mutant, n, day int) []mutant {
+func shareOf(rows []mutant, n, seed int) []mutant {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b mutant) int { return cmp.Compare(a.pkg(), b.pkg()) })
 	n = max(n, 1)
-	return rows[len(rows)*(day%n)/n : len(rows)*(day%n+1)/n]
+	return rows[len(rows)*(seed%n)/n : len(rows)*(seed%n+1)/n]
 }

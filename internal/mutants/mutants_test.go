@@ -9,10 +9,20 @@ import (
 	"testing"
 )
 
+const root = "../.."
+
+func rows(t *testing.T) []mutant {
+	t.Helper()
+	all, err := read(root)
+	if err != nil || len(all) < 90 {
+		t.Fatalf("%d mutants, want 90 or more: %v", len(all), err)
+	}
+	return all
+}
+
 func TestRowsMatchTheCode(t *testing.T) {
-	const root = "../.."
 	names, tests := map[string]bool{}, map[string][]string{}
-	for _, m := range table {
+	for _, m := range rows(t) {
 		if m.name == "" || names[m.name] {
 			t.Errorf("%q is no name, or that of two", m.name)
 		}
@@ -35,17 +45,14 @@ func TestRowsMatchTheCode(t *testing.T) {
 			t.Errorf("%s: there is no test for %q", m.name, m.by)
 		}
 	}
-	if len(table) < 90 {
-		t.Errorf("%d mutants, want 90 or more", len(table))
-	}
 }
 
 func TestSharesAreTheWhole(t *testing.T) {
-	played := map[string]int{}
-	for day := range 3 {
-		share := shareOf(table, 3, day)
+	played, table := map[string]int{}, rows(t)
+	for seed := range 3 {
+		share := shareOf(table, 3, seed)
 		if third := len(table) / 3; len(share) != third && len(share) != third+1 {
-			t.Errorf("day %d: %d of %d rows", day, len(share), len(table))
+			t.Errorf("seed %d: %d of %d rows", seed, len(share), len(table))
 		}
 		for _, m := range share {
 			played[m.name]++
@@ -53,7 +60,7 @@ func TestSharesAreTheWhole(t *testing.T) {
 	}
 	for _, m := range table {
 		if played[m.name] != 1 {
-			t.Errorf("%s is played %d times in three days", m.name, played[m.name])
+			t.Errorf("%s is played %d times by three seeds", m.name, played[m.name])
 		}
 	}
 }

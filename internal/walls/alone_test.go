@@ -11,18 +11,18 @@ import (
 	"testing"
 )
 
-var alone = regexp.MustCompile(`(?m)^ALONE\s*= ((?:.*\\\n)*.*)$`)
+var alone = regexp.MustCompile(`(?m)^alone="((?:.*\\\n)*.*)"$`)
 
-// Packages that make test runs without the race detector, and their tests, must not start
+// Packages that scripts/test runs without the race detector, and their tests, must not start
 // goroutines.
 func TestPureRoomsStartNoGoroutines(t *testing.T) {
-	text, err := os.ReadFile("../../Makefile")
+	text, err := os.ReadFile("../../scripts/test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := alone.FindSubmatch(text)
 	if found == nil {
-		t.Fatal("the Makefile names no such rooms")
+		t.Fatal("scripts/test names no such rooms")
 	}
 	rooms := append(strings.Fields(strings.ReplaceAll(string(found[1]), "\\", "")),
 		"./workers/internal/core")
@@ -50,7 +50,7 @@ func TestPureRoomsStartNoGoroutines(t *testing.T) {
 						n.Sel.Name == "RunParallel"
 				}
 				if starts {
-					t.Errorf("%s starts a goroutine: take %s out of ALONE in the Makefile",
+					t.Errorf("%s starts a goroutine: take %s out of alone in scripts/test",
 						set.Position(n.Pos()), room)
 				}
 				return true
