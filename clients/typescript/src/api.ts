@@ -1098,7 +1098,7 @@ export interface components {
             most: number;
             /**
              * Format: date-time
-             * @description first and last start
+             * @description first and last start; of open runs only if broken
              */
             from: string;
             /** Format: date-time */
