@@ -114,11 +114,9 @@ func TestAPartialHandoverBoundsUnlistedBuckets(t *testing.T) {
 		for i := range 300 {
 			runs = append(runs, begin(fmt.Sprintf("k%03d", i), 2)...)
 		}
-		waits := begin("waits", 1)
-		if name == "open" {
-			waits = append(waits, runs...)
-		} else {
-			for _, r := range runs {
+		begin("waits", 1)
+		for _, r := range runs {
+			if name != "open" {
 				b.done(r)
 			}
 		}
