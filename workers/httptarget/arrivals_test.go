@@ -74,6 +74,8 @@ func TestNoWindowAtTheTargetHoldsMoreThanTheLimit(t *testing.T) {
 					t.Errorf("%+v", e)
 				}
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			worst := 0
 			for i, at := range arrived {
 				n := 0
