@@ -409,14 +409,13 @@ func playArrivals(worldOf func(uint64, sabotage) *world, seed uint64, s sabotage
 }
 
 // A window of the target holds no more requests than a limit that counts from the answer, however
-// requests, answers and drainers are delayed.
+// requests, answers and drainers are delayed. The worlds share the number of seeds.
 func TestSimulationOfArrivals(t *testing.T) {
 	for name, worldOf := range arrivalWorlds {
 		t.Run(name, func(t *testing.T) {
-			playSeeds(
-				t,
-				func(seed uint64) *world { return playArrivals(worldOf, seed, noSabotage) },
-			)
+			playShare(t, len(arrivalWorlds), func(seed uint64) *world {
+				return playArrivals(worldOf, seed, noSabotage)
+			})
 		})
 	}
 }
