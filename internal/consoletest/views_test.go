@@ -213,7 +213,7 @@ func TestTheAuditListShowsWhoChangedWhat(t *testing.T) {
 	for _, l := range []look{desk, phone} {
 		b := visit(t, w.base, l)
 		b.open("audit")
-		b.sees("policy written through the API", "outflow 1/h → 2/h", "127.0.0.1",
+		b.sees("policy overridden", "outflow 1/h → 2/h", "127.0.0.1",
 			"50 changes here")
 		b.legible()
 		b.press("Next")
