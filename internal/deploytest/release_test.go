@@ -131,7 +131,7 @@ func archive(t *testing.T, file string) {
 		}
 		_, at, _ := strings.Cut(rest, "http=")
 		at, _, _ = strings.Cut(at, " ")
-		said := run(t, dir, "./penstock", "--server", "http://"+at, "policies")
+		said := run(t, dir, "./penstock", "--server", "http://"+at, "policies", "ls")
 		if !strings.Contains(said, "demo") {
 			t.Errorf("the policies are %s", said)
 		}

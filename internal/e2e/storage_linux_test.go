@@ -176,6 +176,9 @@ func (i *installation) others(prefix string) {
 // drain gives the full policy a target, and waits until all of its accepted jobs have arrived.
 func (i *installation) drain(accepted []string) {
 	i.t.Helper()
+	if status, _, text := i.ask("POST", "/v1/release/full", ""); status != http.StatusOK {
+		i.t.Fatalf("take the policy from the file: %d %s", status, text)
+	}
 	document := fmt.Sprintf(
 		`{"algorithm":"leaking_bucket","outflow":"1000/s","capacity":100000,"partitions":2,`+
 			`"target":{"http":{"url":%q}}}`, i.target)
