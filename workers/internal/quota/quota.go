@@ -480,11 +480,14 @@ func (l *Limits) Done(s *Set, ch *Charge, now Now, e End, noted Noted) {
 // travel is the time for messages about a run of another process.
 const travel = time.Second
 
-// Await holds loose units until other processes must have reported their ends.
-func (l *Limits) Await(s *Set, now Now) {
-	if s != nil {
-		s.awaited, s.lapses = true, max(s.lapses, now.Own+l.timeout+travel+l.maxDelay)
+// Await holds loose units, also those of a crash that is still to be counted, until other processes
+// must have reported their ends.
+func (l *Limits) Await(s *Set, now Now) *Set {
+	if s == nil {
+		s = l.newSet()
 	}
+	s.awaited, s.lapses = true, max(s.lapses, now.Own+l.timeout+travel+l.maxDelay)
+	return s
 }
 
 // close ends the possibility of a refund.

@@ -238,17 +238,21 @@ func TestACrashCountsWhatWasOpenFromTheTakeover(t *testing.T) {
 	}
 }
 
-// The lost record may have been one of a planned handover, whose runs go on.
+// The lost record, or the lost checkpoint, may have told of runs of a planned handover, which go
+// on.
 func TestWithoutARecordAllIsHeldUntilRunsMustHaveEnded(t *testing.T) {
-	b := unownedValve(t, answering(policy.PlaceholderKey)).inheritFrom(Inheritance{Crashed: true,
-		Fence: second})
-	for at, want := range map[time.Duration]int64{12_990 * ms: 3, 13_001 * ms: 0} {
-		b.at(0).bucketOfTests("a")
-		b.at(at)
-		if _, open := b.open(); open != want {
-			t.Errorf("%d are open after %v", open, at)
+	for _, key := range bothKeys {
+		for _, former := range []bool{false, true} {
+			for at, want := range map[time.Duration]int64{12_990 * ms: 3, 13_001 * ms: 0} {
+				b := unownedValve(t, answering(key)).inheritFrom(Inheritance{Crashed: true,
+					Former: former, Fence: second})
+				b.bucketOfTests("a")
+				b.at(at)
+				if _, open := b.open(); open != want {
+					t.Errorf("%s: %d are open after %v, want %d", key, open, at, want)
+				}
+			}
 		}
-		delete(b.p.buckets, "a")
 	}
 }
 

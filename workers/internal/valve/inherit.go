@@ -62,6 +62,12 @@ type StoredAttempt struct {
 	Revision uint64
 }
 
+// othersRun reports whether runs that nobody recorded may go on in processes that live: in those of
+// another owner's checkpoint, or without one.
+func (in Inheritance) othersRun() bool {
+	return in.Crashed && (in.Former || in.Handover.ByCost == nil)
+}
+
 func (in Inheritance) slack() time.Duration { return max(0, in.Age-in.Elapsed) }
 
 func (in Inheritance) unknown() time.Duration {

@@ -327,11 +327,11 @@ func (v *Valve) awaits(j *heldJob, now pace.Instant) {
 	if j.charged != nil || !v.Policy.CountsArrivals() {
 		return
 	}
-	if v.quota != nil {
+	if v.quota != nil && j.Bucket.used != nil {
 		v.quota.Await(j.Bucket.used, v.instant(now))
 	}
 	for _, t := range v.common {
-		if !v.elsewhere(t) {
+		if !v.elsewhere(t) && t.used != nil {
 			t.Await(t.used, v.instant(now))
 		}
 	}
@@ -446,8 +446,7 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 	}
 	c := crash{from: now.Add(-max(in.Age, in.Elapsed)), to: p.crashedAt, others: quota.Units{},
 		sizes: in.Handover.Sizes}
-	// without a record, former owners' runs may go on
-	c.open = in.Handover.Open || in.Handover.ByCost == nil
+	c.open = in.Handover.Open || in.othersRun()
 	if in.Crashed {
 		c.listed = quota.Units{}
 	} else {
@@ -494,8 +493,8 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 		return
 	}
 	b.own().used = v.quota.Decode(c.Used, in.Handover.Limits, v.instant(now.Add(-in.Elapsed)))
-	if in.Former {
-		v.quota.Await(b.used, v.instant(now))
+	if in.othersRun() {
+		b.used = v.quota.Await(b.used, v.instant(now.Add(in.Fence)))
 	}
 	if crash := b.Part.crash; crash != nil && crash.listed != nil {
 		b.own().used = v.quota.Sized(crash.sizes).Crashed(b.used, v.instant(crash.from),

@@ -183,8 +183,8 @@ func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
 	h := in.Handover
 	t.used, t.first, t.passed = t.Decode(h.Together, h.AllLimits,
 		v.instant(now.Add(-in.Elapsed))), nil, nil
-	if in.Former {
-		t.Await(t.used, v.instant(now))
+	if in.othersRun() {
+		t.used = t.Await(t.used, v.instant(now.Add(in.Fence)))
 	}
 	defer v.countLate(t, now)
 	within := in.unknown()
