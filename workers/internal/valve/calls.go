@@ -379,8 +379,10 @@ func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
 	if v.claims.ending == nil {
 		v.claims.ending = map[*heldJob]record.Outcome{}
 	}
-	v.coolDown(j.Bucket, o.RetryAfter, ended)
-	o.RetryAfter -= min(o.RetryAfter, delay)
+	if o.RetryAfter > 0 {
+		v.coolDown(j.Bucket, o.RetryAfter, ended)
+		o.RetryAfter = max(1, o.RetryAfter-delay)
+	}
 	o.Answer = record.AnswerSeen // as of then
 	v.claims.ending[j] = o
 	return true

@@ -81,6 +81,14 @@ func (v *Valve) Answered(number uint64, at, now pace.Instant) {
 	}
 }
 
+// Pause begins the pause that a run's outcome will name.
+func (v *Valve) Pause(number uint64, wait time.Duration, now pace.Instant) {
+	if r, known := v.runs[number]; known && r.Bucket.Part.Live() {
+		v.coolDown(r.Bucket, wait, now)
+		v.place(r.Bucket, now)
+	}
+}
+
 // Progress takes a report, or an empty one as a sign of life, and returns a report for a new owner
 // of the partition.
 func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver bool) {
