@@ -272,7 +272,7 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 		p.Concurrency = 3
 		c, now := newCalling(t, p), callsBegin
 		c.part.gathered()
-		c.part.Noted(true)
+		c.part.Noted()
 		c.ask("x", now)
 		c.begin(now)
 		b := c.part.buckets["a"]
@@ -297,7 +297,7 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
 	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
 	c.part.gathered()
-	c.part.Noted(true)
+	c.part.Noted()
 	c.ask("x", now)
 	c.begin(now)
 	c.tell("x", job.OpSettle, job.Settlement{Status: job.SettledFailed, RetryAfterMS: 1500}, now)
@@ -313,7 +313,7 @@ func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
 func TestACallCountsFromItsAnswer(t *testing.T) {
 	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
 	c.part.gathered()
-	c.part.Noted(true)
+	c.part.Noted()
 	c.ask("x", now)
 	c.begin(now)
 	c.tell("x", job.OpAnswered, job.Settlement{}, now.Add(second))
@@ -347,6 +347,7 @@ func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 	b.arrive("a", tokens(4))
 	b.noted()
 	s.limit.noted()
+	s.at(second)
 	r := b.start()[0]
 	t0 := s.limit.v.together
 	open := func(at pace.Instant) (n int64) {
@@ -378,6 +379,7 @@ func TestAnEndReleasesNoUnitOfASharedLimitThatMoved(t *testing.T) {
 	b.arrive("a", tokens(4))
 	b.noted()
 	s.limit.noted()
+	s.at(second)
 	r := b.start()[0]
 	h := s.limit.p.Surrender(b.now)
 	s.comes(&Inheritance{Owner: "another", Handover: h})

@@ -44,7 +44,7 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 		c, matters := b.heldClock(now, after)
 		if v := g.Of.v; v.quota != nil {
 			c.Used = v.quota.Encode(b.used, v.instant(now))
-			if c.Used != "" && after <= now { // a checkpoint bounds what it does not list otherwise
+			if c.Used != "" {
 				c.Units, c.Open = v.quota.Counted(b.used, v.instant(now))
 			}
 			for _, n := range c.Units {

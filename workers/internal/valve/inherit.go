@@ -70,25 +70,6 @@ func (in Inheritance) othersRun() bool {
 
 func (in Inheritance) slack() time.Duration { return max(0, in.Age-in.Elapsed) }
 
-func (in Inheritance) unknown() time.Duration {
-	within := in.Age + in.Fence
-	if gap := time.Duration(in.Handover.Gap) * time.Microsecond; gap > 0 {
-		within = min(within, gap)
-	}
-	return within
-}
-
-// within bounds unrecorded units by a budget; 0: no bound.
-func (in Inheritance) within(most, budget, cost int64) int64 {
-	if in.Unstarted {
-		return 0
-	}
-	if budget > 0 {
-		most = min(most, budget-1+max(cost, 1))
-	}
-	return most
-}
-
 // inherit applies a predecessor's record. After a crash, each bucket counts as having started a job
 // at the last moment, the old owner's fence, unless a checkpoint shows that it was not due (law 2).
 // That costs a bucket at most one interval and its burst.
@@ -250,7 +231,6 @@ func (p *Part) placeAll(now pace.Instant) {
 func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	shares := slices.ContainsFunc(v.common, func(t *together) bool { return t.host == of })
 	if of == v && v.quota != nil || shares {
-		v.untold = 0
 		for _, p := range v.parts {
 			p.placeAll(now)
 		}

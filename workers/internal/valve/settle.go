@@ -67,7 +67,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 // answered reports whether a limit counts a run from its answer.
 func (j *heldJob) answered() bool {
 	for c := j.charged; c != nil; c = c.next {
-		if c.charge.IsAnswered() {
+		if c.IsAnswered() {
 			return true
 		}
 	}
