@@ -40,7 +40,7 @@ func TestACrashDoesNotForgetTheDay(t *testing.T) {
 	}{"tokens": {tokens, len(keys), 96 / 16},
 		"total": {total, 1, 480 / 16}, "second": {second, 1, 480 / 16},
 		"alone": {alone, 1, 96 / 16},
-		"each": {each, len(keys), 96 / 16}} {
+		"each":  {each, len(keys), 96 / 16}} {
 		t.Run(name, func(t *testing.T) {
 			for early := range 8 {
 				crashOnADay(t, c.policy.WithDefaults(), c.keys, c.costs,
