@@ -112,6 +112,8 @@ type Handover struct {
 	Edits []Edit `json:"edits,omitempty"`
 	// of calls whose end was reported, as package claimant names them
 	Ended packed `json:"ended,omitempty"`
+	// of running calls whose requests hold units of limits, named in the same way
+	Calls packed `json:"calls,omitempty"`
 }
 
 // Bounds are bounds on starts, in units of a cost: the most of any started job, what unlisted

@@ -331,6 +331,47 @@ func TestACallCountsFromItsAnswer(t *testing.T) {
 	})
 }
 
+// The next owner knows which calls had no answer before a handover.
+func TestACallThatWasHandedOverCountsFromItsAnswer(t *testing.T) {
+	for _, key := range bothKeys {
+		c, now := newCalling(t, answering(key)), callsBegin
+		c.part.gathered()
+		c.part.Noted()
+		for _, id := range []string{"answers", "ends", "answered"} {
+			c.ask(id, now)
+			c.begin(now)
+		}
+		c.tell("answered", job.OpAnswered, job.Settlement{}, now)
+		c.part.Quiesce()
+		next := newCalling(t, answering(key))
+		next.n = c.n
+		next.part.inherit(Inheritance{Owner: "self", Handover: c.part.Surrender(now)}, now)
+		open := func() (n int64) {
+			for _, l := range next.part.bucketState("a", now).Limits {
+				n = l.Open
+			}
+			return n
+		}
+		want := int64(2)
+		for _, id := range []string{"answered", "ends", "answers"} {
+			if n := open(); n != want {
+				t.Errorf("%s: %d are open before %s, want %d", key, n, id, want)
+			}
+			if id == "answers" {
+				next.tell(id, job.OpAnswered, job.Settlement{}, now)
+			} else {
+				next.settle(id, job.SettledDone, now)
+			}
+			if id != "answered" {
+				want--
+			}
+		}
+		if n := open(); n != 0 {
+			t.Errorf("%s: %d are open at last", key, n)
+		}
+	}
+}
+
 // The state of a limit that policies share stays when a policy's partition leaves.
 func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 	s := newSharing(t, "import")

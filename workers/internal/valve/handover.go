@@ -166,7 +166,7 @@ func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	}
 	h.Running, h.Stream, h.Last = p.runningJobs(), p.Stream(), max(p.highest, p.last)
 	h.Through, h.Edits = p.tellsThrough(), p.edits.records()
-	h.Ended = p.ended.Last()
+	h.Ended, h.Calls = p.ended.Last(), p.open.Last()
 	if p.crashedAt != 0 && now.Since(p.crashedAt) < p.v.slowest()+time.Second {
 		h.Crashed = max(1, record.Micros(now.Since(p.crashedAt)))
 	}

@@ -122,6 +122,9 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	}
 	p.edits.inherit(in.Handover.Edits)
 	p.ended.Inherit(in.Handover.Ended, now)
+	if !in.Crashed {
+		p.open.Inherit(in.Handover.Calls, now)
+	}
 	p.through, p.newest = in.Handover.Through, max(p.newest, in.Handover.Through)
 	for seq, a := range in.Attempts {
 		p.inherited[seq] = &inheritedJob{record: a.Attempt, saved: true}
