@@ -192,14 +192,13 @@ func TestReplay(t *testing.T) {
 			Header: nats.Header{"penstock-deadline": {past}, "Penstock-Cost": {"3"},
 				"Idempotency-Key": {"order-1"}}})
 	receipt, err := p.Replay(ctx, "stripe", first)
-	if err != nil || receipt.Seq != 1 ||
-		receipt.Partition != job.Partition(b.names.Jobs("stripe", k), 4) || receipt.Duplicate {
+	if err != nil || receipt.Seq != 1 || receipt.Duplicate {
 		t.Fatalf("got %+v, %v", receipt, err)
 	}
 	j, err := b.StoredJob(ctx, "stripe", receipt.Seq)
 	if err != nil || j.Key != k || string(j.Body) != "one" || j.Cost != 3 || !j.Deadline.IsZero() ||
 		j.Malformed != nil || job.HeaderValue(j.Header, "Idempotency-Key") != "order-1" ||
-		j.Partition != receipt.Partition {
+		j.Partition != job.Partition(b.names.Jobs("stripe", k), 4) {
 		t.Errorf("the job is %+v, %v", j, err)
 	}
 	for name := range j.Header {
