@@ -82,7 +82,7 @@ func (s *Service) entry(ctx context.Context, name string) (policy.Entry, error) 
 	if errors.Is(err, queue.ErrNotFound) {
 		return policy.Entry{}, admission.UnknownPolicy(name)
 	}
-	return entry, change(err)
+	return entry, conflict(err)
 }
 
 func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error) {
@@ -166,7 +166,7 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 		case "revision": // for the log alone
 		default:
 			switch value {
-			case nil, false:
+			case nil, false, "", policy.Duration(0):
 			case true:
 				c.Details = append(c.Details, name)
 			default:
@@ -252,7 +252,7 @@ func (s *Service) Drainers(ctx context.Context) ([]api.Drainer, error) {
 	defer cancel()
 	set, err := s.policies.Policies(ctx)
 	if err != nil {
-		return nil, change(err)
+		return nil, conflict(err)
 	}
 	drainers, err := workers.Drainers(ctx, s.broker, set)
 	return drainers, translate(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/notice"
+	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -106,10 +107,12 @@ type Node struct {
 	LaidOut, Prepared, Applied lifecycle.Latch
 
 	notices  *notice.Log
+	lines    *seldom.Log // when JetStream is away
 	known    *known
 	streams  *streams
 	storage  *storage
 	policies *policyWriter
+	cache    cache
 	kept     chan struct{} // the cache is outdated
 
 	writing sync.Mutex // while policies and schedules are written
@@ -119,8 +122,8 @@ type Node struct {
 func New(o Options) *Node {
 	o.RetakeAfter = cmp.Or(o.RetakeAfter, retakeAfter)
 	n := &Node{Options: o, LaidOut: make(lifecycle.Latch), Prepared: make(lifecycle.Latch),
-		notices: notice.New(o.Log), known: &known{follow: o.Follow},
-		kept: make(chan struct{}, 1)}
+		notices: notice.New(o.Log), lines: seldom.New(o.Log), known: &known{follow: o.Follow},
+		cache: cache{file: o.Cache, log: o.Log}, kept: make(chan struct{}, 1)}
 	n.streams = newStreams(recorded{o.Broker, o.Store}, n.known, n.notices, o.Sink, o.Log)
 	n.streams.own = slices.DeleteFunc(slices.Clone(o.Wanted.Policies),
 		func(p policy.Policy) bool { return !p.HasQueue() })
@@ -162,7 +165,7 @@ func (n *Node) Parts() []func(context.Context) error {
 		repeat(nil, n.policies.sweep),
 		repeat(nil, owners.look)}
 	if n.Cache != "" {
-		parts = append(parts, n.keep)
+		parts = append(parts, lifecycle.Repeat(n.kept, n.keep))
 	}
 	if n.Offline {
 		parts = append(parts, n.meanwhile)
@@ -257,30 +260,22 @@ func (n *Node) follow(ctx context.Context) error {
 
 // keep writes the cache, whose size grows with the number of policies, once for the changes of a
 // second: writers of policies do not wait for it.
-func (n *Node) keep(ctx context.Context) error {
-	cache := cache{file: n.Cache, log: n.Log}
-	for ctx.Err() == nil {
-		select {
-		case <-n.kept:
-		case <-ctx.Done():
-		}
-		select {
-		case <-time.After(keepAfter):
-		case <-ctx.Done():
-		}
-		if set := n.known.policies(); set != nil {
-			cache.keep(set)
-		}
+func (n *Node) keep(ctx context.Context) (time.Duration, error) {
+	select {
+	case <-time.After(keepAfter):
+	case <-ctx.Done():
 	}
-	return nil
+	if set := n.known.policies(); set != nil {
+		n.cache.keep(set)
+	}
+	return never, nil
 }
 
 func (n *Node) meanwhile(ctx context.Context) error {
 	select {
 	case <-time.After(knownAfter):
-		cache := cache{file: n.Cache, log: n.Log}
 		n.known.followInstead(
-			func() policy.Entries { return cache.lastKnown(n.Wanted.Policies) })
+			func() policy.Entries { return n.cache.lastKnown(n.Wanted.Policies) })
 		<-ctx.Done()
 	case <-ctx.Done():
 	}
@@ -370,7 +365,7 @@ func (n *Node) persist(ctx context.Context, what string, do func(context.Context
 		if err == nil || !errors.Is(err, queue.ErrUnavailable) {
 			return err
 		}
-		n.streams.lines.Log(what, slog.LevelWarn, "NATS is not available: retrying",
+		n.lines.Log(what, slog.LevelWarn, "NATS is not available: retrying",
 			"doing", what, "error", err)
 		select {
 		case <-time.After(pause):

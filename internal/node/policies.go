@@ -19,7 +19,6 @@ import (
 
 const (
 	inventoryAgain = 10 * time.Second
-	inventoryFirst = time.Second
 	// delay before a deleted policy's partition records are swept
 	leftFor    = 10 * time.Minute
 	sweepAgain = 10 * time.Minute
@@ -58,8 +57,8 @@ type policyWriter struct {
 	expiring chan struct{} // the policies have changed
 
 	mu    sync.Mutex
-	last  store.SetChange // with the highest revision
-	rival time.Time       // when another process last had another text
+	last  policy.Entry // that this process wrote
+	rival time.Time    // when another process last had another text
 }
 
 // write makes the wanted policies those of their set, and reports whether they are.
@@ -121,34 +120,30 @@ func (f *policyWriter) retake(ctx context.Context) (time.Duration, error) {
 }
 
 func (f *policyWriter) report(ctx context.Context, set store.Set, result store.Replaced) {
-	by := "file of set " + set.Name
-	var last store.SetChange
-	for _, change := range slices.Concat(result.Written, result.Left) {
-		if change.Revision > last.Revision {
-			last = change
+	var last policy.Entry
+	for _, c := range result.Changes {
+		if c.After.Revision > last.Revision {
+			last = c.After
 		}
+		what, level, isNew := "policy written by the file", slog.LevelInfo, c.Before.Source == ""
+		changed := policy.Diff(c.Before.Written, c.After.Written)
+		switch {
+		case isNew:
+			changed = policy.Fields(c.After.Written)
+		case c.After.Draining:
+			what, level = "policy left the file, and is draining", slog.LevelWarn
+		case c.After.Source == policy.SourceAPI:
+			what, level = "policy left the file, and belongs to the API", slog.LevelWarn
+		}
+		name := c.After.Written.Name
+		f.Log.Log(ctx, level, what, "policy", name, "set", set.Name, "revision", c.After.Revision,
+			"new", isNew, "changed", changed)
+		f.list(ctx, api.AuditEntry{By: "file of set " + set.Name, What: what, Policy: name,
+			Changed: changed})
 	}
 	f.mu.Lock()
 	f.last = last
 	f.mu.Unlock()
-	for _, change := range result.Written {
-		changed := policy.Fields(change.After)
-		if change.Before != nil {
-			changed = policy.Diff(*change.Before, change.After)
-		}
-		f.Log.Info("policy written by the file", "policy", change.After.Name, "set", set.Name,
-			"revision", change.Revision, "new", change.Before == nil, "changed", changed)
-		f.list(ctx, api.AuditEntry{By: by, What: "policy written by the file",
-			Policy: change.After.Name, Changed: changed})
-	}
-	what := "policy left the file, and belongs to the API"
-	if set.Prune {
-		what = "policy left the file, and is draining"
-	}
-	for _, change := range result.Left {
-		f.Log.Warn(what, "policy", change.After.Name, "set", set.Name, "revision", change.Revision)
-		f.list(ctx, api.AuditEntry{By: by, What: what, Policy: change.After.Name})
-	}
 	for _, name := range result.OfAPI {
 		f.notices.Tell(&ofAPI, name, "of the API", "set", set.Name)
 	}
@@ -177,7 +172,7 @@ func (f *policyWriter) followed(ctx context.Context) {
 	last := f.last
 	f.mu.Unlock()
 	if last.Revision > 0 {
-		f.known.wait(ctx, last.After.Name, last.Revision)
+		f.known.wait(ctx, last.Written.Name, last.Revision)
 	}
 }
 
@@ -215,12 +210,11 @@ func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
 		if len(entry.Levers.At(now)) == len(entry.Levers) {
 			continue
 		}
-		var before policy.Entry
-		after, err := f.Store.ChangeLevers(ctx, name, false,
-			func(current policy.Entry) (policy.Levers, error) {
-				before = current
-				return current.Levers.At(now), nil
-			})
+		before, after, err := f.Store.Change(ctx, name, store.Change{Act: store.Pull,
+			Edit: func(_ policy.Entry, e *policy.Entry) error {
+				e.Levers = e.Levers.At(now)
+				return nil
+			}})
 		if err != nil {
 			f.Log.Debug("an expired override is not removed yet", "policy", name, "error", err)
 			again = min(again, expireAgain)
@@ -235,12 +229,8 @@ func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
 }
 
 func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
-	known := f.known.policies()
-	if known == nil {
-		return inventoryFirst, nil
-	}
 	began := time.Now()
-	found, err := f.Store.Inventory(ctx, known)
+	found, err := f.Store.Inventory(ctx)
 	if err != nil {
 		f.Log.Debug("stored policies not listed", "error", err)
 		return inventoryAgain, nil
@@ -255,7 +245,7 @@ func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	}
 	f.notices.Only(&unreadable, has(found.Unreadable))
 	f.notices.Only(&orphaned, has(found.Orphaned))
-	return max(inventoryAgain, restAfter(time.Since(began), len(known))), nil
+	return max(inventoryAgain, restAfter(time.Since(began), len(f.known.policies()))), nil
 }
 
 func (f *policyWriter) sweep(ctx context.Context) (time.Duration, error) {

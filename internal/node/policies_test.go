@@ -100,10 +100,12 @@ func TestAnExpiredOverrideIsRemovedAndListed(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	n := prepared(t, nc, 10)
 	expires := time.Now().Add(retakeSoon)
-	after, err := n.Store.ChangeLevers(t.Context(), "stripe", false,
-		func(e policy.Entry) (policy.Levers, error) {
-			return e.Levers.Patch([]byte(`{"burst":3}`), policy.Lever{By: "ann", Expires: &expires})
-		})
+	_, after, err := n.Store.Change(t.Context(), "stripe", store.Change{Act: store.Pull,
+		Edit: func(_ policy.Entry, e *policy.Entry) (err error) {
+			e.Levers, err = e.Levers.Patch([]byte(`{"burst":3}`),
+				policy.Lever{By: "ann", Expires: &expires})
+			return err
+		}})
 	if err != nil || after.Policy.Burst != 3 {
 		t.Fatalf("%+v, %v", after, err)
 	}

@@ -359,7 +359,8 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	if _, err := broker.Depth(t.Context(), "acme"); err != nil {
 		t.Errorf("no stream: %v", err)
 	}
-	if err := store.New(broker, nil).Delete(t.Context(), "acme", false, nil); err != nil {
+	if _, _, err := store.New(broker, nil).Change(t.Context(), "acme",
+		store.Change{Act: store.Delete}); err != nil {
 		t.Fatal(err)
 	}
 	if gone, err := store.New(broker, nil).Forget(t.Context(), "acme"); err != nil || !gone {

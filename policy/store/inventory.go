@@ -21,45 +21,29 @@ type Inventory struct {
 	Orphaned map[string]queue.Stream
 }
 
-// Inventory compares records and streams with policies known by [Store.Watch].
-func (s *Store) Inventory(ctx context.Context, known policy.Entries) (
-	found Inventory, err error) {
-
+// Inventory compares records and streams.
+func (s *Store) Inventory(ctx context.Context) (found Inventory, err error) {
 	defer errs.Annotate(&err, "look at what is stored of policies")
 	found = Inventory{Unreadable: map[string]error{}, Orphaned: map[string]queue.Stream{}}
-	for _, entry := range known {
-		if entry.Draining {
-			found.Draining++
-		} else {
-			found.OK++
-		}
-	}
 	// Streams are read first, because a record is older than its stream.
 	streams, err := s.broker.Streams(ctx)
 	if err != nil {
 		return found, err
 	}
-	names, err := s.table.Keys(ctx, "*")
+	records, err := s.table.List(ctx, "*")
 	if err != nil {
 		return found, err
 	}
 	recorded := map[string]bool{}
-	for _, name := range names {
-		if _, ok := known[name]; ok {
-			recorded[name] = true
-			continue
-		}
-		r, err := s.table.Read(ctx, name)
-		if err == nil {
-			recorded[name] = true
-			_, err = readPolicy(r)
-		}
-		switch {
-		case err == nil, errors.Is(err, queue.ErrNotFound): // written or deleted meanwhile
-		case !recorded[name]:
-			return found, err
+	for _, r := range records {
+		recorded[r.Key] = true
+		switch entry, err := read(r); {
+		case err != nil:
+			found.Unreadable[r.Key] = err
+		case entry.Draining:
+			found.Draining++
 		default:
-			found.Unreadable[name] = err
+			found.OK++
 		}
 	}
 	for _, name := range streams {

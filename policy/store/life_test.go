@@ -23,7 +23,7 @@ import (
 
 // The table of DESIGN.md: what becomes of a policy in each state by each act.
 func TestOneFunctionSaysWhatMayHappenNext(t *testing.T) {
-	states := map[string]*record{
+	states := map[string]*policy.Entry{
 		"absent":       nil,
 		"unreadable":   {},
 		"file":         {Source: policy.SourceFile, Set: "a"},
@@ -35,24 +35,23 @@ func TestOneFunctionSaysWhatMayHappenNext(t *testing.T) {
 	}
 	names := []string{"absent", "unreadable", "file", "api", "left", "draining", "pruned",
 		"another file"}
-	acts := map[act]string{inFile: "in file", leftFile: "left file", pruned: "pruned",
-		written: "written", levered: "levered", offered: "offered", released: "released",
-		condemned: "condemned", drained: "drained"}
-	wants := map[act][]string{
+	acts := map[Act]string{inFile: "in file", leftFile: "left file", pruned: "pruned",
+		Write: "written", Pull: "pulled", Offer: "offered", Release: "released",
+		Delete: "deleted", drained: "drained"}
+	wants := map[Act][]string{
 		inFile:   {"file", "file", "=", "of API", "file", "file", "file", "invalid"},
 		leftFile: {"missing", "missing", "left", "=", "=", "=", "=", "="},
 		pruned:   {"missing", "missing", "pruned", "=", "=", "=", "=", "="},
-		written:  {"api", "api", "owner", "=", "api", "api", "api", "owner"},
-		levered:  {"missing", "missing", "=", "=", "=", "=", "=", "="},
-		offered:  {"missing", "missing", "owner", "left", "=", "pruned", "=", "owner"},
-		released: {"missing", "missing", "api", "=", "api", "=", "draining", "api"},
-		condemned: {"missing", "missing", "owner", "draining", "pruned", "=", "=",
-			"owner"},
-		drained: {"missing", "missing", "=", "=", "=", "gone", "gone", "="},
+		Write:    {"api", "api", "owner", "=", "api", "api", "api", "owner"},
+		Pull:     {"missing", "missing", "=", "=", "=", "=", "=", "="},
+		Offer:    {"missing", "missing", "owner", "left", "=", "pruned", "=", "owner"},
+		Release:  {"missing", "missing", "api", "=", "api", "=", "draining", "api"},
+		Delete:   {"missing", "missing", "owner", "draining", "pruned", "=", "=", "owner"},
+		drained:  {"missing", "missing", "=", "=", "=", "gone", "gone", "="},
 	}
 	for a, what := range acts {
 		for i, name := range names {
-			next, err := states[name].next("stripe", a, "a")
+			next, err := next(states[name], "stripe", a, "a")
 			got := "unknown"
 			var owner *OwnerError
 			var invalid *policy.InvalidError
@@ -115,11 +114,11 @@ func TestAFilesSetIsReplacedAsASet(t *testing.T) {
 	load(t, s, "", paced("a", 10, 1), paced("b", 10, 1), paced("c", 10, 1))
 	see(t, s, "at first", "a 10 file default, api 10 api, b 10 file default, c 10 file default")
 	if again := load(t, s, "", paced("a", 10, 1), paced("b", 10, 1),
-		paced("c", 10, 1)); len(again.Written)+len(again.Left) > 0 {
+		paced("c", 10, 1)); len(again.Changes) > 0 {
 		t.Errorf("the same file wrote %+v", again)
 	}
 	replaced := load(t, s, "", paced("a", 11, 1), paced("b", 10, 1), paced("d", 10, 1))
-	if len(replaced.Written) != 2 || len(replaced.Left) != 1 {
+	if len(replaced.Changes) != 3 || replaced.Changes[2].After.Source != policy.SourceAPI {
 		t.Errorf("%+v", replaced)
 	}
 	see(t, s, "a changed, c left, d is new", "a 11 file default, api 10 api, b 10 file default, "+
@@ -130,20 +129,16 @@ func TestAFilesSetIsReplacedAsASet(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := load(t, s, "", paced("a", 11, 1), paced("b", 10, 1), paced("c", 10, 1), paced("d", 10, 1))
-	if !slices.Equal(of.OfAPI, []string{"c"}) || len(of.Written) > 0 {
+	if !slices.Equal(of.OfAPI, []string{"c"}) || len(of.Changes) > 0 {
 		t.Errorf("%+v", of)
 	}
 	see(t, s, "the API's policy in the file", "a 11 file default, api 10 api, b 10 file default, "+
 		"c 12 api, d 10 file default")
-	if _, err := s.Offer(ctx, "c", "default"); err != nil {
-		t.Fatal(err)
-	}
+	do(t, s, "c", Change{Act: Offer, Set: "default"})
 	load(t, s, "", paced("a", 11, 1), paced("b", 10, 1), paced("c", 10, 1), paced("d", 10, 1))
 	see(t, s, "taken", "a 11 file default, api 10 api, b 10 file default, c 10 file default, "+
 		"d 10 file default")
-	if _, err := s.Release(ctx, "c"); err != nil {
-		t.Fatal(err)
-	}
+	do(t, s, "c", Change{Act: Release})
 	if of = load(t, s, "", paced("a", 11, 1), paced("b", 10, 1), paced("c", 13, 1),
 		paced("d", 10, 1)); !slices.Equal(of.OfAPI, []string{"c"}) {
 		t.Errorf("released: %+v", of)
@@ -222,9 +217,9 @@ func TestTheAPICannotChangeAFilesPolicy(t *testing.T) {
 	ctx := natstest.Context(t)
 	load(t, s, "tenants", paced("stripe", 10, 1))
 	_, put := s.Put(ctx, paced("stripe", 11, 1))
-	_, offer := s.Offer(ctx, "stripe", "other")
-	for what, err := range map[string]error{"put": put, "offer": offer,
-		"delete": s.Delete(ctx, "stripe", true, nil)} {
+	_, _, offer := s.Change(ctx, "stripe", Change{Act: Offer, Set: "other"})
+	_, _, del := s.Change(ctx, "stripe", Change{Act: Delete})
+	for what, err := range map[string]error{"put": put, "offer": offer, "delete": del} {
 		if _, owner := errors.AsType[*OwnerError](err); !owner ||
 			!strings.Contains(err.Error(), "penstock policies release stripe") {
 			t.Errorf("%s: %v", what, err)
