@@ -162,7 +162,6 @@ func (n *Node) Parts() []func(context.Context) error {
 		repeat(nil, n.storage.look), repeat(n.storage.back, n.storage.share),
 		repeat(n.policies.retaking, n.policies.retake),
 		repeat(n.policies.expiring, n.policies.expire), repeat(nil, n.policies.look),
-		repeat(nil, n.policies.sweep),
 		repeat(nil, owners.look)}
 	if n.Cache != "" {
 		parts = append(parts, lifecycle.Repeat(n.kept, n.keep))

@@ -20,9 +20,8 @@ import (
 const (
 	inventoryAgain = 10 * time.Second
 	// delay before a deleted policy's partition records are swept
-	leftFor    = 10 * time.Minute
-	sweepAgain = 10 * time.Minute
-	never      = 1 << 62 * time.Nanosecond
+	leftFor = 10 * time.Minute
+	never   = 1 << 62 * time.Nanosecond
 
 	expireAgain = time.Second // after a failure
 
@@ -230,7 +229,7 @@ func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
 
 func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
-	found, err := f.Store.Inventory(ctx)
+	found, err := f.Store.Inventory(ctx, leftFor)
 	if err != nil {
 		f.Log.Debug("stored policies not listed", "error", err)
 		return inventoryAgain, nil
@@ -246,13 +245,6 @@ func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	f.notices.Only(&unreadable, has(found.Unreadable))
 	f.notices.Only(&orphaned, has(found.Orphaned))
 	return max(inventoryAgain, restAfter(time.Since(began), len(f.known.policies()))), nil
-}
-
-func (f *policyWriter) sweep(ctx context.Context) (time.Duration, error) {
-	if err := f.Store.Sweep(ctx, leftFor); err != nil {
-		f.Log.Debug("records of deleted policies may be left", "error", err)
-	}
-	return sweepAgain, nil
 }
 
 func has[V any](m map[string]V) func(string) bool {

@@ -111,7 +111,7 @@ func TestAnExpiredOverrideIsRemovedAndListed(t *testing.T) {
 	}
 	n.known.take(policy.Entries{"stripe": &after}, nil)
 	if notes := strings.Join(n.policies.notes(), "\n"); !strings.Contains(notes,
-		"stripe is overridden: file: burst 1, now burst 3 by ann, 1 s left") {
+		"stripe is overridden: file: burst 1, now burst 3 by ann, 1s left") {
 		t.Errorf("the notes are %q", notes)
 	}
 	waittest.Until(t, "it expires", func() bool {

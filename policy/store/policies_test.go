@@ -204,7 +204,7 @@ func TestUnknownRecordsAreLeftOut(t *testing.T) {
 	if _, err := s.Put(natstest.Context(t), paced("newer", 10, 4)); err == nil {
 		t.Error("a newer record was overwritten")
 	}
-	found, err := s.Inventory(natstest.Context(t))
+	found, err := s.Inventory(natstest.Context(t), time.Hour)
 	if err != nil || found.OK != 2 || found.Draining != 0 || len(found.Unreadable) != 3 {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -245,7 +245,7 @@ func TestAStreamWithoutAPolicyIsFound(t *testing.T) {
 	}
 	look := func(ok int, orphaned map[string]queue.Stream) {
 		t.Helper()
-		found, err := s.Inventory(natstest.Context(t))
+		found, err := s.Inventory(natstest.Context(t), time.Hour)
 		if err != nil || found.OK != ok || len(found.Unreadable) != 0 ||
 			!maps.Equal(found.Orphaned, orphaned) {
 			t.Errorf("%+v, %v", found, err)

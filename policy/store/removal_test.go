@@ -141,7 +141,7 @@ func TestRecordsOfDeletedPoliciesAreSwept(t *testing.T) {
 		age  time.Duration
 		want int
 	}{{time.Hour, len(stays) + 3}, {0, len(stays)}} {
-		if err := s.Sweep(ctx, test.age); err != nil {
+		if _, err := s.Inventory(ctx, test.age); err != nil {
 			t.Fatal(err)
 		}
 		left, err := table.List(ctx, ">")
