@@ -50,7 +50,6 @@ type Service struct {
 	producer *queue.Producer
 	options  Options
 	listing  chan struct{}
-	making   making
 }
 
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
@@ -68,7 +67,7 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Watch = cmp.Or(o.Watch, watch.New(broker))
 	return &Service{broker, store.New(broker, o.Logger), producer, o,
-		make(chan struct{}, listsAtOnce), make(chan struct{}, 1)}
+		make(chan struct{}, listsAtOnce)}
 }
 
 func (s *Service) Watch() *watch.Watch { return s.options.Watch }

@@ -117,40 +117,9 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	if err := policy.Invalid(p.Validate()); err != nil {
 		return Policy{}, false, err
 	}
-	leave, err := s.turn(ctx, p.Name, w)
-	if err != nil {
-		return Policy{}, false, err
-	}
-	defer leave()
 	return s.writePolicy(ctx, p.Name, w, func(policy.Entry) (policy.Policy, error) {
 		return p, nil
 	})
-}
-
-func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(), err error) {
-	if s.broker.Replicas() < 2 || w.DryRun {
-		return func() {}, nil
-	}
-	if _, err := s.Policy(ctx, name); !errors.Is(err, admission.ErrUnknownPolicy) {
-		return func() {}, nil
-	}
-	return s.making.take(ctx)
-}
-
-// making holds one token while a policy's streams are made on several servers, and then for the
-// same time again, which slows down submissions.
-type making chan struct{}
-
-func (m making) take(ctx context.Context) (leave func(), err error) {
-	select {
-	case m <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: other policies are being created", admission.ErrUnavailable)
-	}
-	began := time.Now()
-	return func() {
-		time.AfterFunc(time.Since(began), func() { <-m })
-	}, nil
 }
 
 // PatchPolicy applies a JSON merge patch (RFC 7396). Of a file's policy it can only override

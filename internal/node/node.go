@@ -26,16 +26,8 @@ import (
 
 // Wanted is written for all processes; nil policies are not written.
 type Wanted struct {
-	Set       string
-	Policies  []policy.Policy
-	Prune     bool
-	Shrink    bool // see [store.Set]
+	store.Set
 	Schedules []schedules.Entry
-}
-
-func (w Wanted) set() store.Set {
-	return store.Set{Name: cmp.Or(w.Set, policy.DefaultSet), Policies: w.Policies, Prune: w.Prune,
-		Shrink: w.Shrink}
 }
 
 // Check needs no NATS. possible returns why this installation cannot have a policy.
@@ -60,7 +52,7 @@ func (w Wanted) Check(prefix string, possible func(policy.Policy) []policy.Probl
 			add("Policies[%d].%s", i, problem)
 		}
 	}
-	if err := policy.CheckSet(cmp.Or(w.Set, policy.DefaultSet)); err != nil {
+	if err := policy.CheckSet(w.Name); err != nil {
 		add("Set: %w", err)
 	}
 	for _, problem := range schedules.Check(w.Schedules, w.Policies) {
@@ -200,7 +192,7 @@ func (n *Node) Health(stopping, starting error) []health.Part {
 	parts := []health.Part{{Name: "process", Status: "running", Err: stopping}, nats,
 		{Name: "policies", Err: starting,
 			Status: fmt.Sprintf("%d are followed, with their streams", len(n.Policies())),
-			Notes:  slices.Concat(n.streams.troubles(), n.policies.notes())},
+			Notes:  slices.Concat(n.notices.Notes(&unapplied), n.policies.notes())},
 		{Name: "storage", Err: n.storage.fit(), Status: "can be written",
 			Notes: n.storage.notes()}}
 	if n.Drainer != nil {
@@ -330,7 +322,7 @@ func (n *Node) setUpAgain(ctx context.Context) error {
 func (n *Node) Write(ctx context.Context, w Wanted) error {
 	n.writing.Lock()
 	defer n.writing.Unlock()
-	changed := n.Prepared.Closed() && claim(w.set()) != claim(n.written.set())
+	changed := n.Prepared.Closed() && claim(w.Set) != claim(n.written.Set)
 	n.written = w
 	return n.put(ctx, w, changed)
 }
@@ -348,8 +340,8 @@ func (n *Node) put(ctx context.Context, w Wanted, again bool) error {
 		return err
 	}
 	return n.persist(ctx, "write the schedules", func(ctx context.Context) error {
-		return n.Schedules.Apply(ctx, schedules.File{Set: cmp.Or(w.Set, policy.DefaultSet),
-			Policies: w.Policies, Entries: w.Schedules})
+		return n.Schedules.Apply(ctx, schedules.File{Set: w.Name, Policies: w.Policies,
+			Entries: w.Schedules})
 	})
 }
 

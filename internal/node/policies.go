@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -31,23 +30,28 @@ const (
 	retakeAfter = time.Minute
 )
 
+const (
+	hasNewer = "the set has a newer text of other processes, which applies: this one returns " +
+		"once every process with the set has had it for a minute"
+	isOfAPI = "policy of the file belongs to the API: the file's text has no effect until " +
+		"penstock policies take"
+	startsNone = "no job of %[1]s starts: %[2]s"
+)
+
 var (
-	superseded = notice.Kind{Level: slog.LevelWarn, Of: "set",
-		Begin: "the set has a newer text of other processes, which applies: this one returns " +
-			"once every process with the set has had it for a minute",
-		End: "this process's text of the set applies"}
-	ofAPI = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "policy of the file belongs to the API: the file's text has no effect until " +
-			"penstock policies take",
-		End: "policy no longer belongs to both the file and the API"}
+	superseded = notice.Kind{Level: slog.LevelWarn, Of: "set", Begin: hasNewer,
+		End: "this process's text of the set applies", Note: "set %[1]s: " + hasNewer}
+	ofAPI = notice.Kind{Level: slog.LevelWarn, Of: "policy", Begin: isOfAPI,
+		End:  "policy no longer belongs to both the file and the API",
+		Note: "%[1]s: " + isOfAPI + " %[1]s"}
 	unreadable = notice.Kind{Level: slog.LevelError, Of: "policy",
 		Begin: "policy record unreadable, so its jobs do not start: write the policy " +
 			"again, or run the version that wrote it",
-		End: "policy record readable again"}
+		End: "policy record readable again", Note: startsNone}
 	orphaned = notice.Kind{Level: slog.LevelError, Of: "policy",
 		Begin: "policy record missing but its stream exists, so its jobs do not start: " +
 			"write the policy again, or delete the stream",
-		End: unreadable.End}
+		End: unreadable.End, Note: startsNone}
 )
 
 type policyWriter struct {
@@ -62,7 +66,7 @@ type policyWriter struct {
 
 // write makes the wanted policies those of their set, and reports whether they are.
 func (f *policyWriter) write(ctx context.Context, w Wanted, again bool) (applied bool, err error) {
-	set := w.set()
+	set := w.Set
 	others, err := f.Roster.Say(ctx, claim(set))
 	if err != nil {
 		return false, err
@@ -93,7 +97,7 @@ func claim(set store.Set) string { return set.Name + " " + set.Text() }
 func (f *policyWriter) retake(ctx context.Context) (time.Duration, error) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
-	set := f.written.set()
+	set := f.written.Set
 	if len(f.notices.Open(&superseded)) == 0 {
 		return never, nil
 	}
@@ -175,19 +179,8 @@ func (f *policyWriter) followed(ctx context.Context) {
 	}
 }
 
-func (f *policyWriter) notes() (notes []string) {
-	open := map[string]string{}
-	maps.Copy(open, f.notices.Open(&unreadable))
-	maps.Copy(open, f.notices.Open(&orphaned))
-	for _, name := range slices.Sorted(maps.Keys(open)) {
-		notes = append(notes, fmt.Sprintf("no job of %s starts: %s", name, open[name]))
-	}
-	for set := range f.notices.Open(&superseded) {
-		notes = append(notes, fmt.Sprintf("set %s: %s", set, superseded.Begin))
-	}
-	for _, name := range slices.Sorted(maps.Keys(f.notices.Open(&ofAPI))) {
-		notes = append(notes, name+": "+ofAPI.Begin+" "+name)
-	}
+func (f *policyWriter) notes() []string {
+	notes := f.notices.Notes(&unreadable, &orphaned, &superseded, &ofAPI)
 	set := f.known.policies()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		for _, text := range set[name].Overridden(time.Now()) {

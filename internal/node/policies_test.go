@@ -29,7 +29,8 @@ func prepared(t *testing.T, nc *nats.Conn, capacity int64) *Node {
 	n := New(Options{Broker: broker, Store: store.New(broker, log), Log: log, Sink: queue.Sinks{},
 		Roster:    kv.NewRoster(broker.Tables().Admitters, 2*time.Second, func(int) {}),
 		Schedules: schedules.New(broker, nil, schedules.Options{}),
-		Wanted:    Wanted{Policies: []policy.Policy{p}}, RetakeAfter: retakeSoon})
+		Wanted: Wanted{Set: store.Set{Name: policy.DefaultSet,
+			Policies: []policy.Policy{p}}}, RetakeAfter: retakeSoon})
 	if err := n.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestATextReturnsOnceEveryProcessHasIt(t *testing.T) {
 	}
 	began := time.Now()
 	waittest.Until(t, "the new text is there for a while", func() bool {
-		if _, err := upgraded.Roster.Say(t.Context(), claim(upgraded.Wanted.set())); err != nil {
+		if _, err := upgraded.Roster.Say(t.Context(), claim(upgraded.Wanted.Set)); err != nil {
 			t.Error(err)
 		}
 		look()

@@ -3,10 +3,8 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -65,7 +63,8 @@ func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 
 var unapplied = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 	Begin: "policy change not applied to its stream yet",
-	End:   "policy change applied"}
+	End:   "policy change applied",
+	Note:  "the stream of %[1]s stays as it is, for now: %[2]s"}
 
 // streams keeps streams in line with their policies. A failed change leaves the stream as it was
 // and is retried. All admitters do this concurrently; the broker makes that safe.
@@ -104,15 +103,6 @@ func newStreams(broker streamBroker, known *known, notices *notice.Log,
 func (s *streams) failed(policy string, failed bool) {
 	s.sink.Take(queue.Event{Type: queue.EventApplyFailed, Policy: policy,
 		Value: queue.Whether(failed)})
-}
-
-func (s *streams) troubles() (lines []string) {
-	open := s.notices.Open(&unapplied)
-	for _, name := range slices.Sorted(maps.Keys(open)) {
-		lines = append(lines, fmt.Sprintf("the stream of %s stays as it is, for now: %s", name,
-			open[name]))
-	}
-	return lines
 }
 
 func (s *streams) run(ctx context.Context) error {

@@ -186,8 +186,9 @@ func parseOverride(value []byte) (o policy.Override, err error) {
 	return o, err
 }
 
-// overrideName is the policy and the key's subject form, with "=" and bytes that names cannot hold
-// as =XX.
+var escapes = strings.NewReplacer("%", "=", "~", "=7E")
+
+// overrideName is the policy and the key's subject form, with bytes that names cannot hold as =XX.
 func overrideName(policyName string, key job.Key) (string, error) {
 	if !policy.IsName(policyName) {
 		return "", fmt.Errorf("%w: %q is not a policy's name", queue.ErrNotFound, policyName)
@@ -195,16 +196,7 @@ func overrideName(policyName string, key job.Key) (string, error) {
 	if _, err := job.ParseKey(string(key)); err != nil {
 		return "", err
 	}
-	var s strings.Builder
-	s.WriteString(policyName + ".")
-	for _, c := range []byte(key) {
-		if kv.Holds(c) && c != '=' {
-			s.WriteByte(c)
-		} else {
-			fmt.Fprintf(&s, "=%02X", c)
-		}
-	}
-	return s.String(), nil
+	return policyName + "." + escapes.Replace(url.QueryEscape(string(key))), nil
 }
 
 func parseOverrideName(name string) (policyName string, key job.Key, err error) {
