@@ -357,8 +357,8 @@ func (s *server) happenings() {
 }
 
 func (s *server) deletion() {
-	s.ask("DELETE", "/v1/policies/slow", "", 409)
 	s.ask("DELETE", "/v1/policies/slow", "", 412, `If-Match: "1"`)
+	s.ask("DELETE", "/v1/policies/slow", "", 202)
 	s.ask("DELETE", "/v1/policies/slow?purge=1", "", 200)
 	s.ask("DELETE", "/v1/policies/fast?purge=1", "", 202)
 	s.ask("DELETE", "/v1/policies/none", "", 404)
