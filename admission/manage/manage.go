@@ -165,7 +165,7 @@ func (s *Service) Note(ctx context.Context, what string, args ...any) {
 		case "revision": // for the log alone
 		default:
 			switch value {
-			case nil, false, "", policy.Duration(0):
+			case nil, false:
 			case true:
 				c.Details = append(c.Details, name)
 			default:

@@ -220,8 +220,15 @@ func (s *Service) change(ctx context.Context, name, what string, w Write, c stor
 	}
 	err = conflict(err)
 	if tried && !w.DryRun && (err != nil || after.Revision != before.Revision) {
-		s.NoteTried(ctx, err, what, "policy", name, "revision", after.Revision, "new", created,
-			"changed", changed, "for", policy.Duration(w.For), "because", w.Because)
+		args := []any{"policy", name, "revision", after.Revision, "new", created,
+			"changed", changed}
+		if w.For > 0 {
+			args = append(args, "for", policy.Duration(w.For))
+		}
+		if w.Because != "" {
+			args = append(args, "because", w.Because)
+		}
+		s.NoteTried(ctx, err, what, args...)
 	}
 	if err != nil {
 		return Policy{}, false, err
