@@ -267,7 +267,8 @@ func TestAPolicyIsDeletedWithItsJobs(t *testing.T) {
 		Deleted       bool
 		Removed, Jobs int
 	}
-	if d := operate[deletion](p, "DELETE", "/v1/policies/acme", "", 202); d != (deletion{false, 0, 4}) {
+	if d := operate[deletion](p, "DELETE", "/v1/policies/acme", "",
+		202); d != (deletion{false, 0, 4}) {
 		t.Errorf("deleted: %+v", d)
 	}
 	operate[any](p, "POST", "/v1/jobs/acme/a", "x", 404)

@@ -292,7 +292,8 @@ func TestASlowStreamDelaysNoOther(t *testing.T) {
 		if !s.applied.Closed() {
 			t.Error("one stream keeps it from being ready")
 		}
-		if got := s.notices.Notes(&unapplied); len(got) != 1 || !strings.Contains(got[0], "stream of b") {
+		if got := s.notices.Notes(&unapplied); len(got) != 1 ||
+			!strings.Contains(got[0], "stream of b") {
 			t.Errorf("troubles: %q", got)
 		}
 		if is, _ := failed.Load("b"); is != true {

@@ -159,7 +159,8 @@ func TestAPolicyThatNamesNoPartitionsKeepsItsOwn(t *testing.T) {
 		t.Fatalf("%+v", result)
 	}
 	change := result.Changes[0]
-	if diff := policy.Diff(change.Before.Written, change.After.Written); diff.String() != "capacity 20 → 30" {
+	diff := policy.Diff(change.Before.Written, change.After.Written)
+	if diff.String() != "capacity 20 → 30" {
 		t.Errorf("the file changed %s", diff)
 	}
 	kept()
