@@ -10,8 +10,8 @@ import (
 // change it for a while.
 type Entry struct {
 	V       int    `json:"v"`
-	Written Policy `json:"policy"` // by its master, with defaults
-	Source  string `json:"source"` // the master: SourceAPI or SourceFile; empty: unreadable
+	Written Policy `json:"policy"` // by its master, with defaults; without a name: unreadable
+	Source  string `json:"source"` // the master: SourceAPI or SourceFile
 	// of the file. A file of any set may take a policy of the API that has one: it has left that
 	// set, or was offered to it.
 	Set string `json:"set,omitempty"`

@@ -135,7 +135,7 @@ func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	}
 	patched, _, err := s.writePolicy(ctx, name, w, func(current policy.Entry) (policy.Policy,
 		error) {
-		if current.Source == "" {
+		if current.Written.Name == "" {
 			return policy.Policy{}, admission.UnknownPolicy(name)
 		}
 		if current.Draining {
@@ -209,7 +209,7 @@ func (s *Service) change(ctx context.Context, name, what string, w Write, c stor
 	case errors.Is(err, queue.ErrNotFound):
 		return Policy{}, false, admission.UnknownPolicy(name)
 	}
-	created, changed := before.Source == "", policy.Diff(before.Written, after.Written)
+	created, changed := before.Written.Name == "", policy.Diff(before.Written, after.Written)
 	switch {
 	case created:
 		changed = policy.Fields(after.Written)

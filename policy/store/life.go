@@ -39,7 +39,7 @@ var errOfAPI = errors.New("belongs to the API")
 
 // next is the life of a policy, live → draining → gone, and the table of DESIGN.md: it returns
 // the record after an act, nil for a policy that is gone, or why the act is refused. current is nil
-// if it is missing, and empty if it is unreadable. set is the file's.
+// if it is missing, and without a name if it is unreadable. set is the file's.
 func next(current *policy.Entry, name string, a Act, set string) (*policy.Entry, error) {
 	n := policy.Entry{}
 	if current != nil {
@@ -47,7 +47,7 @@ func next(current *policy.Entry, name string, a Act, set string) (*policy.Entry,
 	}
 	ofFile := n.Source == policy.SourceFile
 	switch {
-	case n.Source == "" && a != inFile && a != Write:
+	case n.Written.Name == "" && a != inFile && a != Write:
 		return nil, queue.ErrNotFound
 	case a == inFile && ofFile && n.Set != set:
 		return nil, policy.Invalid([]policy.Problem{{Field: "name", Reason: fmt.Sprintf(

@@ -26,6 +26,7 @@ func TestOneFunctionSaysWhatMayHappenNext(t *testing.T) {
 	states := map[string]*policy.Entry{
 		"absent":       nil,
 		"unreadable":   {},
+		"of a file":    {Source: policy.SourceFile, Set: "b"}, // unreadable, too
 		"file":         {Source: policy.SourceFile, Set: "a"},
 		"api":          {Source: policy.SourceAPI},
 		"left":         {Source: policy.SourceAPI, Set: "a"},
@@ -33,21 +34,27 @@ func TestOneFunctionSaysWhatMayHappenNext(t *testing.T) {
 		"pruned":       {Source: policy.SourceAPI, Set: "a", Draining: true},
 		"another file": {Source: policy.SourceFile, Set: "b"},
 	}
-	names := []string{"absent", "unreadable", "file", "api", "left", "draining", "pruned",
-		"another file"}
+	named := policy.Policy{Name: "stripe"}
+	for name, e := range states {
+		if e != nil && name != "unreadable" && name != "of a file" {
+			e.Written = named
+		}
+	}
+	names := []string{"absent", "unreadable", "of a file", "file", "api", "left", "draining",
+		"pruned", "another file"}
 	acts := map[Act]string{inFile: "in file", leftFile: "left file", pruned: "pruned",
 		Write: "written", Pull: "pulled", Offer: "offered", Release: "released",
 		Delete: "deleted", drained: "drained"}
 	wants := map[Act][]string{
-		inFile:   {"file", "file", "=", "of API", "file", "file", "file", "invalid"},
-		leftFile: {"missing", "missing", "left", "=", "=", "=", "=", "="},
-		pruned:   {"missing", "missing", "pruned", "=", "=", "=", "=", "="},
-		Write:    {"api", "api", "owner", "=", "api", "api", "api", "owner"},
-		Pull:     {"missing", "missing", "=", "=", "=", "=", "=", "="},
-		Offer:    {"missing", "missing", "owner", "left", "=", "pruned", "=", "owner"},
-		Release:  {"missing", "missing", "api", "=", "api", "=", "draining", "api"},
-		Delete:   {"missing", "missing", "owner", "draining", "pruned", "=", "=", "owner"},
-		drained:  {"missing", "missing", "=", "=", "=", "gone", "gone", "="},
+		inFile:   {"file", "file", "invalid", "=", "of API", "file", "file", "file", "invalid"},
+		leftFile: {"missing", "missing", "missing", "left", "=", "=", "=", "=", "="},
+		pruned:   {"missing", "missing", "missing", "pruned", "=", "=", "=", "=", "="},
+		Write:    {"api", "api", "owner", "owner", "=", "api", "api", "api", "owner"},
+		Pull:     {"missing", "missing", "missing", "=", "=", "=", "=", "=", "="},
+		Offer:    {"missing", "missing", "missing", "owner", "left", "=", "pruned", "=", "owner"},
+		Release:  {"missing", "missing", "missing", "api", "=", "api", "=", "draining", "api"},
+		Delete:   {"missing", "missing", "missing", "owner", "draining", "pruned", "=", "=", "owner"},
+		drained:  {"missing", "missing", "missing", "=", "=", "=", "gone", "gone", "="},
 	}
 	for a, what := range acts {
 		for i, name := range names {

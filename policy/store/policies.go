@@ -52,7 +52,7 @@ type Change struct {
 	Set string // of Offer
 	Dry bool   // nothing is written
 	// Edit completes the record, or refuses the act; nil: there is nothing to complete. before is
-	// empty for a new or unreadable policy. It is repeated after a conflict.
+	// without a name for a new or unreadable policy. It is repeated after a conflict.
 	Edit func(before policy.Entry, after *policy.Entry) error
 }
 
@@ -144,7 +144,7 @@ func (s *Store) fill(ctx context.Context, name string, a Act, current, next *pol
 	}
 	if a == inFile {
 		next.TargetSource = policy.SourceFile
-	} else if before.Source == "" || before.Draining || !p.SameTarget(before.Written) {
+	} else if before.Written.Name == "" || before.Draining || !p.SameTarget(before.Written) {
 		next.TargetSource = policy.SourceAPI
 	}
 	if err := s.mayBecome(ctx, current, p); err != nil {
@@ -156,7 +156,7 @@ func (s *Store) fill(ctx context.Context, name string, a Act, current, next *pol
 		}
 	}
 	next.V, next.Written = job.FormatVersion, p
-	if before.Source != "" {
+	if before.Written.Name != "" {
 		next.Last = before.Last.Next(before.Written, p, time.Now())
 	}
 	return nil
@@ -168,7 +168,7 @@ func (s *Store) mayBecome(ctx context.Context, current *policy.Entry, p policy.P
 		return nil
 	}
 	var err error
-	if current.Source == "" { // unreadable: only the stream has the old partitions
+	if current.Written.Name == "" { // unreadable: only the stream has the old partitions
 		err = s.broker.CheckStream(ctx, p)
 	} else {
 		err = policy.CheckChange(current.Written, p)
@@ -217,18 +217,15 @@ func (s *Store) room(ctx context.Context, added int) error {
 	return err
 }
 
-// replaceable reads a record to replace: nil if it is missing, and empty if it is unreadable,
-// except for a newer format, which is [job.ErrVersion].
+// replaceable reads a record to replace: nil if it is missing, and without a policy if that is
+// unreadable. A newer format is [job.ErrVersion].
 func replaceable(r kv.Record) (*policy.Entry, error) {
 	if r.Value == nil {
 		return nil, nil
 	}
 	entry, err := read(r)
-	switch {
-	case errors.Is(err, job.ErrVersion):
+	if errors.Is(err, job.ErrVersion) {
 		return nil, err
-	case err != nil:
-		entry = policy.Entry{Revision: r.Revision}
 	}
 	return &entry, nil
 }
@@ -239,7 +236,8 @@ func read(r kv.Record) (policy.Entry, error) {
 	return entry, err
 }
 
-// Parse reads a record. A newer format is [job.ErrVersion].
+// Parse reads a record, or the rest of it if the policy is unreadable. A newer format is
+// [job.ErrVersion].
 func Parse(value []byte) (e policy.Entry, err error) {
 	defer errs.Annotate(&err, "read record")
 	var r struct {
@@ -252,11 +250,9 @@ func Parse(value []byte) (e policy.Entry, err error) {
 	if err := checkFormat(r.V); err != nil {
 		return e, err
 	}
-	if r.Written, err = policy.Read(r.Policy); err != nil {
-		return e, err
-	}
+	r.Written, err = policy.Read(r.Policy)
 	r.InForce()
-	return r.Entry, nil
+	return r.Entry, err
 }
 
 func checkFormat(v int) error {
