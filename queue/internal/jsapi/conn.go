@@ -57,6 +57,9 @@ func New(nc *nats.Conn, domain string) (*Conn, error) {
 
 const MetaVersion = "penstock.v"
 
+// Layout is the version of the stored formats. Release 0.1 freezes them; builds before it wrote "1".
+const Layout = "0.1"
+
 // Metadata of a restored stream, in Unix nanoseconds.
 const (
 	// MetaCreated is when the stream was first created; JetStream reports the restore.
@@ -167,7 +170,7 @@ func Pause(ctx context.Context, pause time.Duration) error {
 // begin at the time in µs. A recreated stream's exceed all former ones, because writes stay below a
 // million a second.
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
-	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
+	want.Metadata = map[string]string{MetaVersion: Layout}
 	info, err := c.StreamInfo(ctx, want.Name, "")
 	for tries := 1; errors.Is(err, ErrNoStream); tries++ {
 		want.FirstSeq = uint64(time.Now().UnixMicro())
@@ -194,10 +197,11 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	return c.UpdateStream(ctx, *have)
 }
 
-// CheckVersion refuses a stream of another format, or a foreign one.
+// CheckVersion refuses a stream of another layout, or a foreign one.
 func CheckVersion(metadata map[string]string) error {
-	if v := metadata[MetaVersion]; v != strconv.Itoa(job.FormatVersion) {
-		return fmt.Errorf("%w: format version %q, want %d", job.ErrVersion, v, job.FormatVersion)
+	if v := metadata[MetaVersion]; v != Layout {
+		return fmt.Errorf("%w: the store has layout %q, and this build reads %q: "+
+			"use an empty store, or another nats.prefix", job.ErrVersion, v, Layout)
 	}
 	return nil
 }
