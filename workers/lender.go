@@ -219,7 +219,7 @@ func (l *lender) run(k *loan) {
 	var t *claims.Turn
 	select {
 	case t = <-k.Turns:
-	case <-time.After(claims.Window):
+	case <-time.After(job.ClaimWindow):
 	case <-l.stopped:
 	}
 	if t == nil || t.To == "" {
@@ -238,7 +238,7 @@ func (l *lender) run(k *loan) {
 	case err != nil:
 		l.seldom.Log("job "+k.policy, slog.LevelWarn, "returned a malformed job", "policy",
 			k.policy, "job", j.ID, "error", err)
-	case now.Since(k.at) > claims.Window, l.clock.Jumps() != k.jumps:
+	case now.Since(k.at) > job.ClaimWindow, l.clock.Jumps() != k.jumps:
 		// another owner may have started others instead
 	default:
 		l.post(func(pace.Instant) {
