@@ -87,14 +87,16 @@ type Sender struct {
 	Decode func(body io.Reader, coding string) (io.Reader, error)
 	// Used returns the actual costs of an answered request, by name; nil: as estimated.
 	Used func(*http.Response) map[string]int64
-	// Ended is called with what becomes known of a call at its end; a is nil without an answer. Nil:
+	// Ended is called with what is known of a call at its end; a is nil without an answer. Nil:
 	// nobody asks.
 	Ended func(a *http.Response, v answers.Verdict, r Result)
 }
 
 // Send sends a request once, and settles the permit at the end of the answer's body. The end of ctx
 // is the caller's doing, and no fault of the target, unlike that of the request's own context.
-func (s Sender) Send(ctx context.Context, r *http.Request, permit *Permit) (*http.Response, error) {
+func (s Sender) Send(ctx context.Context, r *http.Request,
+	permit *Permit) (*http.Response, error) {
+
 	if s.Ended == nil {
 		s.Ended = func(*http.Response, answers.Verdict, Result) {}
 	}
