@@ -88,7 +88,7 @@ func (l *limitsBench) pass(body []byte) {
 	l.v.out.Reset()
 	if l.seq%1000 == 0 {
 		l.part.gathered()
-		l.part.Noted(true)
+		l.part.Noted()
 	}
 }
 
