@@ -180,15 +180,13 @@ func (p *pool) progressed(r valve.Run, text string) {
 		return
 	}
 	question := encodeOutcome(report.Outcome)
-	p.call(p.jobs, purpose{r.Part.Policy, "pass progress on"}, func() error {
+	p.call(p.jobs, purpose{r.Part.Policy, "pass progress on"}, func() {
 		ctx, cancel := context.WithTimeout(p.jobs, p.patience)
 		defer cancel()
-		_, err := p.broker.AskValve(ctx, r.Part.Policy, r.Part.Number, question)
-		if err != nil {
+		if _, err := p.broker.AskValve(ctx, r.Part.Policy, r.Part.Number, question); err != nil {
 			p.log.Debug("progress not passed on", "job", job.ID(r.Part.Policy, r.Seq),
 				"error", err)
 		}
-		return err
 	})
 }
 

@@ -17,9 +17,9 @@ import (
 // A call is a job that is not stored: its caller waits in the bucket for a start, and makes the
 // request itself.
 //
-// Each question claims a start, valid for ClaimWindow by the caller's clock. Without an answer it
-// asks again, which finds the partition's next owner, and states its age, which keeps its place
-// there.
+// Each question claims a start, valid for the claim's window by the caller's clock. Without an
+// answer it asks again, which finds the partition's next owner, and states its age, which keeps its
+// place there.
 
 const (
 	mostCalls = 1 << 16
