@@ -119,8 +119,9 @@ func TestOutcomesSayWhetherTheTargetHasAnswered(t *testing.T) {
 // arrive together with it.
 func TestARequestWaitsForAConnectionForASecond(t *testing.T) {
 	client := httptarget.Client()
-	client.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn,
-		error) {
+	client.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (
+		net.Conn, error) {
+
 		<-t.Context().Done()
 		return nil, net.ErrClosed
 	}
