@@ -118,7 +118,7 @@ internal/envoy: admission admission/access algorithms internal/guard internal/li
 	policy queue queue/job envoy grpc protobuf
 internal/errs:
 internal/files: sys
-internal/follow: internal/health internal/lifecycle
+internal/follow: internal/health
 internal/guard: admission/access internal/follow internal/hosts internal/lifecycle
 internal/health: api
 internal/hints: httpsfv
