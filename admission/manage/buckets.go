@@ -31,7 +31,7 @@ func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (
 		return page, err
 	}
 	_, bytes, err := s.broker.Use(ctx, name)
-	page.Bytes = api.Fill(bytes)
+	page.Bytes = api.Fill{Used: bytes.Used, Max: bytes.Max}
 	if errors.Is(err, queue.ErrNoStream) {
 		err = nil
 	}
@@ -95,6 +95,9 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 	})
 	from, to := min(offset, len(all)), min(offset+limit, len(all))
 	page.Buckets = append([]api.Bucket{}, all[from:to]...)
+	for i := range page.Buckets {
+		page.Buckets[i].Why = wording{p: entry.Policy, now: time.Now()}.bucket(&page.Buckets[i])
+	}
 	if to < page.Total && to == offset+limit && to < MaxListed {
 		page.Next = &to
 	}
@@ -136,7 +139,8 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		}
 		all.Total += page.Total
 		if depth > 0 {
-			all.Depths[p.Policy.Name], all.Bytes[p.Policy.Name] = depth, api.Fill(bytes)
+			all.Depths[p.Policy.Name] = depth
+			all.Bytes[p.Policy.Name] = api.Fill{Used: bytes.Used, Max: bytes.Max}
 		}
 		for _, b := range page.Buckets {
 			all.Buckets = append(all.Buckets, api.PlacedBucket{Policy: p.Policy.Name, Bucket: b})
@@ -154,6 +158,9 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 			cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Key, b.Key))
 	})
 	all.Buckets = all.Buckets[:min(limit, len(all.Buckets))]
+	for _, p := range policies {
+		explainFill(&all, p.Policy)
+	}
 	return all, nil
 }
 
@@ -216,6 +223,17 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	if err != nil {
 		return Bucket{}, err
 	}
+	b, err := s.bucket(ctx, entry, key)
+	w := wording{p: entry.Policy, now: time.Now()}
+	if b.Override != nil {
+		w.own = *b.Override
+	}
+	b.Why = w.bucket(&b.Bucket)
+	return b, err
+}
+
+func (s *Service) bucket(ctx context.Context, entry policy.Entry, key job.Key) (Bucket, error) {
+	name := entry.Policy.Name
 	b := Bucket{Bucket: api.Bucket{Key: key.Raw(), Partition: s.partitionOf(entry.Policy, key)}}
 	if seen, known := s.options.Audited(name, key); known {
 		b.Audit = &seen

@@ -79,7 +79,7 @@ admission/httpapi: api admission admission/access admission/answer admission/man
 	policy queue queue/job
 admission/limiter: admission algorithms algorithms/memstore internal/container policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
-admission/manage: api admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
+admission/manage: api admission admission/watch algorithms internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/nearest internal/oneshot policy queue/job workers/httptarget brotli
 	compress
 admission/permits: admission internal/answers internal/files internal/oneshot policy queue queue/claims queue/job nats.go
