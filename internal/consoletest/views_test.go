@@ -39,7 +39,7 @@ func TestJobsAreListedShownAndCancelled(t *testing.T) {
 		id := fmt.Sprintf("still:%d", 5+i)
 		b := visit(t, w.base, l)
 		b.open("bucket/still/solo")
-		b.sees("It holds no jobs; a job accepted now would start in 59m")
+		b.sees("It holds no jobs; a job accepted now would start in 5")
 		b.open("jobs/still/acme")
 		b.sees("still:3", "waiting", "50 jobs here")
 		b.legible()

@@ -345,6 +345,39 @@ func TestLibrariesBringNeitherTelemetryNorRPC(t *testing.T) {
 	}
 }
 
+// The command line is a client of the API: it knows its documents, and no server.
+func TestTheCommandLineReachesLittleOfOurCode(t *testing.T) {
+	const most = 8000 // lines
+	list := exec.Command("go", "list", "-deps", "-f",
+		`{{$at := .Dir}}{{range .GoFiles}}{{$at}}/{{.}} {{$.ImportPath}}{{"\n"}}{{end}}`, ".")
+	list.Dir = "../../cmd/penstock"
+	text, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for of := range strings.Lines(string(text)) {
+		file, name, _ := strings.Cut(strings.TrimSpace(of), " ")
+		if !within(name, module) {
+			continue
+		}
+		for _, server := range []string{"admission", "queue", "workers"} {
+			if within(name, module+"/"+server) {
+				t.Errorf("it reaches %s", name)
+			}
+		}
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(source), "\n")
+	}
+	if lines == 0 || lines > most {
+		t.Errorf("it reaches %d lines, want at most %d", lines, most)
+	}
+	t.Logf("%d lines", lines)
+}
+
 // "go mod tidy" in a program also looks at the tests of all packages that it imports, directly or
 // not. gRPC's packages need google.golang.org/genproto/googleapis/rpc, which old versions of
 // google.golang.org/genproto contain as well: then tidy ends in "ambiguous import".
