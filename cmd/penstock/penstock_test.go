@@ -133,7 +133,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 		"other:1")
 	i.Until("\nother is overridden", "why", "other")
 	i.Run(0, "rate", "other", "2/h", "--for", "1h", "--because", "their incident")
-	i.Says(0, words("policies ls"), "now 2/h by 127.0.0.1, 60 min left: their incident")
+	i.Says(0, words("policies ls"), "now 2/h by 127.0.0.1, 1h left: their incident")
 	i.Says(0, words("policies show other"), "outflow: 1/h", "# overridden: file: 1/h, now 2/h")
 	i.Says(0, words("policies override other concurrency=2"), "concurrency none → 2")
 	i.Says(2, words("policies override other concurrency"), "want FIELD=VALUE")
