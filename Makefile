@@ -9,10 +9,10 @@ PARTS  = worlds clusters programs client outbox processes console sdks api envoy
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/admitter, bin/drainer and the client, bin/penstock
+build: ## bin/admitter, bin/drainer, the client bin/penstock and bin/penstock-lab
 	@mkdir -p bin
 	go build -o bin ./cmd/admitter ./cmd/drainer
-	go build -C cmd/penstock -o $(CURDIR)/bin/ .
+	go build -C cmd/penstock -o $(CURDIR)/bin/ . ./penstock-lab
 
 run: build ## an admitter that drains, with a policy of each algorithm, and a target that shows what arrives
 	bin/admitter --drain --echo 127.0.0.1:8081 --config deploy/quickstart.yaml
@@ -63,16 +63,17 @@ bench-%: setup ## a measurement; scripts/bench lists them
 
 reference: ## openapi.yaml, docs/reference and the types of clients, from structs, routes, commands, metrics, alerts and settings
 	go test ./config ./deploy -count=1 -run TheReferenceOf -reference
-	go -C cmd/penstock test -count=1 -run TheReferenceOf -reference
+	go -C cmd/penstock test . ./penstock-lab -count=1 -run TheReferenceOf -reference
 	go -C internal/apitest test -count=1 -run TheReferenceOf -reference
 
 screenshots: setup ## pictures of the console in Chromium, and of simulations: docs/console/, docs/simulate/, in about a minute
 	go -C internal/consoletest test -count=1 -run Documented -shots $(CURDIR)/docs/console
 	go test ./docs -count=1 -run Simulating -pictures simulate
 
-man: ## the client's manual pages, in bin/man
+man: ## manual pages of penstock and penstock-lab, in bin/man
 	@mkdir -p bin/man
 	go -C cmd/penstock run . man $(CURDIR)/bin/man
+	go -C cmd/penstock run ./penstock-lab man $(CURDIR)/bin/man
 
 image: ## a container image of all programs, localhost/penstock:latest, by buildah, podman or docker
 	scripts/image

@@ -12,6 +12,9 @@ type Bucket struct {
 	Depth     int    `json:"depth"` // accepted jobs: waiting, delayed and running
 	*BucketState
 	Hold
+	// what it holds, why its next job does not start, and when a job accepted now would: a sentence
+	// whose subject is the bucket
+	Why string `json:"why,omitempty"`
 	// partitions whose drainer did not answer
 	Unanswered []int `json:"unanswered,omitempty"`
 }
@@ -63,6 +66,8 @@ type LimitLeft struct {
 type Fill struct {
 	Used int64 `json:"used"`
 	Max  int64 `json:"max,omitempty"` // missing: not bounded
+	// that jobs nearly fill their policy, in words; only of all policies
+	Why string `json:"why,omitempty"`
 }
 
 // Buckets is a page of a policy's buckets.

@@ -114,6 +114,8 @@ type Job struct {
 	LastError string `json:"last_error,omitempty"`
 	Progress  string `json:"progress,omitempty"` // its worker's latest report
 	Hold
+	// why it waits, or what it does: a sentence whose subject is the job; only of a single job
+	Why        string     `json:"why,omitempty"`
 	AcceptedAt time.Time  `json:"accepted_at"`
 	Deadline   *time.Time `json:"deadline,omitempty"`
 	NotBefore  *time.Time `json:"not_before,omitempty"`
@@ -141,6 +143,8 @@ type EndedJob struct {
 	Key        *string   `json:"key,omitempty"`
 	State      string    `json:"state"`
 	AcceptedAt time.Time `json:"accepted_at"`
+	// how it ended: a sentence whose subject is the job; only of a single job
+	Why string `json:"why,omitempty"`
 
 	Letter    uint64     `json:"letter,omitempty"` // its dead letter
 	Reason    string     `json:"reason,omitempty"` // why it is dead

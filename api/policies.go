@@ -13,6 +13,8 @@ type PolicyState struct {
 	Paused     bool        `json:"paused"`
 	Overridden []string    `json:"overridden,omitempty"`  // the overrides in words
 	Last       *LastChange `json:"last_change,omitempty"` // the last change of its content, if any
+	// that it is overridden, or was changed within a day: a sentence whose subject is the policy
+	News string `json:"news,omitempty"`
 	Written
 }
 

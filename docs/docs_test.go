@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	proctest.Main(m, "../cmd/admitter", "../cmd/drainer", "../cmd/penstock",
-		"github.com/nats-io/nats-server/v2")
+		"../cmd/penstock/penstock-lab", "github.com/nats-io/nats-server/v2")
 }
 
 type reader struct {

@@ -110,14 +110,18 @@ func TestAReleaseIsInstalledByGo(t *testing.T) {
 		// Everything is compiled again, only to print its version.
 		"GOFLAGS=-modcacherw '-gcflags=" + root + "/...=-N -l' " + goEnv("GOFLAGS")}}
 	user.run("go", "install", root+"/cmd/...@"+version)
-	user.run("go", "install", root+"/cmd/penstock@"+version)
+	user.run("go", "install", root+"/cmd/penstock@"+version,
+		root+"/cmd/penstock/penstock-lab@"+version)
 	bin := strings.TrimPrefix(user.env[0], "GOBIN=")
 	programs, err := os.ReadDir(bin)
-	if err != nil || len(programs) != 3 {
-		t.Errorf("installed are %v, %v, want three programs", programs, err)
+	if err != nil || len(programs) != 4 {
+		t.Errorf("installed are %v, %v, want four programs", programs, err)
 	}
 	for _, program := range programs {
-		ask := map[bool]string{true: "version", false: "--version"}[program.Name() == "penstock"]
+		ask := "--version"
+		if strings.HasPrefix(program.Name(), "penstock") {
+			ask = "version"
+		}
 		said := user.run(filepath.Join(bin, program.Name()), ask)
 		if !strings.Contains(said, strings.TrimPrefix(version, "v")) {
 			t.Errorf("%s says it is %s, want %s", program.Name(), said, version)

@@ -28,7 +28,9 @@ func TestManageBuckets(t *testing.T) {
 	partition := job.Partition(i.broker.Names().Jobs("stripe", "tenant%207"), 4)
 	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200,
 		fmt.Sprintf(
-			`{"key":"tenant 7","partition":%d,"depth":1,"blocked_by":"no_drainer","unanswered":[%[1]d]}`, partition))
+			`{"key":"tenant 7","partition":%d,"depth":1,"blocked_by":"no_drainer","why":"holds 1 of 2 jobs: `+
+				`no drainer answers for its partition; start drainer, or admitter --drain","unanswered":[%[1]d]}`,
+			partition))
 	// A drainer that still reads the queue counts fewer jobs than JetStream.
 	stopReading, err := i.broker.ServeValve("stripe", partition,
 		func(q job.Question, reply func(job.Answer)) {
@@ -85,7 +87,9 @@ func TestManageBuckets(t *testing.T) {
 	}
 	i.expect("GET", "/v1/buckets/stripe?limit=3", "", 200,
 		`{"buckets":[{"key":"b-0000","partition":1,"depth":2401,"waiting":1,"delayed":0,"running":0,"rate":0.5,`+
-			`"paused":false,"eta_ms":40},{"key":"a-0000","partition":0,"depth":2400,`,
+			`"paused":false,"eta_ms":40,"why":"holds 2401 of 2 jobs and is full, so new ones are refused `+
+			`(1 waiting): its next job starts now; a job accepted now starts immediately"},`+
+			`{"key":"a-0000","partition":0,"depth":2400,`,
 		`{"key":"b-0001"`,
 		`],"total":2400,"next_offset":3,"unanswered":[2,3],"bytes":{`)
 	i.expect("GET", "/v1/buckets?limit=2", "", 200,
@@ -166,7 +170,8 @@ func TestManageOneBucket(t *testing.T) {
 	})
 	i.expect("GET", "/v1/buckets/stripe/"+key, "", 200,
 		fmt.Sprintf(`{"key":%q,"partition":3,"depth":7,"waiting":4,"delayed":2,`+
-			`"running":1,"rate":2.5,"paused":true,"throttled_ms":100,"head_age_ms":1500,"eta_ms":null}`, key))
+			`"running":1,"rate":2.5,"paused":true,"throttled_ms":100,"head_age_ms":1500,"eta_ms":null,"why":"holds 7 of 2 jobs and is full, so new `+
+			`ones are refused (4 waiting, 2 delayed, 1 running): the target asked for a pause, which ends now"}`, key))
 	i.expect("POST", "/v1/purge/stripe/"+key, "", 200, fmt.Sprintf(`{"key":%q,"removed":8,"more":true}`,
 		key))
 	i.expect("POST", "/v1/purge/stripe", "", 400, `a policy cannot be purged as a whole`)

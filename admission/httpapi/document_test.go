@@ -326,7 +326,8 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 		t.Errorf("its letters' stream is left: %s, %v", m.Data, err)
 	}
 	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 8, Reason: "deadline"})
-	i.want(200, []string{`{"job":"gone:7","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`},
+	i.want(200, []string{`{"job":"gone:7","state":"dead","accepted_at":"2026-03-01T12:00:00Z",` +
+		`"why":"is dead: its dead letter is gone"}`},
 		"GET", "/v1/jobs/gone:7", "")
 
 	i.want(201, nil, "PUT", "/v1/policies/signup",

@@ -25,7 +25,8 @@ func TestManageJobs(t *testing.T) {
 	i.expect("GET", "/v1/jobs/stripe:7", "", 404, `job stripe:7 has finished or never existed`)
 	i.expect("GET", "/v1/jobs/stripe:1", "", 200,
 		`{"job":"stripe:1","key":"`+key+`","partition":1,"state":"stored",`+
-			`"position":null,"eta_ms":null,"blocked_by":"no_drainer","accepted_at":"20`,
+			`"position":null,"eta_ms":null,"blocked_by":"no_drainer","why":"is stored and waits: `+
+			`no drainer answers for its partition; start drainer, or admitter --drain","accepted_at":"20`,
 		`"deadline":"`+deadline+`","cost":1,"priority":3,"size":4}`)
 	i.expect("DELETE", "/v1/jobs/stripe:6", "", 200, `"job":"stripe:6"`, `"state":"cancelled"`)
 
@@ -84,7 +85,8 @@ func TestADeadJobLeadsToItsLetter(t *testing.T) {
 		Body: []byte("hello")})
 	i.expect("GET", "/v1/jobs/stripe:42", "", 200,
 		`{"job":"stripe:42","key":"tenant 7","state":"dead",`+
-			`"accepted_at":"2026-03-01T12:00:00Z","letter":1,"reason":"attempts","last_error":"status 500","attempts":5,`+
+			`"accepted_at":"2026-03-01T12:00:00Z","why":"is dead: all its attempts failed, after 5 attempts: `+
+			`status 500","letter":1,"reason":"attempts","last_error":"status 500","attempts":5,`+
 			`"dead_at":"20`, `"size":5}`)
 	i.expect("POST", "/v1/dead/stripe/1/replay", "", 202)
 	i.expect("GET", "/v1/jobs/stripe:42", "", 200, `"state":"replayed"`, `"replayed_as":"stripe:1"`)
@@ -92,7 +94,8 @@ func TestADeadJobLeadsToItsLetter(t *testing.T) {
 	i.bury(queue.DeadLetter{Policy: "stripe", Key: "acme", Seq: 43, Reason: "deadline"})
 	i.expect("DELETE", "/v1/dead/stripe/2", "", 200)
 	i.expect("GET", "/v1/jobs/stripe:43", "", 200,
-		`{"job":"stripe:43","state":"dead","accepted_at":"2026-03-01T12:00:00Z"}`)
+		`{"job":"stripe:43","state":"dead","accepted_at":"2026-03-01T12:00:00Z",`+
+			`"why":"is dead: its dead letter is gone"}`)
 	i.expect("GET", "/v1/jobs/stripe:44", "", 404, `job stripe:44 has finished or never existed`)
 
 	i.bury(queue.DeadLetter{Policy: "gone", Key: "acme", Seq: 7, Reason: "deadline"})

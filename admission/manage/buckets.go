@@ -38,7 +38,7 @@ func (s *Service) page(ctx context.Context, name, by string, offset, limit int) 
 		return page, 0, err
 	}
 	jobs, bytes, err := s.broker.Use(ctx, name)
-	page.Bytes = api.Fill(bytes)
+	page.Bytes = api.Fill{Used: bytes.Used, Max: bytes.Max}
 	if errors.Is(err, queue.ErrNoStream) {
 		err = nil
 	}
@@ -102,6 +102,9 @@ func (s *Service) buckets(ctx context.Context, name, by string, offset, limit in
 	})
 	from, to := min(offset, len(all)), min(offset+limit, len(all))
 	page.Buckets = append([]api.Bucket{}, all[from:to]...)
+	for i := range page.Buckets {
+		page.Buckets[i].Why = wording{p: entry.Policy, now: time.Now()}.bucket(&page.Buckets[i])
+	}
 	if to < page.Total && to == offset+limit && to < MaxListed {
 		page.Next = &to
 	}
@@ -157,6 +160,9 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 			cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Key, b.Key))
 	})
 	all.Buckets = all.Buckets[:min(limit, len(all.Buckets))]
+	for _, p := range policies {
+		explainFill(&all, p.Policy)
+	}
 	return all, nil
 }
 
@@ -219,6 +225,17 @@ func (s *Service) Bucket(ctx context.Context, name string, key job.Key) (Bucket,
 	if err != nil {
 		return Bucket{}, err
 	}
+	b, err := s.bucket(ctx, entry, key)
+	w := wording{p: entry.Policy, now: time.Now()}
+	if b.Override != nil {
+		w.own = *b.Override
+	}
+	b.Why = w.bucket(&b.Bucket)
+	return b, err
+}
+
+func (s *Service) bucket(ctx context.Context, entry policy.Entry, key job.Key) (Bucket, error) {
+	name := entry.Policy.Name
 	b := Bucket{Bucket: api.Bucket{Key: key.Raw(), Partition: s.partitionOf(entry.Policy, key)}}
 	if seen, known := s.options.Audited(name, key); known {
 		b.Audit = &seen

@@ -70,6 +70,14 @@ func whole(text []byte) []byte {
 func (s *Service) Ended(ctx context.Context, name string, seq uint64) (api.EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
+	j, err := s.ended(ctx, name, seq)
+	if err == nil {
+		j.Why = howItEnded(&j)
+	}
+	return j, err
+}
+
+func (s *Service) ended(ctx context.Context, name string, seq uint64) (api.EndedJob, error) {
 	j := api.EndedJob{Job: job.ID(name, seq)}
 	if !policy.IsName(name) {
 		return api.EndedJob{}, gone(j.Job)

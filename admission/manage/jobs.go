@@ -160,11 +160,23 @@ func gone(id string) error {
 func (s *Service) Job(ctx context.Context, name string, seq uint64) (api.Job, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	stored, err := s.lookedUp(ctx, name, seq)
+	entry, err := s.queued(ctx, name)
 	if err != nil {
 		return api.Job{}, err
 	}
-	j := storedJob(name, stored)
+	stored, err := s.readJob(ctx, name, seq)
+	if err != nil {
+		return api.Job{}, err
+	}
+	j, err := s.found(ctx, name, stored)
+	if err == nil {
+		j.Why, err = s.whyJob(ctx, entry, stored.Key, &j)
+	}
+	return j, err
+}
+
+func (s *Service) found(ctx context.Context, name string, stored job.Arrived) (api.Job, error) {
+	j, seq := storedJob(name, stored), stored.Seq
 	look, cancelLook := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancelLook()
 	a, err := s.ask(look, name, j.Partition, job.Question{Op: job.OpJob, Jobs: []uint64{seq}})

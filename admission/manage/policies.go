@@ -44,6 +44,7 @@ func described(e policy.Entry) Policy {
 	if e.Last != nil {
 		p.Last = &api.LastChange{At: e.Last.At, Changed: e.Last.Changed}
 	}
+	p.News = news(p.PolicyState, time.Now())
 	return p
 }
 

@@ -10,18 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/cmd/penstock/trace"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 )
-
-// Refused lines wait while other buckets continue; no line overtakes an earlier one of its bucket
-// that waits.
 
 const (
 	batchLines = 1000
@@ -33,6 +27,7 @@ const (
 	// without an accepted line
 	patience = 5 * time.Minute
 	stall    = 5 * time.Second
+	again    = time.Second
 	told     = 20
 )
 
@@ -47,60 +42,49 @@ type totals struct {
 	TookMS   int64 `json:"took_ms"`
 }
 
+// numbered is a line of the file, which is not sent before due.
 type numbered struct {
 	n      int
 	bucket string
 	text   []byte
+	due    time.Time
 }
 
-// gate limits a bucket after a refusal to as many lines as were accepted last time, and doubles the
-// limit when all were.
-type gate struct {
-	until         time.Time
-	allow         int
-	sent, refused int           // in the current batch
-	again         time.Duration // Retry-After of its last refusal
-}
-
-const firstAllowed = 8
-
+// loader submits a file. Each refused line waits for as long as its refusal says, and those of its
+// bucket behind it wait with it; other buckets continue.
 type loader struct {
 	*app
 	submission
 	header http.Header
 	in     *bufio.Reader
+	ended  bool // the file
 
-	waiting []numbered // refused lines and those queued behind them, in order
-	gates   map[string]*gate
-	rest    time.Time // pause after an unanswered batch
-	ended   bool
-	stuck   bool // and said so
-	why     int  // status of the last refusal
+	waiting []numbered // in order
+	rest    time.Time  // end of the pause after an unanswered batch
+	taken   time.Time  // when a line was last accepted
+	stuck   bool       // and said so
 	total   totals
-	last    error
-
-	began, taken time.Time // taken: when a line was last accepted
-	meter        *meter
+	last    error // the last failure
+	refused error // the last refusal
 }
 
 func (a *app) submitFile(ctx context.Context, s submission, header http.Header) error {
-	in, err := a.open(ctx, s.file)
+	in, err := a.Open(ctx, s.file)
 	if err != nil {
-		return usageError{err}
+		return cli.Misuse(err)
 	}
 	defer in.Close()
-	l := &loader{app: a, submission: s, header: header, began: time.Now(), taken: time.Now(),
-		gates: map[string]*gate{}, meter: newMeter(a.err, in, a.json)}
-	l.in = bufio.NewReaderSize(l.meter.reading(in), 64<<10)
+	began := time.Now()
+	l := &loader{app: a, submission: s, header: header, taken: began,
+		in: bufio.NewReaderSize(in, 64<<10)}
 	err = l.load(ctx)
-	l.meter.end()
 	l.total.NotTaken = len(l.waiting)
-	l.total.TookMS = time.Since(l.began).Milliseconds()
+	l.total.TookMS = time.Since(began).Milliseconds()
 	if printErr := l.summary(); printErr != nil {
 		return printErr
 	}
 	if l.total.NotTaken > 0 || !l.ended {
-		fmt.Fprintln(l.err, "penstock: run the same command again to continue")
+		l.say("run the same command again to continue")
 	}
 	switch {
 	case err != nil:
@@ -108,16 +92,16 @@ func (a *app) submitFile(ctx context.Context, s submission, header http.Header) 
 	case l.last != nil:
 		return l.last
 	case l.total.Bad > 0:
-		return said(exitUsage)
+		return cli.Said(cli.Usage)
 	case l.total.NotTaken > 0:
-		return said(l.why)
+		return l.refused
 	}
 	return nil
 }
 
 func (l *loader) load(ctx context.Context) error {
 	for {
-		batch, err := l.batch()
+		batch, next, err := l.batch()
 		if err != nil {
 			return err
 		}
@@ -127,11 +111,7 @@ func (l *loader) load(ctx context.Context) error {
 			}
 			continue
 		}
-		if l.ended && len(l.waiting) == 0 {
-			return nil
-		}
-		next := l.next()
-		if time.Since(l.taken)+time.Until(next) > l.wait {
+		if l.ended && len(l.waiting) == 0 || time.Since(l.taken)+time.Until(next) > l.wait {
 			return nil
 		}
 		if time.Since(l.taken) > stall {
@@ -143,107 +123,65 @@ func (l *loader) load(ctx context.Context) error {
 	}
 }
 
-func (l *loader) next() time.Time {
-	var first time.Time
-	for i, one := range l.waiting {
-		var until time.Time
-		if g := l.gates[one.bucket]; g != nil {
-			until = g.until
-		}
-		if i == 0 || until.Before(first) {
-			first = until
-		}
-	}
-	if first.Before(l.rest) {
-		return l.rest
-	}
-	return first
-}
-
-// batch collects waiting lines whose time has come, then new ones.
-func (l *loader) batch() (batch []numbered, err error) {
+// batch collects waiting lines whose time has come, then new ones, or tells when some will be due.
+func (l *loader) batch() (batch []numbered, next time.Time, err error) {
 	now, size := time.Now(), 0
 	if now.Before(l.rest) {
-		return nil, nil
-	}
-	if len(l.waiting) == 0 {
-		clear(l.gates)
+		return nil, l.rest, nil
 	}
 	full := func() bool { return len(batch) >= batchLines || size >= batchBytes }
 	held := map[string]bool{} // buckets with a line left behind
-	take := func(one numbered) bool {
-		g := l.gates[one.bucket]
-		if full() || held[one.bucket] ||
-			g != nil && (g.until.After(now) || g.sent >= g.allow) {
-			held[one.bucket] = true
-			return false
+	take := func(one numbered) {
+		if !full() && !held[one.bucket] && !one.due.After(now) {
+			batch, size = append(batch, one), size+len(one.text)
+			return
 		}
-		if g != nil {
-			g.sent++
+		if !held[one.bucket] && (next.IsZero() || one.due.Before(next)) {
+			next = one.due
 		}
-		batch, size = append(batch, one), size+len(one.text)
-		return true
+		held[one.bucket] = true
+		l.waiting = append(l.waiting, one)
 	}
-	l.waiting = slices.DeleteFunc(l.waiting, take)
+	before := l.waiting
+	l.waiting = nil
+	for _, one := range before {
+		take(one)
+	}
 	for !l.ended && !full() && len(l.waiting)+len(batch) < mostRefused {
-		text, err := trace.ReadLine(l.in, lineBytes)
-		_, long := errors.AsType[trace.TooLong](err)
-		switch {
-		case errors.Is(err, io.EOF):
-			l.ended = true
-			return batch, nil
-		case err != nil && !long:
-			return nil, fmt.Errorf("%s: %w", l.file, err)
-		}
-		if l.total.Lines++; l.total.Lines == 1 {
-			text = bytes.TrimPrefix(text, []byte("\ufeff"))
-		}
-		if text = bytes.TrimSpace(text); len(text) == 0 {
-			continue
-		}
-		one := numbered{n: l.total.Lines}
-		if err == nil {
-			one.text, one.bucket, err = l.job(one.n, text)
-		}
+		one, err := l.read()
 		if err != nil {
-			l.bad(one.n, err.Error())
-		} else if !take(one) {
-			l.waiting = append(l.waiting, one)
+			return nil, next, fmt.Errorf("%s: %w", l.file, err)
+		}
+		if one.text != nil {
+			take(one)
 		}
 	}
-	return batch, nil
+	return batch, next, nil
 }
 
-func (l *loader) settle() {
-	for bucket, g := range l.gates {
-		switch {
-		case g.refused > 0 && g.sent > 0:
-			g.allow = max(g.sent-g.refused, 1)
-		case g.sent > 0:
-			g.allow *= 2
-		}
-		if g.refused > 0 {
-			g.until = time.Now().Add(max(g.again, again/10))
-		}
-		if g.sent, g.refused = 0, 0; g.allow >= batchLines {
-			delete(l.gates, bucket)
-		}
+// read returns the next line, without a text if there is none to send.
+func (l *loader) read() (one numbered, err error) {
+	text, err := cli.ReadLine(l.in, lineBytes)
+	_, long := errors.AsType[cli.TooLong](err)
+	if l.ended = errors.Is(err, io.EOF); l.ended {
+		return one, nil
+	} else if err != nil && !long {
+		return one, err
 	}
-	slices.SortFunc(l.waiting, func(a, b numbered) int { return a.n - b.n })
-}
-
-func (l *loader) bad(n int, why string) {
-	l.total.Bad++
-	l.name(n, why)
-}
-
-func (l *loader) name(n int, why string) {
-	switch named := l.total.Bad + l.total.Failed; {
-	case named <= told:
-		l.meter.say("line %d: %s", n, line(why, 300))
-	case named == told+1:
-		l.meter.say("further bad or failed lines are only counted")
+	if l.total.Lines++; l.total.Lines == 1 {
+		text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	}
+	one.n = l.total.Lines
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		return one, nil
+	}
+	if err == nil {
+		one.text, one.bucket, err = l.job(one.n, text)
+	}
+	if err != nil {
+		l.bad(one.n, err.Error())
+	}
+	return one, nil
 }
 
 // job adds defaults and an Idempotency-Key, and returns the bucket.
@@ -261,73 +199,58 @@ func (l *loader) job(n int, text []byte) (complete []byte, bucket string, err er
 	for name := range l.header {
 		headers[name] = l.header.Get(name)
 	}
-	if given := fields["headers"]; given != nil {
-		var own map[string]string
-		if err := json.Unmarshal(given, &own); err != nil {
-			return nil, "", errors.New("headers: want an object of strings")
-		}
-		for name, value := range own {
-			headers[http.CanonicalHeaderKey(name)] = value
-		}
+	var own map[string]string
+	if given := fields["headers"]; given != nil && json.Unmarshal(given, &own) != nil {
+		return nil, "", errors.New("headers: want an object of strings")
 	}
-	if headers[job.HeaderIdempotencyKey] == "" {
+	for name, value := range own {
+		headers[http.CanonicalHeaderKey(name)] = value
+	}
+	if headers[idempotencyKey] == "" {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s", l.submission.run, n, text))
-		headers[job.HeaderIdempotencyKey] = hex.EncodeToString(sum[:16])
+		headers[idempotencyKey] = hex.EncodeToString(sum[:16])
 	}
-	set := func(name string, value any) {
-		if err == nil {
-			fields[name], err = json.Marshal(value)
+	delete(fields, "headers")
+	for name, value := range map[string]any{"headers": headers, "policy": l.policy, "key": l.key} {
+		if fields[name] != nil {
+			continue
+		}
+		if value == "" && name == "policy" {
+			return nil, "", errors.New("policy: missing in the line and on the command line")
+		}
+		if fields[name], err = json.Marshal(value); err != nil {
+			return nil, "", err
 		}
 	}
-	set("headers", headers)
-	if fields["policy"] == nil && l.policy == "" {
-		return nil, "", errors.New("policy: missing in the line and on the command line")
-	}
-	if fields["policy"] == nil {
-		set("policy", l.policy)
-	}
-	if fields["key"] == nil {
-		set("key", l.key)
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	return object(fields), string(fields["policy"]) + string(fields["key"]), nil
-}
-
-// Unlike [json.Marshal], object does not reformat values.
-func object(fields map[string]json.RawMessage) []byte {
-	var b bytes.Buffer
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
+	// Not json.Marshal, which reformats bodies.
+	for name, value := range fields {
 		quoted, _ := json.Marshal(name)
-		fmt.Fprintf(&b, ",%s:%s", quoted, fields[name])
+		complete = fmt.Appendf(complete, ",%s:%s", quoted, value)
 	}
-	return append(append([]byte{'{'}, b.Bytes()[1:]...), '}')
+	complete[0] = '{'
+	return append(complete, '}'), string(fields["policy"]) + string(fields["key"]), nil
 }
 
 // Unanswered lines wait again; their Idempotency-Keys make that safe.
 func (l *loader) send(ctx context.Context, batch []numbered) error {
-	defer l.settle()
-	var body bytes.Buffer
+	var body []byte
 	for _, one := range batch {
-		body.Write(one.text)
-		body.WriteByte('\n')
+		body = append(append(body, one.text...), '\n')
 	}
+	behind := l.waiting
+	l.waiting = nil
+	defer func() { l.waiting = append(l.waiting, behind...) }()
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	r, err := l.prepare(ctx, request{method: http.MethodPost, path: "/v1/jobs:batch",
-		body: body.Bytes()})
-	if err != nil {
-		return err
-	}
-	response, err := l.client.send(r)
+	response, err := l.client.send(ctx, request{method: http.MethodPost, path: "/v1/jobs:batch",
+		body: body})
 	if err != nil {
 		return l.unanswered(batch, err)
 	}
 	defer response.Body.Close()
 	verdicts := json.NewDecoder(response.Body)
-	for i := range batch {
-		var v verdictAnswer
+	for i, one := range batch {
+		var v api.BatchLine
 		err := verdicts.Decode(&v)
 		if err == nil && v.Status == 0 {
 			err = errForeign
@@ -335,35 +258,25 @@ func (l *loader) send(ctx context.Context, batch []numbered) error {
 		if err != nil {
 			return l.unanswered(batch[i:], &noAnswer{l.server, l.timeout, err})
 		}
-		l.verdict(batch[i], v)
+		l.verdict(one, v)
 	}
 	return nil
 }
 
-const again = time.Second
-
 // unanswered returns err if that is permanent, or has lasted too long.
 func (l *loader) unanswered(batch []numbered, err error) error {
-	l.waiting, l.rest = append(l.waiting, batch...), time.Now().Add(again)
-	p, said := errors.AsType[*problem](err)
-	passes := !said || statusOf(p.Status) == exitUnavailable || statusOf(p.Status) == exitRefused
-	if !passes || errors.Is(err, context.Canceled) || time.Since(l.taken) > l.wait ||
-		l.total.Accepted == 0 && !said {
+	l.waiting, l.rest, l.refused = append(l.waiting, batch...), time.Now().Add(again),
+		cli.Said(cli.Status(err))
+	_, answered := errors.AsType[*problem](err)
+	if answered && !is(err, cli.Unavailable, cli.Refused) || errors.Is(err, context.Canceled) ||
+		time.Since(l.taken) > l.wait || l.total.Accepted == 0 && !answered {
 		return err
 	}
-	l.why = status(err)
 	l.waits(err.Error())
 	return nil
 }
 
-func (l *loader) waits(why string) {
-	if !l.stuck {
-		l.meter.say("%s: retrying", why)
-	}
-	l.stuck = true
-}
-
-func (l *loader) verdict(one numbered, v verdictAnswer) {
+func (l *loader) verdict(one numbered, v api.BatchLine) {
 	switch kind := statusOf(v.Status); {
 	case v.Status < 300:
 		l.total.Accepted++
@@ -371,47 +284,64 @@ func (l *loader) verdict(one numbered, v verdictAnswer) {
 			l.total.Repeats++
 		}
 		if l.stuck {
-			l.meter.say("lines are accepted again")
+			l.say("lines are accepted again")
 		}
 		l.taken, l.stuck = time.Now(), false
-	case kind == exitRefused || kind == exitUnavailable:
+	case kind == cli.Refused || kind == cli.Unavailable:
 		l.total.Refusals++
-		l.why = kind
-		g := l.gates[one.bucket]
-		if g == nil {
-			g = &gate{allow: firstAllowed}
-			l.gates[one.bucket] = g
-		}
-		g.refused, g.again = g.refused+1, milliseconds(v.RetryAfterMS)
+		l.refused = cli.Said(kind)
+		one.due = time.Now().Add(max(milliseconds(v.RetryAfterMS), again/10))
 		l.waiting = append(l.waiting, one)
-	case kind == exitUsage:
+	case kind == cli.Usage:
 		l.bad(one.n, v.Detail)
 	default:
 		l.total.Failed++
+		l.last = cli.Said(kind)
 		l.name(one.n, (&problem{Rejected: api.Rejected{Problem: api.Problem{Status: v.Status,
 			Detail: v.Detail}}}).Error())
-		l.last = said(kind)
 	}
-	l.meter.count(l.total.Accepted, l.total.Refusals, len(l.waiting))
+}
+
+func (l *loader) waits(why string) {
+	if !l.stuck {
+		l.say("%s: retrying", why)
+	}
+	l.stuck = true
+}
+
+func (l *loader) bad(n int, why string) {
+	l.total.Bad++
+	l.name(n, why)
+}
+
+func (l *loader) name(n int, why string) {
+	switch named := l.total.Bad + l.total.Failed; {
+	case named <= told:
+		l.say("line %d: %s", n, cli.Line(why, 300))
+	case named == told+1:
+		l.say("further bad or failed lines are only counted")
+	}
+}
+
+func (l *loader) say(format string, args ...any) {
+	fmt.Fprintf(l.Err, "penstock: "+format+"\n", args...)
 }
 
 func (l *loader) summary() error {
 	t := l.total
-	if l.json {
-		return json.NewEncoder(l.out).Encode(t)
-	}
-	took := time.Since(l.began)
-	fmt.Fprintf(l.out, "%s: %d accepted", count(t.Lines, "line", "lines"), t.Accepted)
+	text := fmt.Sprintf("%s: %d accepted", cli.Count(t.Lines, "line", "lines"), t.Accepted)
 	if t.Repeats > 0 {
-		fmt.Fprintf(l.out, " (%d of them earlier)", t.Repeats)
+		text += fmt.Sprintf(" (%d of them earlier)", t.Repeats)
 	}
 	for _, part := range []struct {
 		n    int
 		what string
 	}{{t.NotTaken, "not taken"}, {t.Bad, "bad"}, {t.Failed, "failed"}} {
 		if part.n > 0 {
-			fmt.Fprintf(l.out, ", %d %s", part.n, part.what)
+			text += fmt.Sprintf(", %d %s", part.n, part.what)
 		}
 	}
-	return l.printf(", in %s (%.0f/s)\n", short(took), float64(t.Accepted)/took.Seconds())
+	took := milliseconds(t.TookMS)
+	return l.Document(t, "%s, in %s (%.0f/s)\n", text, cli.Short(took),
+		float64(t.Accepted)/max(took.Seconds(), 0.001))
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,11 +12,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 )
 
 func (a *app) dead() *cobra.Command {
-	return group("dead", "List, replay or drop dead letters", a.deadList(),
-		a.deadShow(), a.deadReplay(), a.deadDrop())
+	show := declare(a, &cobra.Command{
+		Use: "show POLICY ID", Short: "Show a dead letter with its headers and body",
+		Args: letterArgs,
+	}, "GET dead POLICY ID", a.letter)
+	return cli.Group("dead", "List, replay or drop dead letters", a.deadList(), show,
+		a.deadReplay(), a.deadDrop())
 }
 
 func (a *app) deadList() *cobra.Command {
@@ -25,38 +30,34 @@ func (a *app) deadList() *cobra.Command {
 		Short: "List a policy's dead letters, oldest first, or count those of all policies",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return a.deadPolicies(cmd.Context())
+				return call(cmd.Context(), a, a.request(cmd, args, "GET dead"), a.deadPolicies)
 			}
-			return call(cmd.Context(), a,
-				request{path: path("dead", a.policy) + query(cmd, "after", "limit")}, a.letterTable)
+			return call(cmd.Context(), a, a.request(cmd, args, "GET dead [POLICY] ?after limit"),
+				a.letters)
 		},
 	}
 	cmd.Flags().Uint64("after", 0, "only letters after this `id`")
-	limitFlag(cmd, 100)
-	return cmd
+	return limitFlag(cmd, 100)
 }
 
-func (a *app) deadPolicies(ctx context.Context) error {
-	return call(ctx, a, request{path: path("dead")},
-		func(found struct{ Policies []api.DeadPolicy }) error {
-			return list(a, "POLICY|LETTERS|OLDEST|NEWEST", found.Policies,
-				func(p api.DeadPolicy) row {
-					return row{p.Policy, p.Letters, p.OldestAt, p.NewestAt}
-				})
-		})
+func (a *app) deadPolicies(found api.DeadPolicies) error {
+	return list(a, "POLICY|LETTERS|OLDEST|NEWEST", found.Policies,
+		func(p api.DeadPolicy) cli.Row {
+			return cli.Row{p.Policy, p.Letters, p.OldestAt, p.NewestAt}
+		}, "")
 }
 
-func (a *app) letterTable(page api.DeadLetters) error {
+func (a *app) letters(page api.DeadLetters) error {
 	err := list(a, "ID|KEY|JOB|REASON|ATTEMPTS|DIED|ERROR", page.Letters,
-		func(l api.DeadLetter) row {
-			return row{l.ID, keyName(l.Key), l.Job, l.Reason, l.Attempts, l.DeadAt,
-				line(l.Error, 100)}
-		})
+		func(l api.DeadLetter) cli.Row {
+			return cli.Row{l.ID, keyName(l.Key), l.Job, l.Reason, l.Attempts, l.DeadAt,
+				cli.Line(l.Error, 100)}
+		}, "")
 	if err == nil && page.Next != nil {
-		err = a.printf("more with --after %d\n", *page.Next)
+		err = a.Printf("more with --after %d\n", *page.Next)
 	}
 	if page.Discarded > 0 {
-		fmt.Fprintf(a.err, "%d older letters were dropped to make room\n", page.Discarded)
+		fmt.Fprintf(a.Err, "%d older letters were dropped to make room\n", page.Discarded)
 	}
 	return err
 }
@@ -81,42 +82,28 @@ func letterArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) deadShow() *cobra.Command {
-	return &cobra.Command{
-		Use:   "show POLICY ID",
-		Short: "Show a dead letter with its headers and body",
-		Args:  letterArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return call(cmd.Context(), a, request{path: path("dead", args[0], args[1])}, a.letter)
-		},
-	}
-}
-
 func (a *app) letter(l api.DeadLetter) error {
-	return a.message([]row{{"id", l.ID}, {"key", keyName(l.Key)}, {"job", l.Job},
-		{"reason", l.Reason}, {"error", line(l.Error, 1000)}, {"failed attempts", l.Attempts},
+	return a.message([]cli.Row{{"id", l.ID}, {"key", keyName(l.Key)}, {"job", l.Job},
+		{"reason", l.Reason}, {"error", cli.Line(l.Error, 1000)}, {"failed attempts", l.Attempts},
 		{"accepted", l.AcceptedAt}, {"died", l.DeadAt},
 		{"size", strconv.Itoa(l.Size) + " bytes"}}, l.Header, l.Body, len(l.Bytes))
 }
 
 // A body that is not text is shown by its size.
-func (a *app) message(rows []row, header map[string][]string, text *string, size int) error {
+func (a *app) message(rows []cli.Row, header map[string][]string, text *string, size int) error {
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		for _, value := range header[name] {
-			rows = append(rows, row{line(name, 100), line(value, 1000)})
+			rows = append(rows, cli.Row{cli.Line(name, 100), cli.Line(value, 1000)})
 		}
-	}
-	if err := table(a.out, "", rows); err != nil {
-		return err
 	}
 	body := fmt.Sprintf("(%d bytes of binary data)", size)
 	if text != nil {
-		body = plain(*text)
+		body = cli.Plain(*text)
 	}
-	return a.printf("\n%s\n", body)
+	return cmp.Or(cli.Table(a.Out, "", rows), a.Printf("\n%s\n", body))
 }
 
-func selectionFlags(cmd *cobra.Command, all string) {
+func selectionFlags(cmd *cobra.Command, all string) *cobra.Command {
 	f := cmd.Flags()
 	f.String("key", "", "only letters of this `key`")
 	f.String("reason", "", "only letters with this `reason`, such as attempts")
@@ -124,6 +111,7 @@ func selectionFlags(cmd *cobra.Command, all string) {
 		"only letters that died at this `time` or later (RFC 3339, or how long ago)")
 	f.String("before", "", "only letters that died before this `time`")
 	f.Bool("all", false, all)
+	return cmd
 }
 
 // selection returns the query of the flags that select many letters; an empty one selects all.
@@ -134,7 +122,7 @@ func selection(cmd *cobra.Command) (selected string, many bool) {
 }
 
 func (a *app) deadReplay() *cobra.Command {
-	cmd := &cobra.Command{
+	return selectionFlags(&cobra.Command{
 		Use:   "replay POLICY {ID | --all | --key … --reason … --since … --before …}",
 		Short: "Replay dead letters as new jobs",
 		Args:  letterArgs,
@@ -142,50 +130,48 @@ func (a *app) deadReplay() *cobra.Command {
 			if selected, many := selection(cmd); many {
 				return a.replayAll(cmd, selected)
 			}
-			return call(cmd.Context(), a, request{method: http.MethodPost,
-				path: path("dead", args[0], args[1], "replay")}, func(v verdictAnswer) error {
-				return a.printf("dead letter %s is %s again\n", args[1], v.Job)
+			q := request{method: http.MethodPost, path: path("dead", args[0], args[1], "replay")}
+			return call(cmd.Context(), a, q, func(v api.Accepted) error {
+				return a.Printf("dead letter %s is %s again\n", args[1], v.Job)
 			})
 		},
-	}
-	selectionFlags(cmd, "all current letters, in order")
-	return cmd
+	}, "all current letters, in order")
 }
 
 // replayAll repeats the request until each selected letter has had its turn.
 func (a *app) replayAll(cmd *cobra.Command, query string) error {
+	q := request{method: http.MethodPost, path: path("dead", a.policy, "replay") + query}
 	var total api.Replayed
 	for !total.Complete {
 		var now api.Replayed
-		answer, err := a.askFor(cmd.Context(), request{method: http.MethodPost,
-			path: path("dead", a.policy, "replay") + query}, &now)
+		answer, err := a.askFor(cmd.Context(), q, &now)
 		if err != nil {
 			return err
 		}
 		now.Replayed += total.Replayed
 		total = now
-		if a.json {
-			fmt.Fprintf(a.out, "%s\n", answer)
+		if a.JSON {
+			fmt.Fprintf(a.Out, "%s\n", answer)
 		}
 	}
-	if !a.json {
-		fmt.Fprintf(a.out, "%d replayed", total.Replayed)
-		if total.Full > 0 {
-			fmt.Fprintf(a.out, ", %d kept because their buckets are full", total.Full)
-		}
-		if total.Unfit > 0 {
-			fmt.Fprintf(a.out, ", %d kept because they are malformed", total.Unfit)
-		}
-		fmt.Fprintln(a.out)
+	text := fmt.Sprintf("%d replayed", total.Replayed)
+	if total.Full > 0 {
+		text += fmt.Sprintf(", %d kept because their buckets are full", total.Full)
+	}
+	if total.Unfit > 0 {
+		text += fmt.Sprintf(", %d kept because they are malformed", total.Unfit)
+	}
+	if !a.JSON {
+		fmt.Fprintln(a.Out, text)
 	}
 	if total.Full > 0 {
-		return said(exitRefused)
+		return cli.Said(cli.Refused)
 	}
 	return nil
 }
 
 func (a *app) deadDrop() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := selectionFlags(&cobra.Command{
 		Use: "drop POLICY {ID | --all | --through ID | " +
 			"--key … --reason … --since … --before …}",
 		Short: "Discard dead letters permanently",
@@ -194,8 +180,7 @@ func (a *app) deadDrop() *cobra.Command {
 			selected, _ := selection(cmd)
 			return a.drop(cmd, path(append([]string{"dead"}, args...)...)+selected)
 		},
-	}
-	selectionFlags(cmd, "all letters of the policy")
+	}, "all letters of the policy")
 	cmd.Flags().Uint64("through", 0, "all letters up to this `id`")
 	for _, other := range []string{"all", "key", "reason", "since", "before"} {
 		cmd.MarkFlagsMutuallyExclusive("through", other)
@@ -212,10 +197,10 @@ func (a *app) drop(cmd *cobra.Command, to string) error {
 			return err
 		}
 		total, more = total+dropped.Discarded, dropped.Incomplete
-		if a.json {
-			fmt.Fprintf(a.out, "%s\n", answer)
+		if a.JSON {
+			fmt.Fprintf(a.Out, "%s\n", answer)
 		} else if !more {
-			fmt.Fprintf(a.out, "%s dropped\n", count(int(total), "dead letter", "dead letters"))
+			fmt.Fprintf(a.Out, "%s dropped\n", cli.Count(int(total), "dead letter", "dead letters"))
 		}
 	}
 	return nil

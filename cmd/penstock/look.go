@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 )
 
 func (a *app) buckets() *cobra.Command {
@@ -28,96 +27,84 @@ func (a *app) buckets() *cobra.Command {
 			if len(args) == 0 && (cmd.Flags().Changed("key") || cmd.Flags().Changed("offset")) {
 				return errors.New("--key and --offset require a POLICY")
 			}
-			return between(0, 1)(cmd, args)
+			return cli.Between(0, 1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return a.allBuckets(cmd)
-			}
-			if a.keyed {
-				return call(cmd.Context(), a, request{path: a.path("buckets")},
+			ask := func(template string) request { return a.request(cmd, args, template) }
+			switch {
+			case len(args) == 0:
+				return call(cmd.Context(), a, ask("GET buckets ?by limit"), a.allBuckets)
+			case a.keyed:
+				return call(cmd.Context(), a, ask("GET buckets [POLICY] KEY"),
 					func(b api.Bucket) error {
 						return a.bucketTable(api.Buckets{Buckets: []api.Bucket{b}, Total: 1})
 					})
 			}
-			return call(cmd.Context(), a, request{path: a.path("buckets") +
-				query(cmd, "offset", "limit")}, a.bucketTable)
+			return call(cmd.Context(), a, ask("GET buckets [POLICY] ?offset limit"), a.bucketTable)
 		},
 	}
-	a.keyFlag(cmd, "only the bucket of this `key`")
-	limitFlag(cmd, 20)
+	limitFlag(a.keyFlag(cmd, "only the bucket of this `key`"), 20)
 	cmd.Flags().Int("offset", 0, "skip this many buckets")
-	cmd.Flags().String("by", job.ByDepth, "of all policies, what comes first: depth, age, "+
+	cmd.Flags().String("by", "depth", "of all policies, what comes first: depth, age, "+
 		"late (in\nthe last minute) or refused (in it, by the admitter asked)")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(
-		job.BucketOrders, cobra.ShellCompDirectiveNoFileComp))
+		[]string{"depth", "age", "late", "refused"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (a *app) allBuckets(cmd *cobra.Command) error {
-	at := request{path: path("buckets") + query(cmd, "by", "limit")}
-	return call(cmd.Context(), a, at, func(page api.AllBuckets) error {
-		columns, refused := "POLICY|"+bucketColumns, page.WindowMS != nil
-		if refused {
-			fmt.Fprintln(a.err, "refusals by this admitter, counted for",
-				short(milliseconds(*page.WindowMS)))
-			columns += "|REFUSED"
-		}
-		err := list(a, columns, page.Buckets, func(b api.PlacedBucket) row {
-			r := append(row{b.Policy}, bucketRow(&b.Bucket)...)
-			if refused {
-				r = append(r, b.Refused)
-			}
-			return r
-		})
-		if err == nil {
-			err = a.moreBuckets(len(page.Buckets), page.Total)
-		}
-		for _, name := range slices.Sorted(maps.Keys(page.Unanswered)) {
-			fmt.Fprintf(a.err, "no drainer answered for %s of %s; their buckets are missing\n",
-				partitions(page.Unanswered[name]), name)
-		}
-		return err
-	})
+func (a *app) allBuckets(page api.AllBuckets) error {
+	columns, refused := "POLICY|"+bucketColumns, page.WindowMS != nil
+	if refused {
+		fmt.Fprintln(a.Err, "refusals by this admitter, counted for",
+			cli.Short(milliseconds(*page.WindowMS)))
+		columns += "|REFUSED"
+	}
+	for _, name := range slices.Sorted(maps.Keys(page.Unanswered)) {
+		fmt.Fprintf(a.Err, "no drainer answered for %s of %s; their buckets are missing\n",
+			partitions(page.Unanswered[name]), name)
+	}
+	err := list(a, columns, page.Buckets, func(b api.PlacedBucket) cli.Row {
+		row := append(cli.Row{b.Policy}, bucketRow(&b.Bucket)...)
+		return append(row, unless(!refused, b.Refused))
+	}, "")
+	return cmp.Or(err, a.moreBuckets(len(page.Buckets), page.Total))
 }
 
 func (a *app) bucketTable(page api.Buckets) error {
-	err := list(a, bucketColumns, page.Buckets, func(b api.Bucket) row { return bucketRow(&b) })
-	if err == nil {
-		err = a.moreBuckets(len(page.Buckets), page.Total)
-	}
+	err := list(a, bucketColumns, page.Buckets,
+		func(b api.Bucket) cli.Row { return bucketRow(&b) }, "")
 	if len(page.Unanswered) > 0 {
-		fmt.Fprintln(a.err, "no drainer answered for", partitions(page.Unanswered)+
+		fmt.Fprintln(a.Err, "no drainer answered for", partitions(page.Unanswered)+
 			"; their buckets are missing")
 	}
-	return err
+	return cmp.Or(err, a.moreBuckets(len(page.Buckets), page.Total))
 }
 
 func (a *app) moreBuckets(shown, total int) error {
 	if shown >= total {
 		return nil
 	}
-	return a.printf("%d of %s\n", shown, count(total, "bucket", "buckets"))
+	return a.Printf("%d of %s\n", shown, cli.Count(total, "bucket", "buckets"))
 }
 
-const bucketColumns = "KEY|DEPTH|WAITING|DELAYED|RUNNING|CALLS|RATE|OLDEST|NEXT IN|BLOCKED BY"
+const bucketColumns = "KEY|DEPTH|WAITING|DELAYED|RUNNING|CALLS|STARTS|OLDEST|NEW JOB IN|BLOCKED BY"
 
-func bucketRow(b *api.Bucket) row {
+func bucketRow(b *api.Bucket) cli.Row {
 	if b.BucketState == nil {
-		return row{keyName(b.Key), b.Depth, "?", "?", "?", "?", "?", "?", "?", b.By}
+		return cli.Row{keyName(b.Key), b.Depth, "?", "?", "?", "?", "?", "?", "?", b.By}
 	}
 	oldest, next := "", "?"
 	if b.HeadAgeMS > 0 {
-		oldest = short(milliseconds(b.HeadAgeMS))
+		oldest = cli.Short(milliseconds(b.HeadAgeMS))
 	}
 	if b.ETAMS != nil {
-		next = short(milliseconds(*b.ETAMS))
+		next = cli.Short(milliseconds(*b.ETAMS))
 	}
 	held := b.By
 	if b.Until != nil {
-		held += " until " + clock(*b.Until, time.Now())
+		held += " until " + cli.Clock(*b.Until)
 	}
-	return row{keyName(b.Key), b.Depth, b.Waiting, b.Delayed, b.Running, b.Calls,
+	return cli.Row{keyName(b.Key), b.Depth, b.Waiting, b.Delayed, b.Running, b.Calls,
 		fmt.Sprintf("%.4g/s", b.Rate), oldest, next, held}
 }
 
@@ -133,7 +120,7 @@ func partitions(numbers []int) string {
 }
 
 func jobArgs(cmd *cobra.Command, args []string) error {
-	if err := exactly(1)(cmd, args); err != nil {
+	if err := cli.Between(1, 1)(cmd, args); err != nil {
 		return err
 	}
 	if !isJob(args[0]) {
@@ -142,14 +129,9 @@ func jobArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func isJob(arg string) bool {
-	_, _, ok := job.ParseID(arg)
-	return ok
-}
-
 // jobAnswer is a [api.Job], or a [api.EndedJob] with the fields below.
 type jobAnswer struct {
-	pending
+	api.Job
 	Size       *int       `json:"size"`
 	Letter     uint64     `json:"letter"`
 	Reason     string     `json:"reason"`
@@ -161,68 +143,33 @@ type jobAnswer struct {
 	Answer     string     `json:"answer"`
 }
 
-type pending = api.Job
-
 func (a *app) jobCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "job JOB",
-		Short: "Show a job's state or outcome",
-		Args:  jobArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return call(cmd.Context(), a, request{path: path("jobs", args[0])},
-				func(j jobAnswer) error { return table(a.out, "", j.rows()) })
-		},
-	}
-	cmd.AddCommand(a.jobChanges()...)
+	cmd := declare(a, &cobra.Command{Use: "job JOB", Short: "Show a job's state or outcome",
+		Args: jobArgs}, "GET jobs JOB", a.job)
+	set := a.jobChange("set JOB --priority N --deadline TIME",
+		"Change the priority or deadline of a waiting job", "Gives a job that waits another "+
+			"priority or deadline: RFC 3339, how long\nfrom now, such as 90m, or none.",
+		"PATCH jobs JOB ?priority deadline")
+	set.Flags().String("priority", "", "the `number`; higher goes first")
+	set.Flags().String("deadline", "", "the `time` until which it may start")
+	set.MarkFlagsOneRequired("priority", "deadline")
+	cmd.AddCommand(set,
+		a.jobChange("run JOB", "End a job's backoff or delay",
+			"Ends the backoff or delay of a job, which then waits for its turn. Its bucket's\n"+
+				"rate still applies.", "PATCH jobs JOB ?run=1"),
+		a.jobChange("front JOB", "Move a job to the front of its bucket",
+			"Moves a waiting job ahead of all others in its bucket.", "PATCH jobs JOB ?front=1"))
 	return cmd
 }
 
-// jobChange makes a change that is fixed, or with an empty one that of flags.
-func (a *app) jobChange(use, short, long, change string) *cobra.Command {
-	return &cobra.Command{
-		Use:   use,
-		Short: short,
-		Long:  long,
-		Args:  jobArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			change := cmp.Or(change, query(cmd, "priority", "deadline"))
-			if change == "" {
-				return usageError{errors.New("want --priority or --deadline")}
-			}
-			return call(cmd.Context(), a, request{method: http.MethodPatch,
-				path: path("jobs", args[0]) + change}, func(j jobAnswer) error {
-				if err := a.printf("changed %s of %s\n", j.Job, keyName(j.Key)); err != nil {
-					return err
-				}
-				return table(a.out, "", j.rows())
-			})
-		},
-	}
+func (a *app) jobChange(use, short, long, template string) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: jobArgs}
+	return declare(a, cmd, template, func(j jobAnswer) error {
+		return cmp.Or(a.Printf("changed %s of %s\n", j.Job.Job, keyName(j.Key)), a.job(j))
+	})
 }
 
-func (a *app) jobChanges() []*cobra.Command {
-	set := a.jobChange("set JOB --priority N --deadline TIME",
-		"Change the priority or deadline of a waiting job", "Gives a job that waits another "+
-			"priority or deadline: RFC 3339, how long\nfrom now, such as 90m, or none.", "")
-	set.Flags().String("priority", "", "the `number`; higher goes first")
-	set.Flags().String("deadline", "", "the `time` until which it may start")
-	return []*cobra.Command{
-		a.jobChange("run JOB", "End a job's backoff or delay",
-			"Ends the backoff or delay of a job, which then waits for its turn. Its bucket's\n"+
-				"rate still applies.", "?run=1"),
-		a.jobChange("front JOB", "Move a job to the front of its bucket",
-			"Moves a waiting job ahead of all others in its bucket.", "?front=1"),
-		set,
-	}
-}
-
-func (j *jobAnswer) rows() []row {
-	unless := func(none bool, value any) any {
-		if none {
-			return ""
-		}
-		return value
-	}
+func (a *app) job(j jobAnswer) error {
 	took := func(ms *int64) any {
 		if ms == nil {
 			return ""
@@ -233,140 +180,114 @@ func (j *jobAnswer) rows() []row {
 	if j.Size != nil {
 		size = strconv.Itoa(*j.Size) + " bytes"
 	}
-	now := time.Now()
 	unknown := j.Key == "" && j.Size == nil // of ended jobs without a record
-	return fields("job", j.Job, "key", unless(unknown, keyName(j.Key)), "state", j.State,
+	return a.fields("job", j.Job.Job, "key", unless(unknown, keyName(j.Key)), "state", j.State,
 		"before it", j.Position,
 		"calls in its bucket", unless(j.Calls == 0, j.Calls),
-		"starts in", took(j.ETAMS), "blocked by", j.By, "until", j.Until,
-		"accepted", clock(j.AcceptedAt, now)+", "+short(now.Sub(j.AcceptedAt))+" ago",
-		"progress", line(j.Progress, 300), "failed attempts",
-		unless(value(j.Attempts) == 0, j.Attempts), "reason", j.Reason,
-		"last error", line(j.LastError, 300), "died", j.DeadAt,
+		"starts in", took(j.ETAMS), "blocked by", j.By, "until", j.Until, "accepted",
+		cli.Clock(j.AcceptedAt)+", "+cli.Short(time.Since(j.AcceptedAt))+" ago",
+		"progress", cli.Line(j.Progress, 300),
+		"failed attempts", unless(j.Attempts == nil || *j.Attempts == 0, j.Attempts),
+		"reason", j.Reason, "last error", cli.Line(j.LastError, 300), "died", j.DeadAt,
 		"dead letter", unless(j.Letter == 0, j.Letter),
 		"replayed as", j.ReplayedAs, "ended", j.EndedAt, "took", took(j.DurationMS),
 		"answer", j.answered(300), "deadline", j.Deadline, "not before", j.NotBefore,
 		"cost", unless(j.Cost <= 1, j.Cost), "priority", unless(j.Priority == 0, j.Priority),
 		"changed", unless(!j.Changed, "by an operator"),
-		"tags", line(strings.Join(j.Tags, ", "), 300), "size", size)
+		"tags", cli.Line(strings.Join(j.Tags, ", "), 300), "size", size)
 }
 
 func (j *jobAnswer) answered(most int) string {
 	if j.Status == 0 {
-		return line(j.Answer, most)
+		return cli.Line(j.Answer, most)
 	}
-	return strings.TrimSpace(strconv.Itoa(j.Status) + " " + line(j.Answer, most))
+	return strings.TrimSpace(strconv.Itoa(j.Status) + " " + cli.Line(j.Answer, most))
 }
 
 func (a *app) history() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := declare(a, &cobra.Command{
 		Use:   "history POLICY [--key KEY]",
 		Short: "List ended jobs, most recent first",
 		Long: "Lists the ended jobs of a policy or one of its buckets, most recent first. The\n" +
 			"policy needs a result_retention, which says how long to keep them.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return call(cmd.Context(), a, request{path: a.path("history") + query(cmd, "limit")},
-				a.historyTable)
-		},
-	}
-	a.keyFlag(cmd, "only jobs of this `key`")
-	limitFlag(cmd, 20)
-	return cmd
+	}, "GET history POLICY [KEY] ?limit", func(page struct{ Jobs []jobAnswer }) error {
+		return list(a, "JOB|KEY|STATE|ENDED|WAITED AND RAN|FAILED|ANSWER", page.Jobs, ended,
+			"no ended jobs; a policy keeps them only with result_retention")
+	})
+	return limitFlag(a.keyFlag(cmd, "only jobs of this `key`"), 20)
 }
 
-func (a *app) historyTable(page struct{ Jobs []jobAnswer }) error {
-	if len(page.Jobs) == 0 {
-		return a.printf("no ended jobs; a policy keeps them only with result_retention\n")
+func ended(j jobAnswer) cli.Row {
+	failed := any("?")
+	if j.Attempts != nil {
+		failed = *j.Attempts
 	}
-	return list(a, "JOB|KEY|STATE|ENDED|WAITED AND RAN|FAILED|ANSWER", page.Jobs,
-		func(j jobAnswer) row {
-			failed := any("?")
-			if j.Attempts != nil {
-				failed = *j.Attempts
-			}
-			said := cmp.Or(j.answered(60), strings.TrimSpace(j.Reason+" "+line(j.LastError, 60)))
-			return row{j.Job, keyName(j.Key), j.State, j.EndedAt, j.EndedAt.Sub(j.AcceptedAt),
-				failed, said}
-		})
+	return cli.Row{j.Job.Job, keyName(j.Key), j.State, j.EndedAt, j.EndedAt.Sub(j.AcceptedAt),
+		failed, cmp.Or(j.answered(60), strings.TrimSpace(j.Reason+" "+cli.Line(j.LastError, 60)))}
 }
 
 func (a *app) audit() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "audit [POLICY]",
-		Short: "List changes and their authors, most recent first",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			at := path(append([]string{"audit"}, args...)...)
-			return call(cmd.Context(), a, request{path: at + query(cmd, "limit")}, a.auditTable)
-		},
-	}
-	limitFlag(cmd, 20)
-	return cmd
+	return limitFlag(declare(a, &cobra.Command{
+		Use: "audit [POLICY]", Short: "List changes and their authors, most recent first",
+	}, "GET audit [POLICY] ?limit", func(page api.AuditList) error {
+		return list(a, "WHEN|WHO|FROM|POLICY|KEY|WHAT|BEFORE AND AFTER", page.Changes, audited,
+			"no changes")
+	}), 20)
 }
 
-func (a *app) auditTable(page api.AuditList) error {
-	if len(page.Changes) == 0 {
-		return a.printf("no changes\n")
+func audited(c api.AuditEntry) cli.Row {
+	key := ""
+	if c.Key != nil {
+		key = keyName(*c.Key)
 	}
-	return list(a, "WHEN|WHO|FROM|POLICY|KEY|WHAT|BEFORE AND AFTER", page.Changes,
-		func(c api.AuditEntry) row {
-			key := any("")
-			if c.Key != nil {
-				key = keyName(*c.Key)
-			}
-			said := slices.Concat(c.Changed, c.Details)
-			if c.Job != "" {
-				said = append(said, c.Job)
-			}
-			return row{c.At, cmp.Or(line(c.By, 60), "?"), c.From, c.Policy, key, c.What,
-				line(strings.Join(said, ", "), 300)}
-		})
+	said := slices.Concat(c.Changed, c.Details)
+	if c.Job != "" {
+		said = append(said, c.Job)
+	}
+	return cli.Row{c.At, cmp.Or(cli.Line(c.By, 60), "?"), c.From, c.Policy, key, c.What,
+		cli.Line(strings.Join(said, ", "), 300)}
 }
 
 func (a *app) drainers() *cobra.Command {
-	return &cobra.Command{
-		Use:   "drainers",
-		Short: "List drainers with their state, partitions and load",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return call(cmd.Context(), a, request{path: path("drainers")}, a.drainerTable)
-		},
-	}
+	return declare(a, &cobra.Command{
+		Use: "drainers", Short: "List drainers with their state, partitions and load",
+	}, "GET drainers", func(all struct{ Drainers []api.Drainer }) error {
+		var parts []cli.Row
+		for _, d := range all.Drainers {
+			parts = append(parts, drainerRows(d)...)
+		}
+		return list(a, "DRAINER|HOST|VERSION|UP|STATE|POLICY|OWNS|BUSY", parts,
+			func(r cli.Row) cli.Row { return r }, "no drainer holds a lease")
+	})
 }
 
-func (a *app) drainerTable(all struct{ Drainers []api.Drainer }) error {
-	if len(all.Drainers) == 0 {
-		return a.printf("no drainer holds a lease\n")
+func drainerRows(d api.Drainer) (rows []cli.Row) {
+	for _, name := range slices.Sorted(maps.Keys(d.Policies)) {
+		p := d.Policies[name]
+		owns, busy := "nothing", "remote workers"
+		if len(p.Owned) > 0 {
+			owns = partitions(p.Owned)
+		}
+		if p.Workers > 0 {
+			busy = fmt.Sprintf("%d of %d", p.Busy, p.Workers)
+		}
+		rows = append(rows, cli.Row{"", "", "", "", "", name, owns, busy})
 	}
-	var rows []row
-	for _, d := range all.Drainers {
-		state := "alive"
-		switch {
-		case !d.Alive:
-			state = "unresponsive"
-		case d.Draining:
-			state = "draining"
-		}
-		begin := row{d.ID, fmt.Sprintf("%s:%d", cmp.Or(line(d.Host, 60), "?"), d.PID),
-			line(d.Version, 30), time.Since(d.StartedAt), state}
-		add := func(cells ...any) {
-			rows, begin = append(rows, append(begin, cells...)), row{"", "", "", "", ""}
-		}
-		for _, name := range slices.Sorted(maps.Keys(d.Policies)) {
-			p := d.Policies[name]
-			owns, busy := "nothing", "remote workers"
-			if len(p.Owned) > 0 {
-				owns = partitions(p.Owned)
-			}
-			if p.Workers > 0 {
-				busy = fmt.Sprintf("%d of %d", p.Busy, p.Workers)
-			}
-			add(name, owns, busy)
-		}
-		for _, limit := range d.SharedLimits {
-			add("limit "+line(limit, 60), "all of it")
-		}
-		if len(d.Policies)+len(d.SharedLimits) == 0 {
-			add()
-		}
+	for _, limit := range d.SharedLimits {
+		rows = append(rows, cli.Row{"", "", "", "", "", "limit " + cli.Line(limit, 60),
+			"all of it", ""})
 	}
-	return table(a.out, "DRAINER|HOST|VERSION|UP|STATE|POLICY|OWNS|BUSY", rows)
+	if len(rows) == 0 {
+		rows = []cli.Row{make(cli.Row, 5)}
+	}
+	state := "alive"
+	switch {
+	case !d.Alive:
+		state = "lease expired"
+	case d.Draining:
+		state = "draining"
+	}
+	copy(rows[0], cli.Row{d.ID, fmt.Sprintf("%s:%d", cmp.Or(cli.Line(d.Host, 60), "?"), d.PID),
+		cli.Line(d.Version, 30), time.Since(d.StartedAt), state})
+	return rows
 }

@@ -6,31 +6,37 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/internal/policyfile"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
+	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/internal/strict"
-	"github.com/penstock-mq/penstock/policy"
 )
 
 // policyDocument is a policy as the server tells it.
 type policyDocument struct {
-	Policy  policy.Policy  `json:"policy"`
-	InForce *policy.Policy `json:"in_force"` // nil: as written
+	Policy  numbers  `json:"policy"`
+	InForce *numbers `json:"in_force"` // nil: as written
 	api.PolicyState
 }
 
-func (p policyDocument) current() policy.Policy {
-	return *cmp.Or(p.InForce, &p.Policy)
+// numbers are what lists show of a policy.
+type numbers struct {
+	Name, Algorithm, Outflow, Refill, Window string
+
+	OutflowTotal    string `json:"outflow_total"`
+	Limit, Capacity int64
+	Limits          []json.RawMessage
 }
+
+func (p policyDocument) current() numbers { return *cmp.Or(p.InForce, &p.Policy) }
 
 type allPolicies struct{ Policies []policyDocument }
 
@@ -43,60 +49,47 @@ func (a *app) policyNames(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-func (a *app) names(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var err error
-	if a.client, err = a.settings.client(cmd.Root().PersistentFlags()); err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	a.timeout = min(a.timeout, time.Second) // a shell waits
-	names, err := a.policyNames(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
 func (a *app) policies() *cobra.Command {
-	g := group("policies", "List, show and write policies", a.policiesList(), a.policiesShow(),
-		a.policiesApply(), a.policiesOverride(), a.policiesRestore(),
-		a.policiesOwner("take", "Let the file of a set take a policy of the API",
-			"can be taken by the file of its set"),
-		a.policiesOwner("release", "Make a policy of a file the API's", "belongs to the API"))
+	list := declare(a, &cobra.Command{Use: "ls", Short: "List all policies"}, "GET policies",
+		func(all allPolicies) error {
+			return list(a, "POLICY|ALGORITHM|LIMIT|CAPACITY|STATE|FROM|OVERRIDDEN", all.Policies,
+				policyRow, "")
+		})
+	show := declare(a, &cobra.Command{
+		Use: "show POLICY", Short: "Show a policy with its defaults, as YAML",
+	}, "GET policies POLICY", a.policyShown)
+	restore := declare(a, &cobra.Command{
+		Use: "restore POLICY", Short: "Remove all overrides of a policy, also its pause",
+	}, "DELETE policies POLICY override", func(p api.PolicyState) error {
+		return a.changed(a.policy, "restored", p.Written)
+	})
+	take := declare(a, &cobra.Command{
+		Use: "take POLICY", Short: "Let the file of a set take a policy of the API",
+	}, "POST take POLICY ?set", func(api.PolicyState) error {
+		return a.Printf("%s can be taken by the file of its set\n", a.policy)
+	})
+	take.Flags().String("set", "default", "the `set` of the file")
+	release := declare(a, &cobra.Command{
+		Use: "release POLICY", Short: "Make a policy of a file the API's",
+	}, "POST release POLICY", func(api.PolicyState) error {
+		return a.Printf("%s belongs to the API\n", a.policy)
+	})
+	g := cli.Group("policies", "List, show and write policies", list, show, a.policiesApply(),
+		a.policiesOverride(), restore, take, release)
 	g.Aliases = []string{"policy"}
 	return g
 }
 
-func (a *app) policiesList() *cobra.Command {
-	return &cobra.Command{
-		Use:   "ls",
-		Short: "List all policies",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return call(cmd.Context(), a, request{path: path("policies")}, a.policyTable)
-		},
-	}
-}
-
-func (a *app) policyTable(all allPolicies) error {
-	return list(a, "POLICY|ALGORITHM|RATE|CAPACITY|STATE|FROM|OVERRIDDEN", all.Policies,
-		func(p policyDocument) row {
-			now := p.current()
-			capacity := ""
-			if now.Capacity != 0 {
-				capacity = strconv.FormatInt(now.Capacity, 10)
-			}
-			return row{now.Name, now.Algorithm, rate(now), capacity, policyState(p.PolicyState),
-				from(p.PolicyState), strings.Join(p.Overridden, "; ")}
-		})
+func policyRow(p policyDocument) cli.Row {
+	now := p.current()
+	return cli.Row{now.Name, now.Algorithm, now.rate(), unless(now.Capacity == 0, now.Capacity),
+		policyState(p.PolicyState), from(p.PolicyState), strings.Join(p.Overridden, "; ")}
 }
 
 // from names the master of a policy.
 func from(p api.PolicyState) string {
 	switch {
-	case p.Source == policy.SourceFile:
+	case p.Source == "file":
 		return "file " + p.Set
 	case p.Set != "":
 		return "api, not in file " + p.Set
@@ -104,26 +97,26 @@ func from(p api.PolicyState) string {
 	return p.Source
 }
 
-func rate(p policy.Policy) string {
+func (p numbers) rate() string {
 	var parts []string
-	if own := cmp.Or(p.Outflow, p.Refill); !own.IsZero() {
-		parts = append(parts, own.String())
+	if own := cmp.Or(p.Outflow, p.Refill); own != "" {
+		parts = append(parts, own)
 	}
-	if !p.OutflowTotal.IsZero() {
-		parts = append(parts, "all "+p.OutflowTotal.String())
+	if p.OutflowTotal != "" {
+		parts = append(parts, "all "+p.OutflowTotal)
 	}
-	if p.Window != 0 {
+	if p.Window != "" {
 		parts = append(parts, fmt.Sprintf("%d in %v", p.Limit, p.Window))
 	}
 	if len(p.Limits) > 0 {
-		parts = append(parts, count(len(p.Limits), "limit", "limits"))
+		parts = append(parts, cli.Count(len(p.Limits), "limit", "limits"))
 	}
 	return strings.Join(parts, ", ")
 }
 
 func policyState(p api.PolicyState) string {
 	switch {
-	case p.State == policy.StateDraining:
+	case p.State == "draining":
 		return p.State
 	case p.Paused:
 		return "paused"
@@ -131,33 +124,25 @@ func policyState(p api.PolicyState) string {
 	return "active"
 }
 
-func (a *app) policiesShow() *cobra.Command {
-	return &cobra.Command{
-		Use:   "show POLICY",
-		Short: "Show a policy with its defaults, as YAML",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			type shown struct {
-				api.PolicyState
-				Text json.RawMessage `json:"policy"`
-			}
-			return call(cmd.Context(), a, request{path: a.path("policies")}, func(p shown) error {
-				text, err := asYAML(p.Text)
-				if err != nil {
-					return err
-				}
-				head := fmt.Sprintf("%s, revision %d, from %s\n", policyState(p.PolicyState),
-					p.Revision, from(p.PolicyState))
-				for _, text := range p.Overridden {
-					head += "# overridden: " + plain(text) + "\n"
-				}
-				return a.printf("# %s%s", head, text)
-			})
-		},
+type policyText struct {
+	api.PolicyState
+	Text json.RawMessage `json:"policy"`
+}
+
+func (a *app) policyShown(p policyText) error {
+	text, err := cli.YAML(p.Text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errForeign, err)
 	}
+	head := fmt.Sprintf("%s, revision %d, from %s\n", policyState(p.PolicyState), p.Revision,
+		from(p.PolicyState))
+	for _, text := range p.Overridden {
+		head += "# overridden: " + cli.Plain(text) + "\n"
+	}
+	return a.Printf("# %s%s", head, text)
 }
 
 func (a *app) policiesOverride() *cobra.Command {
-	var l lasting
 	cmd := &cobra.Command{
 		Use:   "override POLICY FIELD=VALUE...",
 		Short: "Override numbers of a policy, in an incident",
@@ -171,7 +156,7 @@ it expires or is removed; FIELD=default ends the override of a field.`,
 			for _, arg := range args[1:] {
 				field, value, ok := strings.Cut(arg, "=")
 				if !ok {
-					return usageError{fmt.Errorf("%q: want FIELD=VALUE", arg)}
+					return cli.Misuse(fmt.Errorf("%q: want FIELD=VALUE", arg))
 				}
 				fields[field] = value
 				if n, err := strconv.ParseInt(value, 10, 64); err == nil {
@@ -180,133 +165,137 @@ it expires or is removed; FIELD=default ends the override of a field.`,
 					fields[field] = nil
 				}
 			}
-			return a.override(cmd.Context(), fields, l)
+			return a.override(cmd, fields)
 		},
 	}
-	cmd.Flags().BoolVar(&l.dry, "dry-run", false, "validate without writing")
-	l.flags(cmd)
-	return cmd
-}
-
-func (a *app) policiesRestore() *cobra.Command {
-	return &cobra.Command{
-		Use:   "restore POLICY",
-		Short: "Remove all overrides of a policy, also its pause",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return call(cmd.Context(), a, request{method: http.MethodDelete,
-				path: path("policies", a.policy, "override")}, func(p api.PolicyState) error {
-				return a.changed(a.policy, "restored", p.Changed, false)
-			})
-		},
-	}
-}
-
-// policiesOwner is take or release, which change the master of a policy.
-func (a *app) policiesOwner(name, short, done string) *cobra.Command {
-	set := ""
-	cmd := &cobra.Command{
-		Use:   name + " POLICY",
-		Short: short,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			to := a.path(name)
-			if set != "" {
-				to += "?set=" + url.QueryEscape(set)
-			}
-			return call(cmd.Context(), a, request{method: http.MethodPost, path: to},
-				func(api.PolicyState) error { return a.printf("%s %s\n", a.policy, done) })
-		},
-	}
-	if name == "take" {
-		cmd.Flags().StringVar(&set, "set", policy.DefaultSet, "the `set` of the file")
-	}
-	return cmd
-}
-
-// asYAML keeps the order of fields.
-func asYAML(text []byte) ([]byte, error) {
-	var node yaml.Node
-	if err := yaml.Unmarshal(text, &node); err != nil {
-		return nil, fmt.Errorf("%w: %w", errForeign, err)
-	}
-	var unstyle func(n *yaml.Node)
-	unstyle = func(n *yaml.Node) {
-		n.Style = 0
-		for _, inner := range n.Content {
-			unstyle(inner)
-		}
-	}
-	unstyle(&node)
-	return yaml.Marshal(&node)
+	return lastingFlags(dryRunFlag(cmd))
 }
 
 func (a *app) policiesApply() *cobra.Command {
-	var dry bool
-	cmd := &cobra.Command{
+	return dryRunFlag(&cobra.Command{
 		Use:   "apply FILE",
 		Short: "Create or replace policies from a file",
 		Long: `Creates or replaces the policies in a YAML or JSON file: a configuration file with a
 list "policies", or a single policy. "-" reads standard input. Other policies are not changed.
 A policy that is refused does not keep the next ones from being applied.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := a.readPolicies(cmd.Context(), args[0])
+			f, all, err := a.readPolicies(cmd.Context(), args[0])
 			if err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
 			var failed []error
 			for _, p := range all {
-				err := a.apply(cmd.Context(), p, dry)
+				err := a.apply(cmd, f, p)
 				if err != nil {
-					failed = append(failed, ofPolicy{err, p.Name})
+					failed = append(failed, err)
 				}
-				if code := status(err); code == exitUnavailable || code == exitInterrupted {
+				if code := cli.Status(err); code == cli.Unavailable || code == cli.Interrupted {
 					break
 				}
 			}
+			if err := f.Err(); err != nil {
+				failed = append(failed, cli.Misuse(err))
+			}
 			return errors.Join(failed...)
 		},
-	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "validate without writing")
-	return cmd
+	})
 }
 
-func (a *app) readPolicies(ctx context.Context, name string) ([]policy.Policy, error) {
-	in, err := a.open(ctx, name)
+// placed is a policy of a file, and where it is there.
+type placed struct {
+	name, at string
+	document map[string]any
+}
+
+func (a *app) readPolicies(ctx context.Context, name string) (*strict.File, []placed, error) {
+	in, err := a.Open(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer in.Close()
 	f, err := strict.Read(in)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	policies := policyfile.Read(f, nil)
-	if !f.Has(policyfile.Policies) {
-		if !f.Has("algorithm") && !f.Has("limits") {
-			return nil, fmt.Errorf("%s: want a list \"policies\", or one policy", name)
+	var all []placed
+	shared := map[string]map[string]any{}
+	for i, limit := range documents(f, "shared_limits") {
+		name, _ := limit["name"].(string)
+		if shared[name] != nil {
+			f.Add(fmt.Sprintf("shared_limits[%d].name", i), "%q is given twice", name)
 		}
-		policies = make([]policy.Policy, 1)
-		f.Decode(&policies[0])
+		shared[name] = maps.Clone(limit)
+		delete(shared[name], "name")
+		shared[name]["shared"] = name
 	}
-	return policies, f.Err()
+	if f.Has("policies") {
+		for i, document := range documents(f, "policies") {
+			all = append(all, placed{at: fmt.Sprintf("policies[%d]", i), document: document})
+		}
+	} else if f.Has("algorithm") || f.Has("limits") {
+		one, _ := f.Value("").(map[string]any)
+		all = []placed{{document: one}}
+	} else {
+		return nil, nil, fmt.Errorf("%s: want a list \"policies\", or one policy", name)
+	}
+	for i := range all {
+		p := &all[i]
+		if p.name, _ = p.document["name"].(string); p.name == "" {
+			f.Add(p.field("name"), "is required")
+		}
+		putShared(f, p, shared)
+	}
+	return f, all, f.Err()
 }
 
-func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
-	query := ""
-	if dry {
-		query = "?dry_run=1"
+func documents(f *strict.File, field string) (all []map[string]any) {
+	items, _ := f.Value(field).([]any)
+	for i, item := range items {
+		document, is := item.(map[string]any)
+		if !is {
+			f.Add(fmt.Sprintf("%s[%d]", field, i), "want fields")
+		}
+		all = append(all, document)
 	}
+	return all
+}
+
+func (p placed) field(name string) string {
+	return strings.Trim(p.at+"."+name, ".")
+}
+
+// putShared replaces the names of shared limits by what the file says of them.
+func putShared(f *strict.File, p *placed, shared map[string]map[string]any) {
+	limits, _ := p.document["limits"].([]any)
+	for i := range limits {
+		limit, _ := limits[i].(map[string]any)
+		name, is := limit["shared"].(string)
+		switch {
+		case !is || len(limit) > 1: // also one that is whole, as of policies show
+		case shared[name] == nil:
+			f.Add(p.field(fmt.Sprintf("limits[%d].shared", i)), "%q is not among the "+
+				"shared_limits of this file%s", name,
+				nearest.Hint(name, slices.Sorted(maps.Keys(shared))))
+		default:
+			limits[i] = shared[name]
+		}
+	}
+}
+
+// apply notes in the file what the server finds wrong with a policy.
+func (a *app) apply(cmd *cobra.Command, f *strict.File, p placed) error {
+	ctx, at := cmd.Context(), path("policies", p.name)
 	var before policyDocument
-	_, err := a.get(ctx, path("policies", p.Name), &before)
-	if found, ok := errors.AsType[*problem](err); err != nil &&
-		(!ok || found.Status != http.StatusNotFound) {
-		return err
+	_, err := a.get(ctx, at, &before)
+	isNew := is(err, cli.NotFound)
+	if err != nil && !isNew {
+		return ofPolicy{err, p.name}
 	}
-	isNew := err != nil
-	body, err := json.Marshal(p)
+	body, err := json.Marshal(p.document)
 	if err != nil {
-		return err
+		return ofPolicy{err, p.name}
 	}
-	return call(ctx, a, request{method: http.MethodPut, path: path("policies", p.Name) + query,
+	err = call(ctx, a, request{method: http.MethodPut, path: at + query(cmd, "dry-run"),
 		body: body}, func(after policyDocument) error {
 		verb := "changed"
 		switch {
@@ -315,8 +304,19 @@ func (a *app) apply(ctx context.Context, p policy.Policy, dry bool) error {
 		case len(after.Changed) == 0:
 			verb = "unchanged"
 		}
-		return a.changed(p.Name, verb, after.Changed, dry)
+		return a.changed(p.name, verb, after.Written)
 	})
+	wrong, ok := errors.AsType[*problem](err)
+	switch {
+	case err == nil:
+		return nil
+	case !ok || wrong.Status != http.StatusBadRequest || len(wrong.Problems) == 0:
+		return ofPolicy{err, p.name}
+	}
+	for _, one := range wrong.Problems {
+		f.Add(p.field(one.Field), "%s", one.Reason)
+	}
+	return nil
 }
 
 // ofPolicy begins each line of an error with the policy's name.
@@ -331,12 +331,12 @@ func (o ofPolicy) Error() string {
 
 func (o ofPolicy) Unwrap() error { return o.error }
 
-func (a *app) changed(what, verb string, changes []string, dry bool) error {
-	if dry {
+func (a *app) changed(what, verb string, w api.Written) error {
+	if w.DryRun {
 		verb = "would be " + verb
 	}
-	if len(changes) > 0 {
-		verb += ": " + strings.Join(changes, ", ")
+	if len(w.Changed) > 0 {
+		verb += ": " + strings.Join(w.Changed, ", ")
 	}
-	return a.printf("%s %s\n", plain(what), verb)
+	return a.Printf("%s %s\n", cli.Plain(what), verb)
 }

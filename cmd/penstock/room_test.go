@@ -12,21 +12,21 @@ func TestAPolicyThatIsFullByBytesSaysSo(t *testing.T) {
 `)
 	large := strings.Repeat("x", 100_000)
 	for range 25 {
-		i.run(0, "submit", "bulk", large)
+		i.Run(0, "submit", "bulk", large)
 	}
 	for range 20 {
-		i.run(0, "submit", "mail", large)
+		i.Run(0, "submit", "mail", large)
 	}
-	out := i.run(3, "submit", "mail", large)
-	for _, text := range []string{out, i.run(0, "why", "mail"),
-		i.run(0, "why", "mail", "--key", "")} {
+	out := i.Run(3, "submit", "mail", large)
+	for _, text := range []string{out, i.Run(0, "why", "mail"),
+		i.Run(0, "why", "mail", "--key", "")} {
 		if !strings.Contains(text, "the jobs of mail take 1.9") ||
 			!strings.Contains(text, "of 2 MiB, its max_bytes, so new ones are refused; "+
 				"those of bulk take most, 2.3") {
 			t.Errorf("it prints %s", text)
 		}
 	}
-	if out := i.run(0, "why", "bulk"); strings.Contains(out, "take") {
+	if out := i.Run(0, "why", "bulk"); strings.Contains(out, "take") {
 		t.Errorf("of a policy with room it prints %s", out)
 	}
 }

@@ -3,28 +3,28 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/queue"
 )
 
 func (a *app) schedules() *cobra.Command {
-	g := group("schedules", "List, create, run, pause and delete schedules", a.schedulesList(),
-		a.schedulesShow(), a.schedulesSet(), a.scheduleRun(),
-		a.scheduleChange("pause", "Pause a schedule", http.MethodPatch, "is paused", "&paused=1"),
-		a.scheduleChange("resume", "Resume a paused schedule", http.MethodPatch, "is resumed",
-			"&paused=0"),
-		a.scheduleChange("rm", "Delete a schedule", http.MethodDelete, "is gone", ""))
+	show := ofSchedule(a, "show POLICY", "Show a schedule with its jobs' headers and body",
+		"GET schedules POLICY KEY ?name", a.scheduleShown)
+	run := ofSchedule(a, "run POLICY", "Submit a schedule's job now, besides those of its times",
+		"POST run POLICY KEY ?name", func(v verdictAnswer) error { return a.submitted(v, 0) })
+	g := cli.Group("schedules", "List, create, run, pause and delete schedules",
+		a.schedulesList(), show, a.schedulesSet(), run,
+		a.scheduleChange("pause", "Pause a schedule", "PATCH", "is paused", "paused=1"),
+		a.scheduleChange("resume", "Resume a paused schedule", "PATCH", "is resumed", "paused=0"),
+		a.scheduleChange("rm", "Delete a schedule", "DELETE", "is gone", ""))
 	g.Aliases = []string{"schedule"}
 	return g
 }
@@ -33,39 +33,33 @@ func (a *app) schedulesList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls [POLICY]",
 		Short: "List the schedules of one or all policies, with their last runs",
-		RunE: func(cmd *cobra.Command, policies []string) error {
-			place := path("schedules") + "?limit=1000"
-			if len(policies) > 0 {
-				place = path("schedules", policies[0])
+		RunE: func(cmd *cobra.Command, args []string) error {
+			template := "GET schedules [POLICY]"
+			if len(args) == 0 {
+				template = "GET schedules ?limit=1000"
 			}
-			return call(cmd.Context(), a, request{path: place}, a.schedulesListed)
+			return call(cmd.Context(), a, a.request(cmd, args, template), a.schedulesListed)
 		},
 	}
 }
 
 func (a *app) schedulesListed(all api.Schedules) error {
-	now := time.Now()
-	at := func(t time.Time) string {
-		if t.IsZero() {
-			return "-"
-		}
-		return clock(t, now)
-	}
 	err := list(a, "POLICY|KEY|NAME|WHEN|ZONE|STATE|FROM|NEXT|LAST|OUTCOME", all.Schedules,
-		func(s api.Schedule) row {
+		func(s api.Schedule) cli.Row {
 			last := cmp.Or(s.Last, &api.ScheduleRun{Outcome: "-"})
-			return row{s.Policy, keyName(s.Key), s.Name, line(s.When, 60), line(s.Zone, 60),
-				scheduleState(s), cmp.Or(s.Set, "api"), at(s.NextAt), at(last.At), ran(last)}
-		})
+			return cli.Row{s.Policy, keyName(s.Key), s.Name, cli.Line(s.When, 60),
+				cli.Line(s.Zone, 60), scheduleState(s), cmp.Or(s.Set, "api"), s.NextAt, last.At,
+				ran(last)}
+		}, "")
 	if more := all.Total - len(all.Schedules); err == nil && more > 0 {
-		err = a.printf("and %d more: name a policy\n", more)
+		err = a.Printf("and %d more: name a policy\n", more)
 	}
 	return err
 }
 
 func ran(last *api.ScheduleRun) string {
 	if last.Reason != "" {
-		return last.Outcome + ": " + line(last.Reason, 100)
+		return last.Outcome + ": " + cli.Line(last.Reason, 100)
 	}
 	return strings.TrimSpace(last.Outcome + " " + last.Job)
 }
@@ -77,29 +71,29 @@ func scheduleState(s api.Schedule) string {
 	return "active"
 }
 
-func (a *app) scheduleFlags(cmd *cobra.Command) {
-	a.keyFlag(cmd, "the `key` of its jobs; may be empty")
-	cmd.Flags().StringVar(&a.schedule, "name", "default",
-		"the schedule's `name`, if a key has several")
-}
-
-func (a *app) scheduleName() string {
-	return fmt.Sprintf("schedule %s of %s", plain(a.schedule), bucketName(a.policy, a.key))
-}
-
-func askSchedule[T any](ctx context.Context, a *app, method, at, change string,
-	words func(T) error) error {
-	err := call(ctx, a, request{method: method, path: path(at, a.policy, a.key) + "?name=" +
-		url.QueryEscape(a.schedule) + change}, words)
-	if p, ok := errors.AsType[*problem](err); ok && p.Status == http.StatusNotFound {
-		return a.hintedSchedule(ctx, err)
+// ofSchedule declares a command about a schedule.
+func ofSchedule[T any](a *app, use, short, template string, words func(T) error) *cobra.Command {
+	cmd := declare(a, &cobra.Command{Use: use, Short: short}, template, words)
+	ask := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := ask(cmd, args)
+		if is(err, cli.NotFound) {
+			return a.hintedSchedule(cmd, err)
+		}
+		return a.orRefused(cmd.Context(), err)
 	}
-	return err
+	return a.scheduleFlags(cmd)
 }
 
-func (a *app) hintedSchedule(ctx context.Context, err error) error {
+func (a *app) scheduleFlags(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().String("name", "default", "the schedule's `name`, if a key has several")
+	return a.keyFlag(cmd, "the `key` of its jobs; may be empty")
+}
+
+func (a *app) hintedSchedule(cmd *cobra.Command, err error) error {
+	name, _ := cmd.Flags().GetString("name")
 	var of api.Schedules
-	if _, listErr := a.get(ctx, path("schedules", a.policy), &of); listErr != nil {
+	if _, listErr := a.get(cmd.Context(), path("schedules", a.policy), &of); listErr != nil {
 		return err
 	}
 	var names, keys []string
@@ -112,59 +106,26 @@ func (a *app) hintedSchedule(ctx context.Context, err error) error {
 	if len(names) == 0 {
 		return fmt.Errorf("%w%s", err, nearest.Hint(a.key, keys))
 	}
-	hint := nearest.Hint(a.schedule, names)
-	if hint == "" {
-		hint = "; the key has --name " + names[0]
-	}
-	return fmt.Errorf("%w%s", err, hint)
-}
-
-func (a *app) schedulesShow() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "show POLICY",
-		Short: "Show a schedule with its jobs' headers and body",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return askSchedule(cmd.Context(), a, "", "schedules", "", a.scheduleShown)
-		},
-	}
-	a.scheduleFlags(cmd)
-	return cmd
+	return fmt.Errorf("%w%s", err, cmp.Or(nearest.Hint(name, names),
+		"; the key has --name "+names[0]))
 }
 
 func (a *app) scheduleShown(s api.ScheduleDetail) error {
-	rows := []row{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
-		{"when", line(s.When, 100)}, {"zone", cmp.Or(line(s.Zone, 100), "UTC")},
+	rows := []cli.Row{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
+		{"when", cli.Line(s.When, 100)}, {"zone", cmp.Or(cli.Line(s.Zone, 100), "UTC")},
 		{"state", scheduleState(s.Schedule)}, {"from", cmp.Or(s.Set, "api")}}
 	if !s.NextAt.IsZero() {
-		rows = append(rows, row{"next", clock(s.NextAt, time.Now())})
+		rows = append(rows, cli.Row{"next", s.NextAt})
 	}
 	if s.Last != nil {
-		rows = append(rows, row{"last", clock(s.Last.At, time.Now()) + ", " + ran(s.Last)})
+		rows = append(rows, cli.Row{"last", cli.Clock(s.Last.At) + ", " + ran(s.Last)})
 	}
-	return a.message(append(rows, row{"size", strconv.Itoa(s.Bytes) + " bytes"}), s.Header, s.Body,
-		s.Bytes)
-}
-
-func (a *app) scheduleRun() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "run POLICY",
-		Short: "Submit a schedule's job now, besides those of its times",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			err := askSchedule(cmd.Context(), a, http.MethodPost, "run", "",
-				func(v verdictAnswer) error { return a.submitted(v, 0) })
-			if p, ok := errors.AsType[*problem](err); ok && statusOf(p.Status) == exitRefused {
-				return a.refused(cmd.Context(), p)
-			}
-			return err
-		},
-	}
-	a.scheduleFlags(cmd)
-	return cmd
+	return a.message(append(rows, cli.Row{"size", strconv.Itoa(s.Bytes) + " bytes"}), s.Header,
+		s.Body, s.Bytes)
 }
 
 func (a *app) schedulesSet() *cobra.Command {
 	var s submission
-	var zone string
 	cmd := &cobra.Command{
 		Use:     "set POLICY WHEN [BODY]",
 		Aliases: []string{"add", "create"},
@@ -181,48 +142,50 @@ schedule with the same key and name.`,
 				return fmt.Errorf("%s: want POLICY WHEN [BODY]; quote WHEN, as in '30 6 * * 1-5'",
 					cmd.CommandPath())
 			}
-			return between(2, 3)(cmd, args)
+			return cli.Between(2, 3)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			header, err := s.header()
-			if err != nil {
-				return usageError{err}
-			}
-			body, err := a.body(cmd.Context(), args[2:])
-			if err != nil {
-				return usageError{err}
-			}
-			header.Set(queue.HeaderSchedule, args[1])
-			header.Set(queue.HeaderScheduleName, a.schedule)
-			if zone != "" {
-				header.Set(queue.HeaderScheduleZone, zone)
-			}
-			return call(cmd.Context(), a, request{method: http.MethodPost,
-				path: path("schedules", a.policy, a.key), body: body, header: header},
-				func(made api.Schedule) error {
-					return a.printf("%s: %s, %s\n", a.scheduleName(), plain(made.When),
-						cmp.Or(plain(made.Zone), "UTC"))
-				})
+			return a.setSchedule(cmd.Context(), &s, args[1], args[2:])
 		},
 	}
-	a.scheduleFlags(cmd)
-	f := cmd.Flags()
-	f.StringVar(&zone, "zone", "", "the time `zone` of a cron pattern; UTC by default")
-	s.flags(f, "cost", "priority", "deadline")
-	f.Lookup("deadline").Usage = "the `duration` within which jobs must start"
+	s.flags(a.scheduleFlags(cmd).Flags(), "cost", "priority", "deadline")
+	s.given.Lookup("deadline").Usage = "the `duration` within which jobs must start"
+	s.given.String("zone", "", "the time `zone` of a cron pattern; UTC by default")
 	return cmd
 }
 
-func (a *app) scheduleChange(use, short, method, done, change string) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   use + " POLICY",
-		Short: short,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return askSchedule(cmd.Context(), a, method, "schedules", change, func(any) error {
-				return a.printf("%s %s\n", a.scheduleName(), done)
-			})
-		},
+func (a *app) setSchedule(ctx context.Context, s *submission, when string, body []string) error {
+	q := request{method: http.MethodPost, path: path("schedules", a.policy, a.key)}
+	var err error
+	if q.header, err = s.header(); err != nil {
+		return cli.Misuse(err)
 	}
-	a.scheduleFlags(cmd)
+	if q.body, err = a.body(ctx, body); err != nil {
+		return cli.Misuse(err)
+	}
+	q.header.Set("Penstock-Schedule", when)
+	for flag, header := range map[string]string{"name": "Penstock-Schedule-Name",
+		"zone": "Penstock-Schedule-Zone"} {
+		if text, _ := s.given.GetString(flag); text != "" {
+			q.header.Set(header, text)
+		}
+	}
+	return call(ctx, a, q, func(made api.Schedule) error {
+		return a.Printf("%s: %s, %s\n", a.scheduleName(made.Name), cli.Plain(made.When),
+			cmp.Or(cli.Plain(made.Zone), "UTC"))
+	})
+}
+
+func (a *app) scheduleName(name string) string {
+	return fmt.Sprintf("schedule %s of %s", cli.Plain(name), bucketName(a.policy, a.key))
+}
+
+func (a *app) scheduleChange(use, short, method, done, change string) *cobra.Command {
+	var cmd *cobra.Command
+	cmd = ofSchedule(a, use+" POLICY", short, method+" schedules POLICY KEY ?name "+change,
+		func(any) error {
+			name, _ := cmd.Flags().GetString("name")
+			return a.Printf("%s %s\n", a.scheduleName(name), done)
+		})
 	return cmd
 }

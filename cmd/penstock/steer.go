@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,70 +12,27 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 )
 
-func (a *app) keyFlag(cmd *cobra.Command, usage string) {
-	cmd.Flags().StringVarP(&a.key, "key", "k", "", usage)
+// lastingFlags are those of an override of a whole policy.
+func lastingFlags(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().String("for", "", "end after this `time`, such as 1h; default never")
+	cmd.Flags().String("because", "", "the `reason`, for others to see")
+	if cmd.Flags().Lookup("key") != nil {
+		cmd.MarkFlagsMutuallyExclusive("key", "for")
+		cmd.MarkFlagsMutuallyExclusive("key", "because")
+	}
+	return cmd
 }
 
-func limitFlag(cmd *cobra.Command, most int) {
-	cmd.Flags().IntP("limit", "n", most, "show at most this many")
-}
-
-// about names the policy, or with --key its bucket.
-func (a *app) about() string {
-	if a.keyed {
-		return bucketName(a.policy, a.key)
-	}
-	return a.policy
-}
-
-func bucketName(policy, key string) string { return keyName(key) + " of " + policy }
-
-// path is of the policy, or with --key of its bucket.
-func (a *app) path(what string) string {
-	if a.keyed {
-		return path(what, a.policy, a.key)
-	}
-	return path(what, a.policy)
-}
-
-// lasting are the flags of an override of a whole policy.
-type lasting struct {
-	lasts, because string
-	dry            bool
-}
-
-func (l *lasting) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&l.lasts, "for", "", "end after this `time`, such as 1h; default never")
-	cmd.Flags().StringVar(&l.because, "because", "", "the `reason`, for others to see")
-}
-
-func (l *lasting) query(keyed bool) (string, error) {
-	q := url.Values{}
-	for name, value := range map[string]string{"for": l.lasts, "because": l.because} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	if keyed && len(q) > 0 {
-		return "", usageError{errors.New("--for and --because are of policies, without --key")}
-	}
-	if l.dry {
-		q.Set("dry_run", "1")
-	}
-	if len(q) == 0 {
-		return "", nil
-	}
-	return "?" + q.Encode(), nil
+func dryRunFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().Bool("dry-run", false, "validate without writing")
+	return cmd
 }
 
 // override patches the override of the policy, or with --key the limits of its bucket.
-func (a *app) override(ctx context.Context, fields map[string]any, l lasting) error {
-	query, err := l.query(a.keyed)
-	if err != nil {
-		return err
-	}
+func (a *app) override(cmd *cobra.Command, fields map[string]any) error {
 	patch, err := json.Marshal(fields)
 	if err != nil {
 		return err
@@ -84,26 +41,22 @@ func (a *app) override(ctx context.Context, fields map[string]any, l lasting) er
 	if a.keyed {
 		to = path("policies", a.policy, "keys", a.key)
 	}
-	return call(ctx, a, request{method: http.MethodPatch, path: to + query, body: patch},
-		func(changed api.PolicyState) error {
-			verb := "changed"
-			if len(changed.Changed) == 0 {
-				verb = "unchanged"
-			}
-			err := a.changed(a.about(), verb, changed.Changed, l.dry)
-			for _, text := range changed.Overridden {
-				if err == nil {
-					err = a.printf("  %s\n", plain(text))
-				}
-			}
-			return err
-		})
+	return call(cmd.Context(), a, request{method: http.MethodPatch, body: patch,
+		path: to + query(cmd, "for", "because", "dry-run")}, func(p api.PolicyState) error {
+		verb := "changed"
+		if len(p.Changed) == 0 {
+			verb = "unchanged"
+		}
+		err := a.changed(a.about(), verb, p.Written)
+		for _, text := range p.Overridden {
+			err = cmp.Or(err, a.Printf("  %s\n", cli.Plain(text)))
+		}
+		return err
+	})
 }
 
 func (a *app) rate() *cobra.Command {
-	var peak string
-	var l lasting
-	cmd := &cobra.Command{
+	cmd := a.keyFlag(&cobra.Command{
 		Use:   "rate POLICY RATE",
 		Short: "Override the outflow of a policy or key",
 		Long: `Overrides the outflow of a policy at once, whether it comes from a file or the API, or with
@@ -117,65 +70,53 @@ to what its file or the API says now, and a key to its policy's rate.`,
 			if args[1] == "default" {
 				fields["outflow"], fields["peak"] = nil, nil
 			}
-			if cmd.Flags().Changed("peak") {
-				fields["peak"] = peak
+			if peak := cmd.Flags().Lookup("peak"); peak.Changed {
+				fields["peak"] = peak.Value.String()
 			}
-			return a.override(cmd.Context(), fields, l)
+			return a.override(cmd, fields)
 		},
-	}
-	a.keyFlag(cmd, "only the bucket of this `key`")
-	cmd.Flags().StringVar(&peak, "peak", "", "also the maximum `rate` in any second")
-	cmd.Flags().BoolVar(&l.dry, "dry-run", false, "validate without writing")
-	l.flags(cmd)
-	return cmd
+	}, "only the bucket of this `key`")
+	cmd.Flags().String("peak", "", "also the maximum `rate` in any second")
+	return lastingFlags(dryRunFlag(cmd))
 }
 
-func (a *app) pause(paused bool) *cobra.Command {
-	var l lasting
-	name, short, done := "pause", "Pause a policy or key", "is paused"
-	long := "Pauses a policy, or with --key one bucket: it accepts jobs and starts none."
-	if !paused {
-		name, done = "resume", "is resumed"
-		short = "Resume a policy or key, end its target's pause, probe its target"
-		long = `Resumes a paused policy, or with --key one bucket. Also ends the pauses that the target asked
-for, for example by a wrong Retry-After, and probes a target that was down at once.`
-	}
-	cmd := &cobra.Command{
-		Use:   name + " POLICY",
-		Short: short,
-		Long:  long,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			query, err := l.query(a.keyed)
-			if err != nil {
-				return err
-			}
-			return call(cmd.Context(), a, request{method: http.MethodPost,
-				path: a.path(name) + query}, func(r api.Resumed) error {
-				if len(r.Unanswered) > 0 {
-					fmt.Fprintln(a.err, "no drainer answered for", partitions(r.Unanswered)+
-						": pauses that the target asked for remain there")
-				}
-				if r.Ended > 0 {
-					done += "; ended " + count(r.Ended, "pause", "pauses") +
-						" that its target asked for"
-				}
-				if r.Probes > 0 {
-					done += "; " + count(r.Probes, "probe of its target starts",
-						"probes of its target start") + " now"
-				}
-				return a.printf("%s %s\n", a.about(), done)
-			})
-		},
-	}
-	a.keyFlag(cmd, "only the bucket of this `key`")
-	if paused {
-		l.flags(cmd)
-	}
-	return cmd
+func (a *app) pause() *cobra.Command {
+	cmd := declare(a, &cobra.Command{
+		Use:   "pause POLICY",
+		Short: "Pause a policy or key",
+		Long:  "Pauses a policy, or with --key one bucket: it accepts jobs and starts none.",
+	}, "POST pause POLICY [KEY] ?for because", func(any) error {
+		return a.Printf("%s is paused\n", a.about())
+	})
+	return lastingFlags(a.keyFlag(cmd, "only the bucket of this `key`"))
+}
+
+func (a *app) resume() *cobra.Command {
+	return a.keyFlag(declare(a, &cobra.Command{
+		Use:   "resume POLICY",
+		Short: "Resume a policy or key, end its target's pause, probe its target",
+		Long: `Resumes a paused policy, or with --key one bucket. Also ends the pauses that the target asked
+for, for example by a wrong Retry-After, and probes a target that was down at once.`,
+	}, "POST resume POLICY [KEY]", func(r api.Resumed) error {
+		if len(r.Unanswered) > 0 {
+			fmt.Fprintln(a.Err, "no drainer answered for", partitions(r.Unanswered)+
+				": pauses that the target asked for remain there")
+		}
+		done := "is resumed"
+		if r.Ended > 0 {
+			done += "; ended " + cli.Count(r.Ended, "pause", "pauses") +
+				" that its target asked for"
+		}
+		if r.Probes > 0 {
+			done += "; " + cli.Count(r.Probes, "probe of its target starts",
+				"probes of its target start") + " now"
+		}
+		return a.Printf("%s %s\n", a.about(), done)
+	}), "only the bucket of this `key`")
 }
 
 func (a *app) purge() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.keyFlag(&cobra.Command{
 		Use:   "purge POLICY --key KEY",
 		Short: "Drop the waiting jobs of a bucket permanently",
 		Long: `Drops the waiting jobs of a bucket permanently, without dead letters. Running jobs
@@ -184,30 +125,26 @@ are not affected. You cannot purge a whole policy at once.`,
 			if !cmd.Flags().Changed("key") {
 				return errors.New("want --key; --key '' is the bucket of jobs without a key")
 			}
-			return exactly(1)(cmd, args)
+			return cli.Between(1, 1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all := api.Purged{Key: a.key, More: true}
 			for all.More {
 				var some api.Purged
-				if _, err := a.askFor(cmd.Context(), request{method: http.MethodPost,
-					path: a.path("purge")}, &some); err != nil {
+				_, err := a.askFor(cmd.Context(), a.request(cmd, args, "POST purge POLICY KEY"),
+					&some)
+				if err != nil {
 					return err
 				}
 				all.Removed, all.More = all.Removed+some.Removed, some.More
 			}
-			return a.document(all, func() error {
-				return a.printf("%s: %s dropped\n", a.about(),
-					count(all.Removed, "job", "jobs"))
-			})
+			return a.Document(all, "%s: %s dropped\n", a.about(),
+				cli.Count(all.Removed, "job", "jobs"))
 		},
-	}
-	a.keyFlag(cmd, "the bucket's `key`")
-	return cmd
+	}, "the bucket's `key`")
 }
 
 func (a *app) cancel() *cobra.Command {
-	var tag string
 	cmd := &cobra.Command{
 		Use:   "cancel JOB | cancel POLICY --tag TAG",
 		Short: "Cancel waiting jobs, permanently and without dead letters",
@@ -217,7 +154,7 @@ policy with the tag, --key limits that to one bucket. Running jobs are not affec
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cmd.Flags().Changed("tag"):
-				return exactly(1)(cmd, args)
+				return cli.Between(1, 1)(cmd, args)
 			case cmd.Flags().Changed("key"):
 				return errors.New("--key requires --tag; to drop all jobs of a bucket, use purge")
 			}
@@ -225,35 +162,67 @@ policy with the tag, --key limits that to one bucket. Running jobs are not affec
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("tag") {
-				return a.cancelTagged(cmd.Context(), tag)
+				return a.cancelTagged(cmd, args)
 			}
-			return call(cmd.Context(), a, request{method: http.MethodDelete,
-				path: path("jobs", args[0])}, func(j jobAnswer) error {
-				return a.printf("cancelled %s of %s\n", j.Job, keyName(j.Key))
-			})
+			return call(cmd.Context(), a, a.request(cmd, args, "DELETE jobs JOB"),
+				func(j api.Job) error {
+					return a.Printf("cancelled %s of %s\n", j.Job, keyName(j.Key))
+				})
 		},
 	}
-	cmd.Flags().StringVar(&tag, "tag", "", "cancel the jobs of POLICY with this `tag`")
-	a.keyFlag(cmd, "with --tag: only jobs of this `key`")
-	return cmd
+	cmd.Flags().String("tag", "", "cancel the jobs of POLICY with this `tag`")
+	return a.keyFlag(cmd, "with --tag: only jobs of this `key`")
 }
 
-func (a *app) cancelTagged(ctx context.Context, tag string) error {
+func (a *app) cancelTagged(cmd *cobra.Command, args []string) error {
 	var all api.Cancelled
-	for again := true; again; again = all.Next != nil {
-		to := a.path("cancel") + "?tag=" + url.QueryEscape(tag)
+	q := a.request(cmd, args, "POST cancel JOB [KEY] ?tag")
+	for to, again := q.path, true; again; again = all.Next != nil {
 		if all.Next != nil {
-			to += "&after=" + strconv.FormatUint(*all.Next, 10)
+			q.path = to + "&after=" + url.QueryEscape(strconv.FormatUint(*all.Next, 10))
 		}
 		var some api.Cancelled
-		if _, err := a.askFor(ctx, request{method: http.MethodPost, path: to}, &some); err != nil {
+		if _, err := a.askFor(cmd.Context(), q, &some); err != nil {
 			return err
 		}
 		some.Cancelled, some.Left = some.Cancelled+all.Cancelled, some.Left+all.Left
 		all = some
 	}
-	return a.document(all, func() error {
-		return a.printf("%s: %s with the tag %s cancelled, %d left running\n", a.about(),
-			count(all.Cancelled, "job", "jobs"), tag, all.Left)
-	})
+	tag, _ := cmd.Flags().GetString("tag")
+	return a.Document(all, "%s: %s with the tag %s cancelled, %d left running\n", a.about(),
+		cli.Count(all.Cancelled, "job", "jobs"), tag, all.Left)
+}
+
+func (a *app) check() *cobra.Command {
+	cmd := a.keyFlag(&cobra.Command{
+		Use:   "check POLICY [--key KEY]",
+		Short: "Check a rate limit",
+		Long: "Takes units from a limiter and prints the decision. The exit status is 0 if it\n" +
+			"allowed them, 3 if not. Only policies without a queue answer checks.",
+		Example: "  penstock check signup --key 203.0.113.7 && ./sign-up",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := a.request(cmd, args, "POST check POLICY KEY ?cost")
+			peek, _ := cmd.Flags().GetBool("peek")
+			if refund, _ := cmd.Flags().GetBool("refund"); refund {
+				q.method = http.MethodDelete
+				_, err := a.ask(cmd.Context(), q)
+				return err
+			}
+			if peek {
+				q.method = http.MethodGet
+			}
+			return a.orRefused(cmd.Context(), call(cmd.Context(), a, q, func(d api.Decision) error {
+				text := fmt.Sprintf("allowed, %d of %d remain", d.Remaining, d.Limit)
+				if d.DelayMS > 0 {
+					text += ", proceed in " + cli.Short(milliseconds(d.DelayMS))
+				}
+				return a.Printf("%s\n", text)
+			}))
+		},
+	}, "the `key` to limit; may be empty")
+	cmd.Flags().Int64("cost", 1, "`units` to take")
+	cmd.Flags().Bool("peek", false, "show the decision without taking units")
+	cmd.Flags().Bool("refund", false, "return unused units")
+	cmd.MarkFlagsMutuallyExclusive("peek", "refund")
+	return cmd
 }

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,12 +17,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 )
 
 type submission struct {
 	headers []string
-	values  map[string]*string // by header
 	given   *pflag.FlagSet
 	tags    []string
 	file    string
@@ -34,27 +33,30 @@ type headerFlag struct{ name, header, usage string }
 
 var headerName = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~-]+$")
 
+const idempotencyKey = "Idempotency-Key"
+
 var headerFlags = []headerFlag{
-	{"id", job.HeaderIdempotencyKey, "the job's Idempotency-Key; repeats create no second job"},
-	{"deadline", job.HeaderDeadline, "latest start, as a `time` (RFC 3339) or duration"},
-	{"not-before", job.HeaderNotBefore, "earliest start, as a `time` (RFC 3339) or duration"},
-	{"max-attempts", job.HeaderMaxAttempts, "`number` of failures that make a dead letter"},
-	{"attempt-timeout", job.HeaderTimeout, "maximum `duration` of an attempt"},
-	{"retention", job.HeaderRetention, "the `duration` to keep the ended job"},
-	{"unique", job.HeaderUnique,
+	{"id", idempotencyKey, "the job's Idempotency-Key; repeats create no second job"},
+	{"deadline", "Penstock-Deadline", "latest start, as a `time` (RFC 3339) or duration"},
+	{"not-before", "Penstock-Not-Before", "earliest start, as a `time` (RFC 3339) or duration"},
+	{"max-attempts", "Penstock-Max-Attempts", "`number` of failures that make a dead letter"},
+	{"attempt-timeout", "Penstock-Timeout", "maximum `duration` of an attempt"},
+	{"retention", "Penstock-Retention", "the `duration` to keep the ended job"},
+	{"unique", "Penstock-Unique",
 		"allow one waiting job with this `name`; \"NAME; replace\" replaces it"},
-	{"cost", job.HeaderCost, "the `slots` of the rate a job takes"},
-	{"priority", job.HeaderPriority, "a `number`; higher priorities start first within a bucket"},
+	{"cost", "Penstock-Cost", "the `slots` of the rate a job takes"},
+	{"priority", "Penstock-Priority", "a `number`; higher priorities start first within a bucket"},
+	{name: "tag", header: "Penstock-Tag"}, // repeatable
 }
 
 // flags defines the flags of headers, of all or of those with these names.
 func (s *submission) flags(f *pflag.FlagSet, only ...string) {
 	f.StringArrayVarP(&s.headers, "header", "H", nil, "header such as \"Name: value\"; repeatable")
 	f.StringArrayVar(&s.tags, "tag", nil, "a `tag` to find the job by; repeatable")
-	s.values, s.given = map[string]*string{}, f
+	s.given = f
 	for _, h := range headerFlags {
-		if len(only) == 0 || slices.Contains(only, h.name) {
-			s.values[h.header] = f.String(h.name, "", h.usage)
+		if h.usage != "" && (len(only) == 0 || slices.Contains(only, h.name)) {
+			f.String(h.name, "", h.usage)
 		}
 	}
 }
@@ -77,26 +79,14 @@ same command continues where it stopped. To submit the same file again within th
 duplicate_window, name the run, as in --run again.`,
 		Example: "  penstock submit mail '{\"to\":\"ann\"}' --key acme\n" +
 			"  penstock submit mail --file jobs.ndjson",
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case s.file == "" && cmd.Flags().Changed("run"):
-				return errors.New("--run requires --file")
-			case s.file == "":
-				return between(1, 2)(cmd, args)
-			case len(args) > 1:
-				return errors.New("want either BODY or --file")
-			case cmd.Flags().Changed("id"):
-				return errors.New("--id is for a single job; set Idempotency-Key in the file")
-			}
-			return nil
-		},
+		Args: submitArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if s.wait < 0 {
-				return usageError{fmt.Errorf("wait: %v: want 0 or more", s.wait)}
+				return cli.Misuse(fmt.Errorf("wait: %v: want 0 or more", s.wait))
 			}
 			header, err := s.header()
 			if err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
 			if s.file != "" {
 				if !cmd.Flags().Changed("wait") {
@@ -106,7 +96,7 @@ duplicate_window, name the run, as in --run again.`,
 			}
 			body, err := a.body(cmd.Context(), args[1:])
 			if err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
 			return a.submitOne(cmd.Context(), s, header, body)
 		},
@@ -116,24 +106,30 @@ duplicate_window, name the run, as in --run again.`,
 	s.flags(f)
 	f.StringVarP(&s.file, "file", "f", "", "submit the jobs of this NDJSON `file`")
 	f.StringVar(&s.run, "run", "", "`name` of this run; a new name submits the file's jobs again")
-	f.Var((*length)(&s.wait), "wait",
+	f.DurationVar(&s.wait, "wait", 0,
 		"how long to retry a refused job and wait for its outcome; "+
 			"for a file, how long without an accepted job (default 5m)")
 	return cmd
 }
 
-func (s *submission) header() (http.Header, error) {
-	var empty error // An unset variable of a script must not choose the default.
-	s.given.Visit(func(f *pflag.Flag) {
-		named := func(h headerFlag) bool { return h.name == f.Name }
-		needed := f.Name == "file" || slices.ContainsFunc(headerFlags, named)
-		if needed && f.Value.String() == "" || f.Name == "tag" && slices.Contains(s.tags, "") {
-			empty = fmt.Errorf("--%s: want a value", f.Name)
-		}
-	})
-	if empty != nil {
-		return nil, empty
+func submitArgs(cmd *cobra.Command, args []string) error {
+	file, _ := cmd.Flags().GetString("file")
+	switch {
+	case file == "" && cmd.Flags().Changed("file"):
+		return errors.New("--file: want a value")
+	case file == "" && cmd.Flags().Changed("run"):
+		return errors.New("--run requires --file")
+	case file == "":
+		return cli.Between(1, 2)(cmd, args)
+	case len(args) > 1:
+		return errors.New("want either BODY or --file")
+	case cmd.Flags().Changed("id"):
+		return errors.New("--id is for a single job; set Idempotency-Key in the file")
 	}
+	return nil
+}
+
+func (s *submission) header() (http.Header, error) {
 	header := http.Header{}
 	for _, text := range s.headers {
 		name, value, ok := strings.Cut(text, ":")
@@ -143,16 +139,25 @@ func (s *submission) header() (http.Header, error) {
 		}
 		header.Add(name, strings.TrimSpace(value))
 	}
-	tags := strings.Join(s.tags, ",")
-	s.values[job.HeaderTag] = &tags
-	for name, value := range s.values {
-		if *value != "" && header.Get(name) != "" {
-			return nil, fmt.Errorf("%s is given twice, as a header and as a flag", name)
-		} else if strings.ContainsFunc(*value, unicode.IsControl) {
-			return nil, fmt.Errorf("%s: %q contains a control character", name, *value)
-		} else if *value != "" {
-			header.Set(name, *value)
+	for _, h := range headerFlags {
+		f := s.given.Lookup(h.name)
+		if f == nil || !f.Changed {
+			continue
 		}
+		values := []string{f.Value.String()}
+		if h.name == "tag" {
+			values = s.tags
+		}
+		value := strings.Join(values, ",")
+		switch {
+		case slices.Contains(values, ""): // as of an unset variable of a script
+			return nil, fmt.Errorf("--%s: want a value", h.name)
+		case header.Get(h.header) != "":
+			return nil, fmt.Errorf("%s is given twice, as a header and as a flag", h.header)
+		case strings.ContainsFunc(value, unicode.IsControl):
+			return nil, fmt.Errorf("%s: %q contains a control character", h.header, value)
+		}
+		header.Set(h.header, value)
 	}
 	return header, nil
 }
@@ -161,13 +166,16 @@ func (a *app) body(ctx context.Context, args []string) ([]byte, error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
-	if file, ok := strings.CutPrefix(args[0], "@"); ok {
-		return os.ReadFile(file)
+	name, file := strings.CutPrefix(args[0], "@")
+	if !file && name != "-" {
+		return []byte(name), nil
 	}
-	if args[0] == "-" {
-		return io.ReadAll(until(ctx, a.in))
+	in, err := a.Open(ctx, name)
+	if err != nil {
+		return nil, err
 	}
-	return []byte(args[0]), nil
+	defer in.Close()
+	return io.ReadAll(in)
 }
 
 const mostWait = 5 * time.Minute
@@ -175,6 +183,7 @@ const mostWait = 5 * time.Minute
 // submitOne repeats a refused submission within --wait, and waits for the job's end for the rest.
 func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 	body []byte) error {
+
 	patience := a.timeout
 	for end := time.Now().Add(s.wait); ; {
 		to := path("jobs", a.policy, a.key)
@@ -186,22 +195,46 @@ func (a *app) submitOne(ctx context.Context, s submission, header http.Header,
 		if err == nil {
 			return a.taken(answer, min(s.wait, mostWait))
 		}
-		p, ok := errors.AsType[*problem](err)
-		if !ok || statusOf(p.Status) != exitRefused {
+		p, _ := errors.AsType[*problem](err)
+		if !is(err, cli.Refused) {
 			return err
 		}
 		again := milliseconds(max(p.RetryAfterMS, 1))
-		if s.wait > 0 && time.Now().Add(again).Before(end) {
-			if !wait(ctx, again) {
-				return ctx.Err()
-			}
-			continue
+		if s.wait == 0 || !time.Now().Add(again).Before(end) {
+			return a.orRefused(ctx, err)
 		}
-		if p.Status != http.StatusTooManyRequests {
+		if !wait(ctx, again) {
+			return ctx.Err()
+		}
+	}
+}
+
+// orRefused prints a refusal: when to retry, and of a policy that is full by bytes, who fills it.
+func (a *app) orRefused(ctx context.Context, err error) error {
+	p, _ := errors.AsType[*problem](err)
+	if p == nil || p.Status != http.StatusTooManyRequests {
+		return err
+	}
+	text := "refused, retry in " + cli.Short(milliseconds(p.RetryAfterMS))
+	if slices.Contains(p.ViolatedPolicies, a.policy+"/max_bytes") {
+		full, err := a.full(ctx)
+		if err != nil {
 			return err
 		}
-		return a.refused(ctx, p)
+		text = strings.TrimSuffix(text+": "+full, ": ")
 	}
+	err = a.show(p.body, func() error { return a.Printf("%s\n", text) })
+	return cmp.Or(err, error(cli.Said(cli.Refused)))
+}
+
+// full says what the bytes of a policy are, if they nearly fill it and the client may read that.
+func (a *app) full(ctx context.Context) (string, error) {
+	var all api.AllBuckets
+	_, err := a.get(ctx, path("buckets")+"?limit=1", &all)
+	if is(err, cli.Forbidden, cli.NotFound, cli.Conflict) {
+		return "", nil
+	}
+	return all.Bytes[a.policy].Why, err
 }
 
 // verdictAnswer is the answer to a job, or to a line of a batch; with End that of a job whose end
@@ -230,8 +263,8 @@ func (a *app) taken(answer []byte, waited time.Duration) error {
 		}
 		return a.submitted(v, waited)
 	})
-	if err == nil && v.End != "" && v.End != string(job.EndDone) {
-		return said(exitFailed)
+	if err == nil && v.End != "" && v.End != "done" {
+		return cli.Said(cli.Failed)
 	}
 	return err
 }
@@ -242,30 +275,30 @@ func (a *app) submitted(v verdictAnswer, waited time.Duration) error {
 	case v.Duplicate:
 		text += ": a repeat of an accepted job"
 	case v.Progress != "":
-		text += ", running: " + line(v.Progress, 300)
+		text += ", running: " + cli.Line(v.Progress, 300)
 	case v.Verdict == "queued" && v.DelayMS != nil:
-		text += ", starts in " + short(milliseconds(*v.DelayMS))
-	case value(v.Position) > 0:
+		text += ", starts in " + cli.Short(milliseconds(*v.DelayMS))
+	case v.Position != nil && *v.Position > 0:
 		text += fmt.Sprintf(", %d ahead of it", *v.Position)
 	}
 	if waited > 0 {
-		text += "; it has not ended within " + short(waited) + ": penstock why " + v.Job
+		text += "; it has not ended within " + cli.Short(waited) + ": penstock why " + v.Job
 	}
-	return a.printf("%s\n", text)
+	return a.Printf("%s\n", text)
 }
 
 func (a *app) outcome(v verdictAnswer) error {
 	text := v.Job + " is " + v.End
 	if v.Error != "" {
-		text += ": " + line(v.Error, 300)
+		text += ": " + cli.Line(v.Error, 300)
 	}
 	if r := v.Reply; r != nil {
 		if r.Status > 0 {
 			text += fmt.Sprintf(", its target answered %d", r.Status)
 		}
 		if r.Body != nil {
-			text += "\n" + plain(*r.Body)
+			text += "\n" + cli.Plain(*r.Body)
 		}
 	}
-	return a.printf("%s\n", text)
+	return a.Printf("%s\n", text)
 }

@@ -6,17 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
-	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/colorprofile"
 	"github.com/spf13/cobra"
 
-	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 )
 
 func (a *app) tail() *cobra.Command {
@@ -33,7 +35,7 @@ a lost connection and prints the missed events the server has kept.`,
 			if a.policy != "" {
 				_, err := a.ask(cmd.Context(), request{path: path("policies", a.policy)})
 				// A client with rights to some keys does not see the policy.
-				if err != nil && status(err) != exitForbidden {
+				if err != nil && !is(err, cli.Forbidden) {
 					return err
 				}
 				query.Set("policy", a.policy)
@@ -44,7 +46,7 @@ a lost connection and prints the missed events the server has kept.`,
 			if len(types) > 0 {
 				query.Set("type", strings.Join(types, ","))
 			}
-			out := colorprofile.NewWriter(a.out, os.Environ())
+			out := colorprofile.NewWriter(a.Out, os.Environ())
 			return a.follow(cmd.Context(), query, func(e event) error {
 				err := a.print(out, e)
 				if most--; err == nil && most == 0 {
@@ -57,7 +59,7 @@ a lost connection and prints the missed events the server has kept.`,
 	a.keyFlag(cmd, "only the bucket of this `key`")
 	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of these `types`")
 	_ = cmd.RegisterFlagCompletionFunc("type",
-		cobra.FixedCompletions(watch.Types, cobra.ShellCompDirectiveNoFileComp))
+		cobra.FixedCompletions(slices.Sorted(maps.Keys(tones)), cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().UintVarP(&most, "limit", "n", 0, "stop after this many events")
 	return cmd
 }
@@ -91,12 +93,12 @@ func (a *app) follow(ctx context.Context, query url.Values, told func(event) err
 		case err != nil && !s.answered:
 			return err
 		}
-		if p, ok := errors.AsType[*problem](err); ok && statusOf(p.Status) != exitUnavailable {
+		if _, told := errors.AsType[*problem](err); told && !is(err, cli.Unavailable) {
 			return err
 		}
 		if err != nil {
 			if !s.lost {
-				fmt.Fprintln(a.err, "penstock:", plain(err.Error())+"; reconnecting")
+				fmt.Fprintln(a.Err, "penstock:", cli.Plain(err.Error())+"; reconnecting")
 			}
 			if s.lost = true; !wait(ctx, pause) {
 				return ctx.Err()
@@ -112,17 +114,14 @@ func (a *app) listen(ctx context.Context, s *stream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := func() { cancel(context.DeadlineExceeded) }
-	from := strings.TrimSuffix("/v1/events?"+s.query.Encode(), "?")
-	r, err := a.prepare(ctx, request{path: from})
-	if err != nil {
-		return err
-	}
+	q := request{path: strings.TrimSuffix("/v1/events?"+s.query.Encode(), "?"),
+		header: http.Header{}}
 	if s.last != "" {
-		r.Header.Set("Last-Event-ID", s.last)
+		q.header.Set("Last-Event-ID", s.last)
 	}
 	silence := time.AfterFunc(a.timeout, silent)
 	defer silence.Stop()
-	response, err := a.send(r)
+	response, err := a.send(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -132,7 +131,7 @@ func (a *app) listen(ctx context.Context, s *stream) error {
 	}
 	silence.Reset(quiet)
 	if s.lost {
-		fmt.Fprintln(a.err, "penstock: connected again")
+		fmt.Fprintln(a.Err, "penstock: connected again")
 	}
 	s.answered, s.lost = true, false
 	in := bufio.NewReader(response.Body)
@@ -166,7 +165,7 @@ func (a *app) take(kind, data string, told func(event) error) (ended bool, err e
 	case "end":
 		return true, nil
 	case "missed":
-		fmt.Fprintln(a.err, "penstock: some events were missed")
+		fmt.Fprintln(a.Err, "penstock: some events were missed")
 		return false, nil
 	}
 	var e event
@@ -177,24 +176,22 @@ func (a *app) take(kind, data string, told func(event) error) (ended bool, err e
 	return false, told(e)
 }
 
-// tones are from the 16 colours that users can configure.
-var tones = map[string]lipgloss.Style{
-	"accepted": tone("8"), "started": tone("4"), "progress": tone("4"), "done": tone("2"),
-	"failed": tone("3"), "throttled": tone("3"), "dead": tone("1"), "cancelled": tone("5"),
-	"breaker_opened": tone("1"), "breaker_closed": tone("2"),
-}
-
-func tone(colour string) lipgloss.Style {
-	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour))
+// tones are from the colours that users can configure.
+var tones = map[string]int{
+	"accepted": 6, "started": 4, "progress": 4, "done": 2,
+	"failed": 3, "throttled": 3, "dead": 1, "cancelled": 5,
+	"breaker_opened": 1, "breaker_closed": 2, "adapted": 3,
+	"limit_broken": 1, "schedule_refused": 3, "schedule_missed": 3,
+	"callback_lost": 1,
 }
 
 func (a *app) print(out io.Writer, e event) error {
-	if a.json {
-		return a.printf("%s\n", e.text)
+	if a.JSON {
+		return a.Printf("%s\n", e.text)
 	}
-	_, err := fmt.Fprintf(out, "%s  %s  %s  %s%s\n", e.At.Local().Format("15:04:05.000"),
-		tones[e.Type].Render(fmt.Sprintf("%-9s", line(e.Type, 20))), line(e.Job, 60),
-		keyName(e.Key), e.details())
+	_, err := fmt.Fprintf(out, "%s  \x1b[3%dm%-9s\x1b[m  %s  %s%s\n",
+		e.At.Local().Format("15:04:05.000"), tones[e.Type], cli.Line(e.Type, 20),
+		cli.Line(e.Job, 60), keyName(e.Key), e.details())
 	return err
 }
 
@@ -205,24 +202,24 @@ func (e *event) details() string {
 	}
 	switch e.Type {
 	case "started":
-		fmt.Fprintf(&b, "  waited %s", short(milliseconds(e.WaitMS)))
+		fmt.Fprintf(&b, "  waited %s", cli.Short(milliseconds(e.WaitMS)))
 	case "done", "failed", "throttled":
-		fmt.Fprintf(&b, "  took %s", short(milliseconds(e.DurationMS)))
+		fmt.Fprintf(&b, "  took %s", cli.Short(milliseconds(e.DurationMS)))
 	}
 	if e.PauseMS > 0 {
-		fmt.Fprintf(&b, "  pause %s", short(milliseconds(e.PauseMS)))
+		fmt.Fprintf(&b, "  pause %s", cli.Short(milliseconds(e.PauseMS)))
 	}
 	if e.Reason != "" {
-		b.WriteString("  " + line(e.Reason, 40))
+		b.WriteString("  " + cli.Line(e.Reason, 40))
 	}
 	if e.All {
 		b.WriteString("  all buckets")
 	}
 	if e.Progress != "" {
-		b.WriteString("  " + line(e.Progress, 200))
+		b.WriteString("  " + cli.Line(e.Progress, 200))
 	}
 	if e.Error != "" {
-		b.WriteString("  " + line(e.Error, 200))
+		b.WriteString("  " + cli.Line(e.Error, 200))
 	}
 	return b.String()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,12 +10,11 @@ import (
 	"strings"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
-	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 )
 
 const (
@@ -30,27 +28,20 @@ func (a *app) top() *cobra.Command {
 		Use:   "top",
 		Short: "Show policies and their deepest buckets, live",
 		Long: `Shows each policy's accepted, started and failed jobs, its starts in the last minute, and the
-deepest buckets with the reason they wait. Press q to quit. With --once, or if the output is not a
-terminal, it prints one view.`,
+deepest buckets with the reason they wait, until you press ctrl+c. With --once, or if the output is
+not a terminal, it prints one view.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			first, err := a.look(cmd.Context())
 			if err != nil {
 				return err
 			}
-			file, isFile := a.out.(*os.File)
-			if once || a.json || !isFile || !term.IsTerminal(int(file.Fd())) {
+			file, isFile := a.Out.(*os.File)
+			if once || a.JSON || !isFile || !term.IsTerminal(int(file.Fd())) {
 				return a.show(first.answer, func() error {
-					return a.printf("%s", first.text(1000, 1000))
+					return a.Printf("%s", first.text(1000, 1000))
 				})
 			}
-			ctx, cancel := context.WithCancel(cmd.Context())
-			defer cancel()
-			_, err = tea.NewProgram(&screen{app: a, ctx: ctx, seen: first},
-				tea.WithContext(ctx), tea.WithInput(a.in), tea.WithOutput(a.out)).Run()
-			if errors.Is(err, tea.ErrProgramKilled) && cmd.Context().Err() != nil {
-				return cmd.Context().Err()
-			}
-			return err
+			return a.watch(cmd.Context(), first, int(file.Fd()))
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "print one view and exit")
@@ -103,19 +94,19 @@ func (v *view) text(width, height int) string {
 	var b strings.Builder
 	window := "the last minute"
 	if v.stats.WindowMS < 59_000 {
-		window = "watching for " + short(milliseconds(v.stats.WindowMS)) +
+		window = "watching for " + cli.Short(milliseconds(v.stats.WindowMS)) +
 			": what was before is unknown"
 	}
 	fmt.Fprintf(&b, "penstock %s  %s  %s\n\n", v.server, v.at.Format(time.TimeOnly), window)
 	room := max(height-11, 2)
 	names := v.names[:min(len(v.names), room/2)]
-	var rows []row
+	var rows []cli.Row
 	for _, name := range names {
 		rows = append(rows, v.policyRow(name))
 	}
-	_ = table(&b, "POLICY|STARTS|LIMIT||ACCEPTED|REFUSED|FAILED|DEAD|WAIT P50 P99|", rows)
+	_ = cli.Table(&b, "POLICY|STARTS|LIMIT||ACCEPTED|REFUSED|FAILED|DEAD|WAIT P50 P99|", rows)
 	if more := len(v.names) - len(names); more > 0 {
-		fmt.Fprintf(&b, "and %s\n", count(more, "more policy", "more policies"))
+		fmt.Fprintf(&b, "and %s\n", cli.Count(more, "more policy", "more policies"))
 	}
 	if hot := v.hottest(); hot != "" {
 		fmt.Fprintf(&b, "hottest keys: %s\n", hot)
@@ -124,16 +115,17 @@ func (v *view) text(width, height int) string {
 		fmt.Fprintf(&b, "no drainer answers for all of %s\n", strings.Join(missing, ", "))
 	}
 	if all := v.buckets.Buckets; len(all) > 0 {
-		fmt.Fprintf(&b, "\n%s\n", count(v.buckets.Total, "bucket holds jobs or calls",
+		fmt.Fprintf(&b, "\n%s\n", cli.Count(v.buckets.Total, "bucket holds jobs or calls",
 			"buckets hold jobs or calls"))
 		rows = nil
 		for _, p := range all[:min(len(all), room-room/2)] {
 			r := bucketRow(&p.Bucket)
 			limit := v.limits[p.Policy].current()
-			rows = append(rows, row{bucketName(p.Policy, p.Key), r[1], r[4], r[5], r[6],
+			rows = append(rows, cli.Row{bucketName(p.Policy, p.Key), r[1], r[4], r[5], r[6],
 				cmp.Or(limit.Outflow, limit.OutflowTotal), r[7], r[8], r[9]})
 		}
-		_ = table(&b, "BUCKET|DEPTH|RUNNING|CALLS|RATE|LIMIT|OLDEST|NEXT IN|BLOCKED BY", rows)
+		_ = cli.Table(&b, "BUCKET|DEPTH|RUNNING|CALLS|STARTS|LIMIT|OLDEST|NEW JOB IN|BLOCKED BY",
+			rows)
 	}
 	return cut(b.String(), width)
 }
@@ -149,17 +141,17 @@ func (v *view) hottest() string {
 	return strings.Join(hot, ", ")
 }
 
-func (v *view) policyRow(name string) row {
+func (v *view) policyRow(name string) cli.Row {
 	s, p := v.stat(name), v.limits[name]
 	wait := ""
 	if s.Wait != nil {
-		wait = short(milliseconds(s.Wait.P50)) + " " + short(milliseconds(s.Wait.P99))
+		wait = cli.Short(milliseconds(s.Wait.P50)) + " " + cli.Short(milliseconds(s.Wait.P99))
 	}
 	state := policyState(p.PolicyState)
 	if state == "active" {
 		state = ""
 	}
-	return row{name, fmt.Sprintf("%.4g/s", s.Rate), rate(p.Policy), sparks(s.Starts, 30),
+	return cli.Row{name, fmt.Sprintf("%.4g/s", s.Rate), p.Policy.rate(), sparks(s.Starts, 30),
 		s.Accepted + s.ChecksAllowed, s.Refused + s.ChecksRefused, s.Failed, s.Dead, wait, state}
 }
 
@@ -202,60 +194,28 @@ func cut(text string, width int) string {
 	return strings.Join(lines, "\n")
 }
 
-type screen struct {
-	*app
-	ctx           context.Context
-	seen          *view
-	err           error
-	width, height int
-}
-
-type looked struct {
-	seen *view
-	err  error
-}
-
-func (s *screen) Init() tea.Cmd { return s.again }
-
-func (s *screen) again() tea.Msg {
-	if !wait(s.ctx, topEvery) {
-		return nil
-	}
-	v, err := s.look(s.ctx)
-	return looked{v, err}
-}
-
-func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
-	switch m := message.(type) {
-	case tea.WindowSizeMsg:
-		s.width, s.height = m.Width, m.Height
-	case tea.KeyPressMsg:
-		if k := m.String(); k == "q" || k == "ctrl+c" || k == "esc" {
-			return s, tea.Quit
+// watch looks again and again, on a screen of its own.
+func (a *app) watch(ctx context.Context, v *view, terminal int) error {
+	const begin, home, end = "\x1b[?1049h\x1b[?25l", "\x1b[H\x1b[J", "\x1b[?25h\x1b[?1049l"
+	fmt.Fprint(a.Out, begin)
+	defer fmt.Fprint(a.Out, end)
+	trouble := ""
+	for {
+		width, height, err := term.GetSize(terminal)
+		if err != nil {
+			return err
 		}
-	case looked:
-		if s.err = m.err; m.err == nil {
-			s.seen = m.seen
+		if err := a.Printf("%s%s%s", home, v.text(width, height), trouble); err != nil {
+			return err
 		}
-		return s, s.again
-	}
-	return s, nil
-}
-
-var heading, trouble = lipgloss.NewStyle().Bold(true), tone("1")
-
-func (s *screen) View() tea.View {
-	var b strings.Builder
-	for l := range strings.Lines(s.seen.text(max(s.width, 40), max(s.height, 10))) {
-		if strings.HasPrefix(l, "POLICY") || strings.HasPrefix(l, "BUCKET") {
-			l = heading.Render(strings.TrimSuffix(l, "\n")) + "\n"
+		if !wait(ctx, topEvery) {
+			return nil
 		}
-		b.WriteString(l)
+		seen, err := a.look(ctx)
+		if trouble = ""; err != nil {
+			trouble = "\n" + cli.Line(err.Error(), width)
+		} else {
+			v = seen
+		}
 	}
-	if s.err != nil {
-		b.WriteString("\n" + trouble.Render(line(s.err.Error(), max(s.width, 40))))
-	}
-	v := tea.NewView(b.String())
-	v.AltScreen = true
-	return v
 }

@@ -14,14 +14,15 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 func (i *installation) watching(args ...string) *proctest.Process {
-	i.t.Helper()
+	i.T.Helper()
 	cmd := exec.Command(proctest.Program("penstock"), append(args, "--server", i.server)...)
-	return proctest.Start(i.t, cmd)
+	return proctest.Start(i.T, cmd)
 }
 
 func TestTailPrintsEvents(t *testing.T) {
@@ -43,8 +44,8 @@ func TestTailPrintsEvents(t *testing.T) {
 	seen := map[string]bool{}
 	var last string
 	for n := 0; last == "" || !seen["done"] || !seen["dead"]; n++ {
-		i.run(0, "submit", "mail", "x", "--key", "ann")
-		i.run(0, "submit", "bad", "x", "--key", "a\x1bb")
+		i.Run(0, "submit", "mail", "x", "--key", "ann")
+		i.Run(0, "submit", "bad", "x", "--key", "a\x1bb")
 		select {
 		case text, more := <-ended:
 			if more {
@@ -78,13 +79,13 @@ func TestTailPrintsEvents(t *testing.T) {
 		t.Errorf("it printed %v", seen)
 	}
 	all.Signal(os.Interrupt)
-	if err := all.End(); all.Cmd.ProcessState.ExitCode() != exitInterrupted ||
+	if err := all.End(); all.Cmd.ProcessState.ExitCode() != cli.Interrupted ||
 		strings.Contains(all.Log.String(), "penstock:") {
 		t.Errorf("interrupted: %v, %s", err, all.Log)
 	}
-	i.says(2, words("tail --type dying"), "dying", "want one of accepted, started")
-	i.says(4, words("tail bed"), "did you mean bad?")
-	i.says(7, words("tail --server 127.0.0.1:1"), "no answer")
+	i.Says(2, words("tail --type dying"), "dying", "want one of accepted, started")
+	i.Says(4, words("tail bed"), "did you mean bad?")
+	i.Says(7, words("tail --server 127.0.0.1:1"), "no answer")
 }
 
 func TestTailGoesOnAfterALostConnection(t *testing.T) {
@@ -99,7 +100,8 @@ func TestTailGoesOnAfterALostConnection(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), proctest.Patience)
 	defer cancel()
 	var log bytes.Buffer
-	a := &app{client: at(t, server).client(), out: t.Output(), err: &log}
+	a := &app{client: at(t, server).client(),
+		Terminal: &cli.Terminal{Out: t.Output(), Err: &log}}
 	var jobs []string
 	err := a.follow(ctx, nil, func(e event) error {
 		if jobs = append(jobs, e.Job); len(jobs) == 3 {
@@ -125,17 +127,17 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 		newTarget(t, 200).URL+`}}}
   - {name: signup, algorithm: fixed_window, limit: 1, window: 1d}
 `, "--drain")
-	i.run(0, words("top --once")...)
-	i.run(0, words("submit mail x --key big --wait 1m")...)
+	i.Run(0, words("top --once")...)
+	i.Run(0, words("submit mail x --key big --wait 1m")...)
 	for range 3 {
-		i.run(0, words("submit mail x --key big")...)
+		i.Run(0, words("submit mail x --key big")...)
 	}
-	i.run(3, words("submit mail x --key big")...)
-	i.run(0, words("check signup")...)
-	i.run(3, words("check signup")...)
-	i.until("big of mail  3", "top", "--once")
-	i.until("mail    ", "top", "--once")
-	out := i.run(0, "top", "--once")
+	i.Run(3, words("submit mail x --key big")...)
+	i.Run(0, words("check signup")...)
+	i.Run(3, words("check signup")...)
+	i.Until("big of mail  3", "top", "--once")
+	i.Until("mail    ", "top", "--once")
+	out := i.Run(0, "top", "--once")
 	for _, want := range []string{"1/h", "rate until", "POLICY", "BUCKET", "1 in 1d",
 		"hottest keys: ", "of signup 1 allowed 1 refused"} {
 		if !strings.Contains(out, want) {
@@ -144,7 +146,7 @@ func TestTopShowsPoliciesAndTheirDeepestBuckets(t *testing.T) {
 	}
 	waittest.Until(t, "all is counted", func() bool {
 		var s api.Stats
-		i.document(0, &s, "top")
+		i.Document(0, &s, "top")
 		return len(s.Policies) == 2 && s.Policies[0].Refused == 1 && s.Policies[0].Accepted > 0 &&
 			s.Policies[1].ChecksAllowed == 1 && s.Policies[1].ChecksRefused == 1
 	})
@@ -202,6 +204,6 @@ func TestAClientOfSomeKeysTailsTheirEvents(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	i := at(t, server.URL)
-	i.says(0, words("tail mail --key tenant-1 --limit 1"), "mail:7")
-	i.run(exitForbidden, words("tail mail --key tenant-2 --limit 1")...)
+	i.Says(0, words("tail mail --key tenant-1 --limit 1"), "mail:7")
+	i.Run(cli.Forbidden, words("tail mail --key tenant-2 --limit 1")...)
 }

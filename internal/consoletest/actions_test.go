@@ -44,7 +44,7 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	b.holds(`!document.querySelector("dialog")`)
 	b.press("Pause")
 	b.press("Pause")
-	b.sees("mail/acme is paused.", "until an operator resumes it", "Resume")
+	b.sees("mail/acme is paused.", "an operator paused the bucket", "Resume")
 	w.becomes("it is paused", "mail/acme", func(b bucket) bool { return b.BlockedBy == "paused" })
 
 	b.press("Own limits")
@@ -68,7 +68,7 @@ func TestABucketIsPausedPacedAndPurged(t *testing.T) {
 	w.becomes("it is empty", "mail/acme", func(b bucket) bool { return b.Depth == 0 })
 	b.holds(`document.getElementById("purge").disabled`)
 	b.press("Resume")
-	b.sees("mail/acme is resumed.", "It is empty")
+	b.sees("mail/acme is resumed.", "It holds no jobs")
 }
 
 // One call has started, and two wait until it ends.
@@ -84,8 +84,8 @@ func TestCallsAreShownBesideJobs(t *testing.T) {
 	w.submit("api", "a", 1, "hello")
 	b := visit(t, w.base, desk)
 	b.open("bucket/api/a")
-	b.sees("It holds 1 job and 3 calls and its maximum number of jobs is running",
-		"2 waiting, 1 running")
+	b.sees("It holds 1 of 50 jobs (1 waiting) and 3 calls (2 waiting, 1 running): its bucket " +
+		"runs its maximum number of jobs (1)")
 	b.open("policy/api")
 	b.sees("1 bucket holds jobs or calls")
 }

@@ -86,7 +86,8 @@ func TestEachViewInEachLook(t *testing.T) {
 			b.legible()
 			b.shoot("policy-" + l.String())
 			b.open("bucket/mail/acme")
-			b.sees("waits for its turn", "allowed: at most 21 in any second", "started", "live")
+			b.sees("keeps to its rate of 20/s", "allowed: at most 21 in any second",
+				"started", "live")
 			b.holds(`document.querySelector(".teeth").getAttribute("d").length > 100`)
 			b.legible()
 			b.shoot("bucket-" + l.String())

@@ -62,8 +62,8 @@ func TestAPolicyThatIsFullByBytesIsAFinding(t *testing.T) {
 	for _, l := range looks {
 		b := visit(t, w.base, l)
 		b.open("")
-		b.sees("The jobs of mail take 1.9 MiB of 2 MiB, its max_bytes: new ones are refused; " +
-			"those of bulk take most, 2.9 MiB.")
+		b.sees("The jobs of mail take 1.91 MiB of 2 MiB, its max_bytes, so new ones are refused; " +
+			"those of bulk take most, 2.86 MiB.")
 		b.legible()
 		b.shoot("bytes-" + l.String())
 	}

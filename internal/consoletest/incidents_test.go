@@ -90,7 +90,7 @@ func TestTheConsoleShowsIncidentsAsDocumented(t *testing.T) {
 	pictures(t, w)
 	up.Store(true)
 	b.open("bucket/stripe/acme")
-	b.sees("It is empty", "done")
+	b.sees("It holds no jobs", "done")
 }
 
 func (b *tab) reads(incident, text string) {
@@ -114,7 +114,7 @@ func pictures(t *testing.T, w *world) {
 		w.submit("imports", "acme", 40, "x")
 		b := visit(t, w.base, l)
 		b.open("")
-		b.sees("imports refused", "The target of stripe is down", "No drainer answers",
+		b.sees("imports refused", "stripe/acme holds", "No drainer answers",
 			"made no job", "invoices", "Last changes")
 		b.do(chromedp.EmulateViewport(l.width, value[int64](b, "document.body.scrollHeight")))
 		b.shoot("overview-" + name)

@@ -51,7 +51,7 @@ func TestTheConsoleHasTheRightsOfItsToken(t *testing.T) {
 	enter("pst_wrong")
 	b.sees("The token belongs to no known client.")
 	enter(looker)
-	b.sees("looker", "waits for its turn", "live")
+	b.sees("looker", "keeps to its rate", "live")
 	b.holds(`["pause", "pace", "purge"].every(id => document.getElementById(id).disabled)`)
 	b.holds(`document.getElementById("pause").title.includes("operate")`)
 	b.holds(`!JSON.stringify(localStorage).includes("pst_") && !document.cookie`)
@@ -134,7 +134,7 @@ func TestALostConnectionIsShownAndRepaired(t *testing.T) {
 	w.submit("mail", "acme", 333, "x")
 	w.ask("POST", "/v1/pause/mail/acme", "", nil)
 	wire.set(false)
-	b.sees("Connected again. The connection was lost for", "It is paused", "live")
+	b.sees("Connected again. The connection was lost for", "an operator paused", "live")
 	b.holds(`document.querySelector(".comb .gap")`)
 	b.holds(`!document.body.innerText.includes("does not answer")`)
 }
@@ -157,7 +157,7 @@ func TestAStandstillIsShownBehindDeeperBuckets(t *testing.T) {
 	w.submit("mail", "small", 1, "x")
 	b := visit(t, w.base, desk)
 	b.open("")
-	b.sees("mail/small holds 1 job", "the target asked for a pause")
+	b.sees("mail/small holds 1 of ", "the target asked for a pause")
 }
 
 func TestOneCauseIsOneLine(t *testing.T) {
@@ -188,7 +188,8 @@ func TestOneCauseIsOneLine(t *testing.T) {
 	})
 	b := visit(t, w.base, desk)
 	b.open("")
-	b.sees("The target of mail is down for 41 buckets: maintenance",
+	b.sees("the target is down; one job at a time probes it", "maintenance",
+		"and 40 other buckets wait for the same reason.",
 		"Starts of other targets are on time.")
 	b.holds(`[...document.querySelectorAll(".finding")].every(f => f.querySelectorAll("li").length < 3)`)
 }
@@ -209,16 +210,16 @@ func TestATargetThatIsBackIsProbed(t *testing.T) {
 	})
 	b := visit(t, w.base, desk)
 	b.open("")
-	b.sees("mail cannot call its target for acme: a mistake at the drainer, not the target's: " +
-		"no key")
+	b.sees("mail/acme holds 3 of ", "its drainer cannot call the target",
+		"a mistake at the drainer, not the target's: no key")
 	b.open("bucket/mail/acme")
-	b.sees("a mistake at the drainer, not the target's: no key", "drainer's mistake",
-		"It holds 3 jobs and its drainer cannot call the target: one job at a time probes it")
+	b.sees("a mistake at the drainer, not the target's: no key", "breaker",
+		"its drainer cannot call the target; one job at a time probes it")
 	b.holds(`!document.body.innerText.includes("target is down")`)
 	b.legible()
 	back.Store(true)
 	b.press("Probe the target now")
-	b.sees("A job of mail/acme probes the target.", "It is empty")
+	b.sees("A job of mail/acme probes the target.", "It holds no jobs")
 
 	back.Store(false)
 	for _, key := range []string{"acme", "globex"} {
@@ -228,9 +229,9 @@ func TestATargetThatIsBackIsProbed(t *testing.T) {
 		})
 	}
 	b.open("")
-	b.sees("mail cannot call its target for 2 buckets: a mistake at the drainer")
+	b.sees("its drainer cannot call the target", "and 1 other bucket waits for the same reason.")
 	b.open("policy/mail")
-	b.sees("drainer's mistake")
+	b.sees("breaker")
 	back.Store(true)
 	b.press("Probe the target now")
 	b.sees("Probe the target of mail?", "Pauses that the target asked for end, too.")
@@ -326,5 +327,5 @@ func TestAHundredThousandBucketsAreNotAHundredThousandRows(t *testing.T) {
 	b.types("/")
 	b.selectAll()
 	b.types("key-054321\r")
-	b.sees("batch / key-054321", "It is paused with its whole policy: 1 job")
+	b.sees("batch / key-054321", "an operator paused the policy")
 }

@@ -39,7 +39,7 @@ func TestJobsAreListedShownAndCancelled(t *testing.T) {
 		id := fmt.Sprintf("still:%d", 5+i)
 		b := visit(t, w.base, l)
 		b.open("bucket/still/solo")
-		b.sees("It is empty. A new job would start in 59 m")
+		b.sees("It holds no jobs; a job accepted now would start in 5")
 		b.open("jobs/still/acme")
 		b.sees("still:3", "waiting", "50 jobs here")
 		b.legible()
@@ -49,7 +49,7 @@ func TestJobsAreListedShownAndCancelled(t *testing.T) {
 		b.press("‹ Back")
 		b.sees("still:3")
 		b.press(id)
-		b.sees("waits for its turn", `"note": "<img src=x onerror=alert(1)>"`, "jobs of its bucket start before it")
+		b.sees("waits for its turn", `"note": "<img src=x onerror=alert(1)>"`, "ahead of it at")
 		b.holds(`!document.querySelector("pre img")`)
 		b.legible()
 		b.shoot("job-" + l.String())
@@ -82,7 +82,7 @@ func TestJobsAreListedByTheirState(t *testing.T) {
 	b.sees("still:2", "still:21")
 	b.holds(`(s => { s.value = "delayed"; return s.dispatchEvent(new Event("change")) })(
 		document.querySelector("select"))`)
-	b.sees("still:21", "1 job here", "not due")
+	b.sees("still:21", "1 job here", "not before")
 	b.holds(`!document.body.innerText.includes("still:2\t")`)
 }
 
@@ -103,8 +103,8 @@ func TestLimitsShowWhatIsUnanswered(t *testing.T) {
 	for _, l := range []look{desk, phone} {
 		b := visit(t, w.base, l)
 		b.open("bucket/strict/acme")
-		b.sees("the limit calls is used up: 2 unanswered, 1 counted", "sliding log: 3 in 1h",
-			"answer")
+		b.sees("the limit calls is exhausted: 2 unanswered, 1 answered within 1h",
+			"sliding log: 3 in 1h", "answer")
 		b.legible()
 		b.shoot("limits-" + l.String())
 		b.open("policy/strict")
@@ -189,7 +189,7 @@ func TestAJobShowsItsProgressAndItsResult(t *testing.T) {
 	further <- "20 %"
 	b := visit(t, w.base, desk)
 	b.open("job/mail:1")
-	b.sees("It is running.", "Progress", "20 %")
+	b.sees("It runs now: 20 %.", "Progress", "20 %")
 	further <- "half of it"
 	b.sees("half of it")
 	b.legible()

@@ -30,6 +30,14 @@ const Root = "$"
 // Number is a number as a document spells it.
 type Number string
 
+// MarshalJSON keeps the spelling; a number that JSON does not spell so is a text.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if json.Valid([]byte(n)) {
+		return []byte(n), nil
+	}
+	return json.Marshal(string(n))
+}
+
 // form is how texts are read.
 type form int
 

@@ -101,7 +101,7 @@ func checkSums(t *testing.T, dir string) map[string]bool {
 func archive(t *testing.T, file string) {
 	dir := t.TempDir()
 	run(t, dir, "tar", "-xzf", file, "--strip-components=1")
-	for _, name := range []string{"admitter", "drainer", "penstock"} {
+	for _, name := range []string{"admitter", "drainer", "penstock", "penstock-lab"} {
 		if said := run(t, dir, "./"+name, "--version"); !strings.Contains(said, name) {
 			t.Errorf("%s --version says %q", name, said)
 		}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/health"
-	"github.com/penstock-mq/penstock/internal/lifecycle"
 )
 
 // Every is the polling interval. A change counts once two polls agree, because files may be
@@ -63,18 +62,24 @@ func Files(what string, names []string, reload func() error,
 	if len(w.names) == 0 {
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }
 	}
-	return lifecycle.Repeat(nil, func(context.Context) (time.Duration, error) {
-		if !w.Changed() {
-			return Every, nil
+	return func(ctx context.Context) error {
+		for {
+			select {
+			case <-time.After(Every):
+			case <-ctx.Done():
+				return nil
+			}
+			if !w.Changed() {
+				continue
+			}
+			if err := reload(); err != nil {
+				log.Error("changed files are invalid: the previous ones stay in force", "files",
+					what, "error", err)
+			} else {
+				log.Info("changed files reloaded", "files", what)
+			}
 		}
-		if err := reload(); err != nil {
-			log.Error("changed files are invalid: the previous ones stay in force", "files", what,
-				"error", err)
-		} else {
-			log.Info("changed files reloaded", "files", what)
-		}
-		return Every, nil
-	})
+	}
 }
 
 // Content is the parsed content of files. It is safe for concurrent use; a nil Content has no

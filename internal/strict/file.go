@@ -151,9 +151,12 @@ func (f *File) Field(name string, into any) {
 
 func (f *File) Has(name string) bool { _, has := f.fields[name]; return has }
 
-// Value returns the value at a place, as it was read; nil: there is none.
+// Value returns the value at a place, as it was read; nil: there is none. The place "" is the
+// document.
 func (f *File) Value(place string) (value any) {
-	value = f.fields
+	if value = f.fields; place == "" {
+		return value
+	}
 	for name := range strings.SplitSeq(place, ".") {
 		fields, _ := value.(map[string]any)
 		value = fields[name]

@@ -79,7 +79,7 @@ admission/httpapi: api admission admission/access admission/answer admission/man
 	policy queue queue/job
 admission/limiter: admission algorithms algorithms/memstore internal/container policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
-admission/manage: api admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
+admission/manage: api admission admission/watch algorithms internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/nearest internal/oneshot policy queue/job workers/httptarget brotli
 	compress
 admission/permits: admission internal/answers internal/clienttls internal/files internal/oneshot policy queue queue/claims queue/job nats.go
@@ -118,7 +118,7 @@ internal/envoy: admission admission/access algorithms internal/guard internal/li
 	policy queue queue/job envoy grpc protobuf
 internal/errs:
 internal/files: sys
-internal/follow: internal/health internal/lifecycle
+internal/follow: internal/health
 internal/guard: admission/access internal/follow internal/hosts internal/lifecycle
 internal/health: api
 internal/hints: httpsfv
@@ -343,6 +343,39 @@ func TestLibrariesBringNeitherTelemetryNorRPC(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The command line is a client of the API: it knows its documents, and no server.
+func TestTheCommandLineReachesLittleOfOurCode(t *testing.T) {
+	const most = 8000 // lines
+	list := exec.Command("go", "list", "-deps", "-f",
+		`{{$at := .Dir}}{{range .GoFiles}}{{$at}}/{{.}} {{$.ImportPath}}{{"\n"}}{{end}}`, ".")
+	list.Dir = "../../cmd/penstock"
+	text, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for of := range strings.Lines(string(text)) {
+		file, name, _ := strings.Cut(strings.TrimSpace(of), " ")
+		if !within(name, module) {
+			continue
+		}
+		for _, server := range []string{"admission", "queue", "workers"} {
+			if within(name, module+"/"+server) {
+				t.Errorf("it reaches %s", name)
+			}
+		}
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(source), "\n")
+	}
+	if lines == 0 || lines > most {
+		t.Errorf("it reaches %d lines, want at most %d", lines, most)
+	}
+	t.Logf("%d lines", lines)
 }
 
 // "go mod tidy" in a program also looks at the tests of all packages that it imports, directly or

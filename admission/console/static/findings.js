@@ -1,8 +1,8 @@
 // Is anything refused, late, deep, failing, stuck, unowned? The dashboard for Grafana has the same questions in this order.
 
-import { bytes as size, clock, count, key, plural, span } from "./format.js";
+import { clock, count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
-import { HARMLESS, changed, held, blockedBy, late, mistaken } from "./words.js";
+import { HARMLESS, held, late } from "./words.js";
 
 const MINUTE = 59_000; // ms of counting that are enough for a no
 const NEAR = 0.8; // of its capacity: a bucket will soon refuse
@@ -18,7 +18,7 @@ export function findings({ policies, stats, window, buckets, depths, bytes, unan
   return [
     { question: "Refused?", none: none("job was refused"), found: refused(stats, buckets) },
     { question: "Late?", none: buckets.some(down) ? "Starts of other targets are on time." : "Starts are on time.", found: [...tardy(buckets), ...slowed(policies, buckets)] },
-    { question: "Deep?", none: "No bucket is near its capacity, and no policy its room in bytes.", found: [...crowded(policies, depths, bytes), ...deep(policies, buckets)] },
+    { question: "Deep?", none: "No bucket is near its capacity, and no policy its room in bytes.", found: [...crowded(depths, bytes), ...deep(policies, buckets)] },
     { question: "Failing?", none: none("attempt failed"), found: [...failing(stats, buckets, dead), ...missed(schedules)] },
     { question: "Stuck?", none: "No waiting job is stuck.", found: stuck(policies, buckets, depths) },
     { question: "Unowned?", none: "Every queue with jobs has a drainer.", found: unowned(unanswered, depths, drainers) },
@@ -59,38 +59,29 @@ function deep(policies, buckets) {
       (more.length ? `, and ${plural(more.length, "other bucket is", "other buckets are")} nearly full.` : ".") }));
 }
 
-/** crowded lists policies whose jobs take nearly all bytes that they may, and the policy with the most. */
-function crowded(policies, depths, bytes) {
-  const [most] = Object.entries(bytes).sort(([, a], [, b]) => b.used - a.used);
-  return Object.entries(bytes).filter(([, { used, max }]) => used >= NEAR * max).map(([name, { used, max }]) => {
-    const full = used + used / depths[name] > max; // for one more job of average size
-    const own = policies.find((p) => p.policy.name === name)?.policy.max_bytes;
-    return { level: full ? "bad" : "warn", link: to.policy(name),
-      text: `The jobs of ${name} take ${size(used)} of ${size(max)}, its ${own ? "max_bytes" : "share of the store"}` +
-        (full ? ": new ones are refused" : "") +
-        (most[0] !== name && most[1].used > used ? `; those of ${most[0]} take most, ${size(most[1].used)}.` : ".") };
-  });
-}
+/** crowded lists policies whose jobs take nearly all bytes that they may. */
+const crowded = (depths, bytes) => Object.entries(bytes).filter(([, b]) => b.why).map(([name, { used, max, why }]) => ({
+  level: used + used / depths[name] > max ? "bad" : "warn", // for one more job of average size
+  link: to.policy(name), text: `T${why.slice(1)}.` }));
 
 /** slowed lists recently changed policies in which jobs wait long for their turn. */
 function slowed(policies, buckets) {
-  return policies.flatMap((p) => {
-    const name = p.policy.name, what = changed(p);
-    const b = what && buckets.find((b) => b.policy === name && b.eta_ms >= LONG && HARMLESS.includes(b.blocked_by));
+  return policies.flatMap(({ policy: { name }, news }) => {
+    const b = news && buckets.find((b) => b.policy === name && b.eta_ms >= LONG && HARMLESS.includes(b.blocked_by));
     return b ? [{ level: "warn", link: to.bucket(name, b.key),
-      text: `${name} ${what}. A new job for ${key(b.key)} would start in ${span(b.eta_ms)}.` }] : [];
+      text: `${name} ${news}. A new job for ${key(b.key)} would start in ${span(b.eta_ms)}.` }] : [];
   });
 }
+
+/** waiting tells of a bucket, and of others that wait for the same reason. */
+const waiting = (level) => ([b, ...more]) => ({ level, link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
+  text: `${b.policy}/${key(b.key)} ${b.why}` + (b.head_age_ms ? `; its oldest job waits for ${span(b.head_age_ms)}` : "") +
+    (more.length ? `, and ${plural(more.length, "other bucket waits", "other buckets wait")} for the same reason.` : ".") });
 
 function failing(stats, buckets, dead) {
   const letters = Object.fromEntries(dead.map((d) => [d.policy, d.letters]));
   const stand = (n) => `${plural(n, "dead letter")} ${n === 1 ? "waits" : "wait"} to be replayed or dropped`;
-  const targets = together(buckets.filter(down), () => "").map((held) => {
-    const b = held.find(mistaken) ?? held.find((b) => b.last_error) ?? held[0];
-    return { level: "bad", link: held.length > 1 ? to.policy(b.policy) : to.bucket(b.policy, b.key),
-      text: (mistaken(b) ? `${b.policy} cannot call its target` : `The target of ${b.policy} is down` + (b.last_error ? "" : ", or cannot be called,")) +
-        (held.length > 1 ? ` for ${count(held.length)} buckets` : ` for ${key(b.key)}`) + (b.last_error ? `: ${b.last_error}` : ".") };
-  });
+  const targets = together(buckets.filter(down).sort((a, b) => !!b.last_error - !!a.last_error), () => "").map(waiting("bad"));
   const attempts = stats.filter((s) => s.failed + s.dead + s.throttled > 0)
     .sort((a, b) => b.dead - a.dead || b.failed - a.failed).map((s) => ({
       policy: s.policy, level: s.dead || s.failed > s.done ? "bad" : "warn",
@@ -116,13 +107,8 @@ function stuck(policies, buckets, depths) {
   const held1 = buckets.filter((b) => b.blocked_by && ![...HARMLESS, "breaker", "policy_paused", "no_drainer"].includes(b.blocked_by))
     .filter((b) => !b.running || b.blocked_by === "paused").filter((b) => b.blocked_by !== "backoff" || b.head_age_ms > 60_000)
     .sort((a, b) => (b.head_age_ms ?? 0) - (a.head_age_ms ?? 0));
-  return [...paused, ...together(held1, (b) => b.blocked_by).map(([b, ...more]) => ({
-    level: b.blocked_by === "paused" || b.blocked_by === "throttled_by_target" ? "warn" : "bad",
-    link: more.length ? to.policy(b.policy) : to.bucket(b.policy, b.key),
-    text: `${b.policy}/${key(b.key)} holds ${plural(b.depth, "job")}` + (b.calls ? ` and ${plural(b.calls, "waiting call")}` : "") +
-      (b.head_age_ms ? `, the oldest for ${span(b.head_age_ms)}` : "") +
-      (more.length ? `, and ${plural(more.length, "other bucket waits", "other buckets wait")} for the same reason` : "") +
-      `: ${blockedBy(b)}.` }))];
+  const mild = (b) => b.blocked_by === "paused" || b.blocked_by === "throttled_by_target" ? "warn" : "bad";
+  return [...paused, ...together(held1, (b) => b.blocked_by).map((all) => waiting(mild(all[0]))(all))];
 }
 
 function unowned(unanswered, depths, drainers) {

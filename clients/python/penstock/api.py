@@ -143,6 +143,7 @@ class Bucket(TypedDict):
     last_error: NotRequired[str]
     blocked_by: NotRequired[str]
     until: NotRequired[str]
+    why: NotRequired[str]
     unanswered: NotRequired[list[int]]
 
 
@@ -171,6 +172,7 @@ class BucketDetail(TypedDict):
     last_error: NotRequired[str]
     blocked_by: NotRequired[str]
     until: NotRequired[str]
+    why: NotRequired[str]
     unanswered: NotRequired[list[int]]
     audit: NotRequired[Audit]
     override: NotRequired[Override]
@@ -294,6 +296,7 @@ class EndedJob(TypedDict):
     key: NotRequired[str]
     state: Literal["dead", "replayed", "cancelled", "purged", "done"]
     accepted_at: str
+    why: NotRequired[str]
     letter: NotRequired[int]
     reason: NotRequired[str]
     last_error: NotRequired[str]
@@ -341,6 +344,7 @@ class FieldProblem(TypedDict):
 class Fill(TypedDict):
     used: int
     max: NotRequired[int]
+    why: NotRequired[str]
 
 
 class Grant(TypedDict):
@@ -382,6 +386,7 @@ class Job(TypedDict):
     progress: NotRequired[str]
     blocked_by: NotRequired[str]
     until: NotRequired[str]
+    why: NotRequired[str]
     accepted_at: str
     deadline: NotRequired[str]
     not_before: NotRequired[str]
@@ -545,6 +550,7 @@ class PlacedBucket(TypedDict):
     last_error: NotRequired[str]
     blocked_by: NotRequired[str]
     until: NotRequired[str]
+    why: NotRequired[str]
     unanswered: NotRequired[list[int]]
     refused: NotRequired[int]
 
@@ -564,6 +570,7 @@ class PolicyDocument(TypedDict):
     paused: bool
     overridden: NotRequired[list[str]]
     last_change: NotRequired[LastChange]
+    news: NotRequired[str]
     changed: NotRequired[list[str]]
     dry_run: NotRequired[bool]
     cooldowns_ended: NotRequired[int]

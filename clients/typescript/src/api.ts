@@ -1207,6 +1207,8 @@ export interface components {
              * @description when it may start, by the drainer's clock, if known
              */
             until?: string;
+            /** @description what it holds, why its next job does not start, and when a job accepted now would: a sentence whose subject is the bucket */
+            why?: string;
             /** @description partitions whose drainer did not answer */
             unanswered?: number[];
         };
@@ -1275,6 +1277,8 @@ export interface components {
              * @description when it may start, by the drainer's clock, if known
              */
             until?: string;
+            /** @description what it holds, why its next job does not start, and when a job accepted now would: a sentence whose subject is the bucket */
+            why?: string;
             /** @description partitions whose drainer did not answer */
             unanswered?: number[];
             /** @description of its starts */
@@ -1459,6 +1463,8 @@ export interface components {
             state: "dead" | "replayed" | "cancelled" | "purged" | "done";
             /** Format: date-time */
             accepted_at: string;
+            /** @description how it ended: a sentence whose subject is the job; only of a single job */
+            why?: string;
             /** @description its dead letter */
             letter?: number;
             /** @description why it is dead */
@@ -1527,6 +1533,8 @@ export interface components {
             used: number;
             /** @description missing: not bounded */
             max?: number;
+            /** @description that jobs nearly fill their policy, in words; only of all policies */
+            why?: string;
         };
         /** @description Grant is the calling client and its rights. */
         Grant: {
@@ -1614,6 +1622,8 @@ export interface components {
              * @description when it may start, by the drainer's clock, if known
              */
             until?: string;
+            /** @description why it waits, or what it does: a sentence whose subject is the job; only of a single job */
+            why?: string;
             /** Format: date-time */
             accepted_at: string;
             /** Format: date-time */
@@ -1891,6 +1901,8 @@ export interface components {
              * @description when it may start, by the drainer's clock, if known
              */
             until?: string;
+            /** @description what it holds, why its next job does not start, and when a job accepted now would: a sentence whose subject is the bucket */
+            why?: string;
             /** @description partitions whose drainer did not answer */
             unanswered?: number[];
             /** @description minimum number of jobs; only with `by=refused` */
@@ -1927,6 +1939,8 @@ export interface components {
             overridden?: string[];
             /** @description the last change of its content, if any */
             last_change?: components["schemas"]["LastChange"];
+            /** @description that it is overridden, or was changed within a day: a sentence whose subject is the policy */
+            news?: string;
             /** @description changed fields with their old and new values */
             changed?: string[];
             /** @description nothing was written */

@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import { state } from "../findings.js";
 import { clock, count, key as shownKey, plural, rate, span } from "../format.js";
 import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
-import { changed, eta, blockedBy, late } from "../words.js";
+import { eta, late } from "../words.js";
 import { limits } from "./limits.js";
 
 const KEPT = 12; // events that are listed
@@ -19,7 +19,7 @@ export const events = ([policy, key]) => "recent=1024&policy=" + encodeURICompon
 export async function load([policy, key], page) {
   const [p, b] = await Promise.all([get(path("policies", policy)), get(path("buckets", policy, key))]);
   page.state.starts ??= new Starts(page.now());
-  return { p: p.policy, paused: p.paused, change: changed(p), b, override: b.override ?? {} };
+  return { p: p.policy, news: p.news, b, override: b.override ?? {} };
 }
 
 export function heard(event, page) {
@@ -33,7 +33,7 @@ export function lost(from, until, page) {
   page.state.starts?.gaps.push([from, until]);
 }
 
-export function view({ p, paused, change, b, override }, page) {
+export function view({ p, news, b, override }, page) {
   const name = p.name, key = b.key, is = state(b), delay = late(b.late_ms);
   const capacity = p.queue?.capacity ?? p.capacity;
   return [
@@ -41,13 +41,13 @@ export function view({ p, paused, change, b, override }, page) {
       h("h1", null, link(to.policy(name), name), h("span", { class: "slash" }, " / "), shownKey(key)),
       h("span", { class: "tag " + is.level }, is.text),
       h("div", { class: "actions" }, actions(name, key, b, override, page))),
-    h("p", { class: "lead" }, sentence(b, paused)),
-    change ? h("p", { class: "quiet" }, `${name} ${change}.`) : null,
+    h("p", { class: "lead" }, `It ${b.why}.`),
+    news ? h("p", { class: "quiet" }, `${name} ${news}.`) : null,
     comb(page.state.starts, { outflow: b.outflow, peak: b.peak, burst: b.burst }, page.now(),
       Math.max(300, page.width)),
     h("div", { class: "columns" },
       facts(
-        ["Holds", `${plural(b.depth, "job")} of ${count(capacity)}`, b.depth >= capacity ? "bad" : ""],
+        ["Depth", `${plural(b.depth, "job")} of ${count(capacity)}`, b.depth >= capacity ? "bad" : ""],
         ["Waiting", b.waiting === undefined ? null : count(b.waiting)],
         ["Delayed", b.delayed ? count(b.delayed) + ", backing off or not due" : null],
         ["Running", b.running === undefined ? null : count(b.running) + (p.concurrency || override.concurrency ?
@@ -82,25 +82,6 @@ const told = (e) => [
   e.attempt > 1 && `attempt ${e.attempt}`, e.type === "started" && `waited ${span(e.wait_ms ?? 0)}`,
   e.duration_ms && `took ${span(e.duration_ms)}`, e.progress, e.reason, e.error,
 ].filter(Boolean).join(", ");
-
-/** sentence says how the bucket is, in one. */
-function sentence(b, paused) {
-  if (b.blocked_by === "no_drainer") return `It holds ${plural(b.depth, "job")}, and no drainer owns its partition: start one.`;
-  if (b.unanswered) return "It is empty, and no drainer owns its partition.";
-  if (b.paused || paused) {
-    return `It is paused${paused ? " with its whole policy" : ""}: ` +
-      (b.depth ? `${plural(b.depth, "job waits", "jobs wait")} until an operator resumes it.` : "it accepts jobs but starts none.");
-  }
-  const inCalls = (b.calls ?? 0) + (b.calls_running ?? 0);
-  const next = b.eta_ms > 1000 ? ` A new job would start in ${span(b.eta_ms)}.` : "";
-  if (!b.depth && !inCalls) {
-    return b.throttled_ms ? `It is empty, and the target asked for a pause.${next}` :
-      next || b.eta_ms === null ? `It is empty.${next}` : "It is empty: a new job starts immediately.";
-  }
-  const all = `It holds ${plural(b.depth, "job")}` + (inCalls ? ` and ${plural(inCalls, "call")}` : "");
-  if (!b.blocked_by) return all + (b.running ? `, and ${plural(b.running, "runs", "run")}.` : ".");
-  return `${all} and ${blockedBy(b, b.blocked_by === "rate" ? null : b.until)}.${next}`;
-}
 
 const own = (o) => Object.entries(o).filter(([name]) => name !== "paused")
   .map(([name, value]) => `${name} ${value}`).join(", ");

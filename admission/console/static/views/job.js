@@ -4,7 +4,7 @@ import { ask, get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, clock, count, key as shownKey, plural, span } from "../format.js";
 import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
-import { eta, blockedBy } from "../words.js";
+import { eta } from "../words.js";
 
 export const title = ([id]) => id;
 
@@ -38,7 +38,7 @@ export function view(j, page) {
         waits ? action("Cancel…", () => cancel(j, page), { why, danger: true, id: "cancel" }) : null,
         j.letter ? link(to.letter(policy, j.letter), "Its dead letter") : null,
         j.replayed_as ? link(to.job(j.replayed_as), "Replayed as " + j.replayed_as) : null)),
-    h("p", { class: "lead" }, sentence(j)),
+    h("p", { class: "lead" }, `It ${j.why}.`),
     h("div", { class: "columns" },
       facts(
         ["Bucket", j.key === undefined ? null : link(to.bucket(policy, j.key), `${policy} / ${shownKey(j.key)}`)],
@@ -59,21 +59,6 @@ export function view(j, page) {
     history(page.state.events ?? []),
     content(j),
   ];
-}
-
-function sentence(j) {
-  switch (j.state) {
-    case "running": return "It is running.";
-    case "finishing": return "It has ended; its outcome is being stored.";
-    case "done": return "It is done.";
-    case "dead": return `It will not be tried again: ${j.last_error ?? j.reason ?? "its dead letter is gone"}.`;
-    case "replayed": return "Its dead letter was replayed.";
-    case "cancelled": case "purged": return `It was ${j.state} by an operator.`;
-  }
-  const before = j.position ? ` ${plural(j.position, "job of its bucket starts", "jobs of its bucket start")} before it.` : "";
-  const turn = ["rate", "total_rate"].includes(j.blocked_by);
-  return `It ${j.state === "delayed" ? "is delayed" : turn ? "waits for its turn" : "waits"}` +
-    `${j.blocked_by && !turn ? ": " + blockedBy(j, j.until) : ""}.${before}`;
 }
 
 /** answer is the first KiB of the reply of an ended job's target or worker. */

@@ -107,7 +107,7 @@ const policies = (rows) => table("Policies with a queue", [
   { head: "Last minute", cell: ({ p, stat }) => spark(stat?.starts ?? [], perSecond(p.policy.outflow_total)) },
   { head: "Starts", number: true, cell: ({ stat }) => rate(stat?.rate) },
   { head: "Limit", number: true, cell: ({ p }) => limit(p.policy) },
-  { head: "Holds", number: true, cell: ({ depth }) => count(depth) },
+  { head: "Depth", number: true, cell: ({ depth }) => count(depth) },
   { head: "Deepest bucket", wide: true, cell: ({ p, deepest }) => deepest ? [
     link(to.bucket(p.policy.name, deepest.key), key(deepest.key)), " ",
     h("span", { class: "quiet" }, share(deepest.depth, p.policy))] : h("span", { class: "quiet" }, "none") },

@@ -7,7 +7,7 @@ import { h } from "../dom.js";
 import { down, state } from "../findings.js";
 import { count, key, perSecond, plural, rate, span } from "../format.js";
 import { action, confirm, dialog, facts, field, link, noRight, pager, search, table, to } from "../ui.js";
-import { changed, eta, late } from "../words.js";
+import { eta, late } from "../words.js";
 import { rule } from "./doors.js";
 import { limits } from "./limits.js";
 import { hasQueue, limit } from "./overview.js";
@@ -33,7 +33,7 @@ export async function load([name], page) {
   return { ...p, schedules, stat: stats.policies.find((s) => s.policy === name), window: stats.window_ms, buckets, deepest };
 }
 
-export function view({ policy: p, paused, state: life, overridden, source, set, stat, window, buckets, deepest, schedules, last_change }, page) {
+export function view({ policy: p, paused, state: life, overridden, source, set, stat, window, buckets, deepest, schedules, news }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
   const capacity = p.queue?.capacity ?? p.capacity;
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
@@ -65,7 +65,7 @@ export function view({ policy: p, paused, state: life, overridden, source, set, 
         ["Target", buckets && target(p)],
         ["From", source === "file" ? `the file of set “${set}”` : set ? `the API; it is not in the file of set “${set}”` : "the API"],
         ...(overridden ?? []).map((text) => ["Overridden", text, "warn"]),
-        ["Last change", changed({ last_change })]),
+        ["Last change", overridden ? null : news]),
       facts(["Counted", window >= 59_000 ? "in the last minute" : `for ${span(window)}: what was before is unknown`], ...buckets ? [
         ["Starts", [rate(stat?.rate), " ", spark(stat?.starts ?? [], perSecond(p.outflow_total), 200, 30)]],
         ["Accepted", count(stat?.accepted)],
@@ -97,7 +97,7 @@ const target = (p) => p.target?.http?.url ?? (p.target?.nats ? "NATS " + p.targe
 
 const columns = (name) => [
   { head: "Key", cell: (b) => link(to.bucket(name, b.key), key(b.key)) },
-  { head: "Holds", number: true, cell: (b) => count(b.depth) },
+  { head: "Depth", number: true, cell: (b) => count(b.depth) },
   { head: "Running", number: true, cell: (b) => count(b.running) },
   { head: "Delayed", number: true, cell: (b) => count(b.delayed) },
   { head: "Calls", number: true, cell: (b) => count((b.calls ?? 0) + (b.calls_running ?? 0)) },

@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"html/template"
 
-	"github.com/penstock-mq/penstock/cmd/penstock/advice"
+	"github.com/penstock-mq/penstock/cmd/penstock/penstock-lab/advice"
 	"github.com/penstock-mq/penstock/internal/buildinfo"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/whatif"

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
@@ -99,11 +100,11 @@ func Read(in io.Reader, o Options) (*Trace, error) {
 	var others []string
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	for number := 1; ; number++ {
-		text, err := ReadLine(buffered, mostLine)
+		text, err := cli.ReadLine(buffered, mostLine)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if _, long := errors.AsType[TooLong](err); err != nil && !long {
+		if _, long := errors.AsType[cli.TooLong](err); err != nil && !long {
 			return nil, err
 		}
 		if number == 1 {
@@ -197,36 +198,6 @@ func guess(text []byte) string {
 		return NDJSON
 	}
 	return CSV
-}
-
-// TooLong is the limit that a line exceeds, in bytes.
-type TooLong int
-
-func (most TooLong) Error() string { return fmt.Sprintf("is longer than %d bytes", int(most)) }
-
-// ReadLine reads a line, which is valid until the next read. If it is [TooLong], ReadLine returns a
-// part.
-func ReadLine(in *bufio.Reader, most int) (text []byte, err error) {
-	for {
-		piece, err := in.ReadSlice('\n')
-		if len(text) <= most {
-			if text == nil && err == nil {
-				text = piece
-			} else {
-				text = append(text, piece...)
-			}
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-		case err == nil, errors.Is(err, io.EOF) && len(text) > 0:
-			if len(text) > most {
-				return text, TooLong(most)
-			}
-			return text, nil
-		default:
-			return nil, err
-		}
-	}
 }
 
 func (t *Trace) leaveOut(number int, text []byte, why error) {

@@ -11,10 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-func (a *app) simulate() *cobra.Command {
+func (a lab) simulate() *cobra.Command {
 	var f traceFlags
 	var configs, only []string
 	var html string
@@ -26,15 +27,15 @@ times, bucket depths and the most starts in any window. It runs the production c
 without a server.
 
 A request that names a policy is played through it, any other request through every policy.`,
-		Example: "  penstock simulate --config penstock.yaml --trace access.log --policy api\n" +
-			"  penstock simulate --config now.yaml --config new.yaml --trace day.csv --html r.html",
+		Example: `  penstock-lab simulate --config penstock.yaml --trace access.log --policy api
+  penstock-lab simulate --config now.yaml --config new.yaml --trace day.csv --html r.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := f.read(cmd, a)
 			if err != nil {
 				return err
 			}
 			if len(configs) == 0 {
-				return usageError{errors.New("want --config FILE")}
+				return cli.Misuse(errors.New("want --config FILE"))
 			}
 			var all []*play
 			for _, config := range configs {
@@ -51,13 +52,7 @@ A request that names a policy is played through it, any other request through ev
 				return err
 			}
 			if html != "" {
-				report := page{Title: "Simulation", About: f.told(t).String(),
-					Table: cells(playTable(all, f.options))}
-				for i, title := range titles(all) {
-					report.Plays = append(report.Plays,
-						plotted{title, all[i].Width.Seconds(), all[i].Bins})
-				}
-				if err := report.write(html); err != nil {
+				if err := charted(f.told(t), all, f.options).write(html); err != nil {
 					return err
 				}
 			}
@@ -76,37 +71,47 @@ A request that names a policy is played through it, any other request through ev
 	return cmd
 }
 
-func (a *app) played(t traced, all []*play, o whatif.Options) error {
-	if a.json {
-		out := json.NewEncoder(a.out)
+func charted(t traced, all []*play, o whatif.Options) page {
+	report := page{Title: "Simulation", About: t.String(), Table: cli.Cells(playTable(all, o))}
+	for i, title := range titles(all) {
+		report.Plays = append(report.Plays, plotted{title, all[i].Width.Seconds(), all[i].Bins})
+	}
+	return report
+}
+
+func (a lab) played(t traced, all []*play, o whatif.Options) error {
+	if a.JSON {
+		out := json.NewEncoder(a.Out)
 		return out.Encode(struct {
 			Trace   traced  `json:"trace"`
 			Results []*play `json:"results"`
 		}{t, all})
 	}
-	fmt.Fprintln(a.out, plain(t.String()))
+	fmt.Fprintln(a.Out, cli.Plain(t.String()))
 	columns, rows := playTable(all, o)
-	if err := table(a.out, columns, rows); err != nil {
+	if err := cli.Table(a.Out, columns, rows); err != nil {
 		return err
 	}
 	for i, p := range all {
 		if len(p.Keys) == 0 {
 			continue
 		}
-		fmt.Fprintf(a.out, "\n%s: %s\n", plain(titles(all)[i]), count(p.Buckets, "key", "keys"))
-		err := list(a, "KEY|"+figureColumns(o), p.Keys, func(k whatif.KeyFigures) row {
-			return figures(line(string(k.Key), 60), k.Figures)
-		})
-		if err != nil {
+		fmt.Fprintf(a.Out, "\n%s: %s\n", cli.Plain(titles(all)[i]),
+			cli.Count(p.Buckets, "key", "keys"))
+		var keys []cli.Row
+		for _, k := range p.Keys {
+			keys = append(keys, figures(cli.Line(string(k.Key), 60), k.Figures))
+		}
+		if err := cli.Table(a.Out, "KEY|"+figureColumns(o), keys); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func playTable(all []*play, o whatif.Options) (columns string, rows []row) {
+func playTable(all []*play, o whatif.Options) (columns string, rows []cli.Row) {
 	for i, title := range titles(all) {
-		rows = append(rows, figures(plain(title), all[i].Figures))
+		rows = append(rows, figures(cli.Plain(title), all[i].Figures))
 	}
 	return "POLICY|" + figureColumns(o), rows
 }
@@ -116,8 +121,8 @@ func figureColumns(o whatif.Options) string {
 		algorithms.FormatDuration(o.Window)
 }
 
-func figures(name string, f whatif.Figures) row {
-	return row{name, f.Requests, f.Refused, percent(f.RefusedShare()), f.Stale,
+func figures(name string, f whatif.Figures) cli.Row {
+	return cli.Row{name, f.Requests, f.Refused, percent(f.RefusedShare()), f.Stale,
 		time.Duration(f.Wait.P50), time.Duration(f.Wait.P99), time.Duration(f.Wait.Max), f.Depth,
 		f.Worst}
 }
@@ -139,7 +144,7 @@ func percent(share float64) string {
 
 func writeFile(name string, text []byte) error {
 	if err := os.WriteFile(name, text, 0o644); err != nil {
-		return usageError{err}
+		return cli.Misuse(err)
 	}
 	return nil
 }

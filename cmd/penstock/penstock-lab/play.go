@@ -11,12 +11,31 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/penstock-mq/penstock/cmd/penstock/trace"
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
+	"github.com/penstock-mq/penstock/cmd/penstock/penstock-lab/trace"
 	"github.com/penstock-mq/penstock/internal/nearest"
 	"github.com/penstock-mq/penstock/internal/policyfile"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
+
+// length is a duration as in policies, also in days and weeks.
+type length time.Duration
+
+func (l *length) Set(text string) (err error) {
+	*(*time.Duration)(l), err = algorithms.ParseDuration(text)
+	return err
+}
+
+func (l *length) String() string {
+	if *l == 0 {
+		return ""
+	}
+	return algorithms.FormatDuration(time.Duration(*l))
+}
+
+func (*length) Type() string { return "duration" }
 
 type traceFlags struct {
 	file    string
@@ -43,35 +62,36 @@ func (f *traceFlags) add(cmd *cobra.Command) {
 }
 
 // read reports skipped lines on standard error.
-func (f *traceFlags) read(cmd *cobra.Command, a *app) (*trace.Trace, error) {
+func (f *traceFlags) read(cmd *cobra.Command, a lab) (*trace.Trace, error) {
 	ctx := cmd.Context()
 	f.trace.Keyless = f.trace.Key == "" && cmd.Flags().Changed("key")
 	o := f.options
 	switch {
 	case f.file == "":
-		return nil, usageError{errors.New("want --trace FILE")}
+		return nil, cli.Misuse(errors.New("want --trace FILE"))
 	case min(o.Duration, o.Deadline, o.Window) < 0, min(o.Workers, o.Keys) < 0:
-		return nil, usageError{errors.New("--duration, --deadline, --window, --workers and " +
-			"--keys must not be negative")}
+		return nil, cli.Misuse(errors.New("--duration, --deadline, --window, --workers and " +
+			"--keys must not be negative"))
 	}
-	in, err := a.open(ctx, f.file)
+	in, err := a.Open(ctx, f.file)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, cli.Misuse(err)
 	}
 	defer in.Close()
 	t, err := trace.Read(in, f.trace)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", f.file, err)}
+		return nil, cli.Misuse(fmt.Errorf("%s: %w", f.file, err))
 	}
 	for _, p := range t.Problems {
-		fmt.Fprintf(a.err, "penstock: %s:%d: %s: %s\n", f.file, p.Line, plain(p.Reason),
-			line(p.Text, 60))
+		fmt.Fprintf(a.Err, "penstock-lab: %s:%d: %s: %s\n", f.file, p.Line, cli.Plain(p.Reason),
+			cli.Line(p.Text, 60))
 	}
 	if more := t.Skipped - len(t.Problems); more > 0 {
-		fmt.Fprintf(a.err, "penstock: %s: and %s more\n", f.file, count(more, "line", "lines"))
+		fmt.Fprintf(a.Err, "penstock-lab: %s: and %s more\n", f.file,
+			cli.Count(more, "line", "lines"))
 	}
 	if len(t.Requests) == 0 {
-		return nil, usageError{fmt.Errorf("%s: no requests", f.file)}
+		return nil, cli.Misuse(fmt.Errorf("%s: no requests", f.file))
 	}
 	return t, nil
 }
@@ -94,13 +114,13 @@ func (f *traceFlags) told(t *trace.Trace) traced {
 }
 
 func (t traced) String() string {
-	text := fmt.Sprintf("%s of %s, from %s to %s", count(t.Requests, "request", "requests"),
+	text := fmt.Sprintf("%s of %s, from %s to %s", cli.Count(t.Requests, "request", "requests"),
 		t.File, t.First.Format(time.DateTime), t.Last.Format(time.DateTime))
 	if t.Keyless > 0 {
-		text += fmt.Sprintf("; %s without the key", count(t.Keyless, "request", "requests"))
+		text += fmt.Sprintf("; %s without the key", cli.Count(t.Keyless, "request", "requests"))
 	}
 	if t.Skipped > 0 {
-		text += fmt.Sprintf("; %s skipped", count(t.Skipped, "line", "lines"))
+		text += fmt.Sprintf("; %s skipped", cli.Count(t.Skipped, "line", "lines"))
 	}
 	return text
 }
@@ -114,7 +134,7 @@ type play struct {
 func plays(config string, only []string) (all []*play, err error) {
 	policies, err := policyfile.Load(config)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, cli.Misuse(err)
 	}
 	var names []string
 	for _, p := range policies {
@@ -125,12 +145,12 @@ func plays(config string, only []string) (all []*play, err error) {
 	}
 	for _, name := range only {
 		if !slices.Contains(names, name) {
-			return nil, usageError{fmt.Errorf("%s: no policy %q%s", config, name,
-				nearest.Hint(name, names))}
+			return nil, cli.Misuse(fmt.Errorf("%s: no policy %q%s", config, name,
+				nearest.Hint(name, names)))
 		}
 	}
 	if len(all) == 0 {
-		return nil, usageError{fmt.Errorf("%s: no policies", config)}
+		return nil, cli.Misuse(fmt.Errorf("%s: no policies", config))
 	}
 	return all, nil
 }

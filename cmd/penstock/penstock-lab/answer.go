@@ -18,11 +18,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock-mq/penstock/internal/answers"
 	"github.com/penstock-mq/penstock/policy"
 )
 
-func (a *app) checkAnswer() *cobra.Command {
+func (a lab) checkAnswer() *cobra.Command {
 	var config, name, of, like string
 	cmd := &cobra.Command{
 		Use:   "check-answer FILE",
@@ -30,35 +31,35 @@ func (a *app) checkAnswer() *cobra.Command {
 		Long: `Reads a recorded HTTP answer, as "curl -i" prints it, and says what it would mean for a job or a
 call, by which rule, and for how long. The rules are those of a policy's target, and those of the API
 that --url or --like names. A hyphen as FILE is standard input.`,
-		Example: "  curl -i https://api.github.com/user | penstock check-answer - --like github\n" +
-			"  penstock check-answer answer.txt --config penstock.yaml --policy github",
+		Example: `  curl -i https://api.github.com/user | penstock-lab check-answer - --like github
+  penstock-lab check-answer answer.txt --config penstock.yaml --policy github`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, err := answering(config, name)
 			if err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
 			host, err := url.Parse(cmp.Or(of, target.URL))
 			if err == nil && host.Host == "" {
 				host, err = url.Parse("//" + of)
 			}
 			if err != nil {
-				return usageError{fmt.Errorf("--url: %w", err)}
+				return cli.Misuse(fmt.Errorf("--url: %w", err))
 			}
 			like = cmp.Or(like, target.Like)
 			policy.CheckAnswers(like, nil, func(field, format string, args ...any) {
-				err = usageError{fmt.Errorf("--"+field+": "+format, args...)}
+				err = cli.Misuse(fmt.Errorf("--"+field+": "+format, args...))
 			})
 			if err != nil {
 				return err
 			}
-			in, err := a.open(cmd.Context(), args[0])
+			in, err := a.Open(cmd.Context(), args[0])
 			if err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
 			defer in.Close()
 			status, header, body, err := readAnswer(in)
 			if err != nil {
-				return usageError{fmt.Errorf("%s: %w", args[0], err)}
+				return cli.Misuse(fmt.Errorf("%s: %w", args[0], err))
 			}
 			rules := answers.For(target.Answers, like, host.Hostname())
 			rules.Silent = !target.ReadsRateLimitHeaders()
@@ -120,9 +121,9 @@ func readAnswer(from io.Reader) (status int, header http.Header, body []byte, er
 	return status, header, body, err
 }
 
-func (a *app) judged(rules answers.Set, v answers.Verdict, status int) error {
-	if a.json {
-		return json.NewEncoder(a.out).Encode(struct {
+func (a lab) judged(rules answers.Set, v answers.Verdict, status int) error {
+	if a.JSON {
+		return json.NewEncoder(a.Out).Encode(struct {
 			Means   answers.Means `json:"means"`
 			WaitMS  int64         `json:"wait_ms"`
 			From    string        `json:"wait_from,omitempty"`
@@ -132,7 +133,7 @@ func (a *app) judged(rules answers.Set, v answers.Verdict, status int) error {
 	}
 	wait := "for the policy's backoff, as the answer names no time"
 	if v.From != "" {
-		wait = fmt.Sprintf("for %s, by %s", short(v.Wait), v.From)
+		wait = fmt.Sprintf("for %s, by %s", cli.Short(v.Wait), v.From)
 	}
 	var text string
 	switch v.Means {
@@ -157,12 +158,12 @@ func (a *app) judged(rules answers.Set, v answers.Verdict, status int) error {
 	} else if api := rules.API(); api != "" {
 		why += ", of " + api + " neither"
 	}
-	if err := a.printf("%s: %s\n  %s\n", v.Means, plain(text), plain(why)); err != nil {
+	if err := a.Printf("%s: %s\n  %s\n", v.Means, cli.Plain(text), cli.Plain(why)); err != nil {
 		return err
 	}
 	if left := v.Pause(status); left > 0 && v.Means != answers.Throttled {
-		return a.printf("  the bucket pauses for %s: the target takes no more until then\n",
-			short(left))
+		return a.Printf("  the bucket pauses for %s: the target takes no more until then\n",
+			cli.Short(left))
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ const refused = "HTTP/2 403 \r\nx-ratelimit-remaining: 17\r\n\r\n" +
 	`{"message": "You have exceeded a secondary rate limit."}`
 
 func TestWhatAnAnswerWouldMean(t *testing.T) {
-	i := at(t, "http://127.0.0.1:1")
+	i := program(t)
 	file := written(t, "answer.txt", refused)
 	const by = "by its status and headers: no rule applies"
 	for args, want := range map[string]string{
@@ -25,7 +25,7 @@ func TestWhatAnAnswerWouldMean(t *testing.T) {
 		"": "permanent: no attempt can succeed: the job becomes a dead letter\n" +
 			"  " + by + "\n",
 	} {
-		out := i.run(0, append([]string{"check-answer", file}, strings.Fields(args)...)...)
+		out := i.Run(0, append([]string{"check-answer", file}, strings.Fields(args)...)...)
 		if !strings.HasPrefix(out, want) {
 			t.Errorf("%s:\n%swant\n%s", args, out, want)
 		}
@@ -40,13 +40,13 @@ func TestWhatAnAnswerWouldMean(t *testing.T) {
 		"HTTP/1.1 500 x\n\n": "retry: the attempt failed; the next one waits for the policy's " +
 			"backoff, as the answer names no time; it counts against the target\n",
 	} {
-		r := i.feed(answer, "check-answer", "-")
-		if r.status != 0 || !strings.HasPrefix(r.out, want) {
-			t.Errorf("%q:\n%s%swant\n%s", answer, r.out, r.err, want)
+		r := i.Feed(answer, "check-answer", "-")
+		if r.Status != 0 || !strings.HasPrefix(r.Out, want) {
+			t.Errorf("%q:\n%s%swant\n%s", answer, r.Out, r.Err, want)
 		}
 	}
 	var said map[string]any
-	out := i.run(0, "check-answer", file, "--like", "github", "--json")
+	out := i.Run(0, "check-answer", file, "--like", "github", "--json")
 	if err := json.Unmarshal([]byte(out), &said); err != nil || said["means"] != "throttled" ||
 		said["wait_ms"] != 60000. || said["rule"] != "github[0]" {
 		t.Errorf("%s: %v", out, err)
@@ -54,7 +54,7 @@ func TestWhatAnAnswerWouldMean(t *testing.T) {
 }
 
 func TestAnAnswerIsCheckedByAPolicysRules(t *testing.T) {
-	i := at(t, "http://127.0.0.1:1")
+	i := program(t)
 	file := written(t, "answer.txt", refused)
 	config := written(t, "penstock.yaml", `policies:
   - name: hub
@@ -69,7 +69,7 @@ func TestAnAnswerIsCheckedByAPolicysRules(t *testing.T) {
           - {status: [403], json: message, values: ["*secondary*"], means: throttled, wait: {default: 5m}}
   - {name: bare, algorithm: leaking_bucket, outflow: 1/s, capacity: 10}
 `)
-	i.says(0, []string{"check-answer", file, "--config", config, "--policy", "hub"}, "throttled: ",
+	i.Says(0, []string{"check-answer", file, "--config", config, "--policy", "hub"}, "throttled: ",
 		"for 5m0s, by the rule's default", "by the rule answers[0]: status 403, and its JSON at ")
 	for args, want := range map[string]string{
 		"--policy hub": "require each other", "--config " + config: "require each other",
@@ -78,9 +78,9 @@ func TestAnAnswerIsCheckedByAPolicysRules(t *testing.T) {
 		"--like githob":                         "--like: \"githob\": want airtable, ",
 		"--url http://[":                        "--url: ",
 	} {
-		i.says(2, append([]string{"check-answer", file}, strings.Fields(args)...), want)
+		i.Says(2, append([]string{"check-answer", file}, strings.Fields(args)...), want)
 	}
-	i.says(2, []string{"check-answer", written(t, "b", "hello\n")}, "want an answer that begins")
-	i.says(2, []string{"check-answer", written(t, "b", "HTTP/1.1 200 OK\n: x\n\n")}, "malformed")
-	i.says(2, []string{"check-answer", file + "x"}, "no such file")
+	i.Says(2, []string{"check-answer", written(t, "b", "hello\n")}, "want an answer that begins")
+	i.Says(2, []string{"check-answer", written(t, "b", "HTTP/1.1 200 OK\n: x\n\n")}, "malformed")
+	i.Says(2, []string{"check-answer", file + "x"}, "no such file")
 }

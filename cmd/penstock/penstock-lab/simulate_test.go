@@ -36,7 +36,7 @@ const fiveAtOnce = "time,key\n1893456000,a\n1893456000,a\n1893456000,a\n18934560
 	"1893456000,a\nyesterday,a\n"
 
 func TestATraceIsPlayed(t *testing.T) {
-	i := at(t, "http://127.0.0.1:1")
+	i := program(t)
 	now := written(t, "now.yaml", `http: {listen: "127.0.0.1:0"}
 policies:
   - {name: mail, algorithm: leaking_bucket, outflow: 2/s, capacity: 3}
@@ -45,13 +45,13 @@ policies:
 	then := written(t, "then.yaml",
 		"policies: [{name: mail, algorithm: leaking_bucket, outflow: 1/s, capacity: 2}]\n")
 	csv := written(t, "trace.csv", fiveAtOnce)
-	i.says(0, []string{"simulate", "--config", now, "--trace", csv},
+	i.Says(0, []string{"simulate", "--config", now, "--trace", csv},
 		"5 requests of", "1 line skipped", `trace.csv:7: time "yesterday": want one such as`,
 		"POLICY  REQUESTS  REFUSED         STALE  WAIT P50  P99   MAX   DEPTH  WORST 1s\n"+
 			"mail    5         1        20.0%  0      500ms     1.5s  1.5s  3      2\n"+
 			"signup  5         3        60.0%  0      0s        0s    0s    0      2\n")
 	page := filepath.Join(t.TempDir(), "report.html")
-	i.says(0, []string{"simulate", "--config", now, "--config", then, "--trace", csv, "--policy",
+	i.Says(0, []string{"simulate", "--config", now, "--config", then, "--trace", csv, "--policy",
 		"mail", "--keys", "3", "--window", "1m", "--html", page}, "WORST 1m", "now: 1 key", "then")
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -79,7 +79,7 @@ policies:
 			Keys           []struct{ Key string }
 		}
 	}
-	i.document(0, &answer, "simulate", "--config", then, "--trace", csv, "--keys=1")
+	i.Document(0, &answer, "simulate", "--config", then, "--trace", csv, "--keys=1")
 	if r := answer.Results[0]; answer.Trace.Skipped != 1 || answer.Trace.Problems[0].Line != 7 ||
 		r.Config != then || r.Refusals["capacity"] != 2 || r.Wait["max_ms"] != 2000 ||
 		r.Keys[0].Key != "a" {
@@ -88,32 +88,32 @@ policies:
 }
 
 func TestABadTraceIsAnError(t *testing.T) {
-	i := at(t, "http://127.0.0.1:1")
+	i := program(t)
 	config := written(t, "now.yaml",
 		"policies: [{name: mail, algorithm: leaking_bucket, outflow: 2/s, capacity: 3}]\n")
 	csv := written(t, "trace.csv", fiveAtOnce)
-	i.says(2, []string{"simulate", "--config", config}, "want --trace FILE")
-	i.says(2, []string{"simulate", "--trace", csv}, "want --config FILE")
-	i.says(2, []string{"simulate", "--config", config, "--trace", config + "x"}, "no such file")
-	i.says(2, []string{"simulate", "--config", config, "--trace", "-"}, "-: no requests")
-	i.says(2, []string{"simulate", "--config", config, "--trace", csv, "--format", "xml"},
+	i.Says(2, []string{"simulate", "--config", config}, "want --trace FILE")
+	i.Says(2, []string{"simulate", "--trace", csv}, "want --config FILE")
+	i.Says(2, []string{"simulate", "--config", config, "--trace", config + "x"}, "no such file")
+	i.Says(2, []string{"simulate", "--config", config, "--trace", "-"}, "-: no requests")
+	i.Says(2, []string{"simulate", "--config", config, "--trace", csv, "--format", "xml"},
 		`format "xml": want one of`)
 	other := written(t, "other.ndjson", `{"time":1893456000,"tenant":"a"}`)
-	i.says(2, []string{"simulate", "--config", config, "--trace", other, "--key", "user"},
+	i.Says(2, []string{"simulate", "--config", config, "--trace", other, "--key", "user"},
 		"no line has the key user", "one of tenant")
-	i.says(0, []string{"simulate", "--config", config, "--trace", other, "--key", ""}, "1 request")
-	i.says(2, []string{"simulate", "--config", config, "--trace", csv, "--policy", "mai"},
+	i.Says(0, []string{"simulate", "--config", config, "--trace", other, "--key", ""}, "1 request")
+	i.Says(2, []string{"simulate", "--config", config, "--trace", csv, "--policy", "mai"},
 		`no policy "mai"`, "did you mean mail?")
 	bad := written(t, "bad.yaml", "policies:\n  - {name: mail, algorithm: leaking_bucket}\n")
-	i.says(2, []string{"simulate", "--config", bad, "--trace", csv}, "bad.yaml:2: policies[0]")
-	i.says(2, []string{"simulate", "--config", csv, "--trace", csv}, "trace.csv")
+	i.Says(2, []string{"simulate", "--config", bad, "--trace", csv}, "bad.yaml:2: policies[0]")
+	i.Says(2, []string{"simulate", "--config", csv, "--trace", csv}, "trace.csv")
 	for _, flag := range []string{"--keys=-1", "--workers=-1", "--duration=-1s", "--deadline=-1s",
 		"--window=-1s"} {
-		i.says(2, []string{"simulate", "--config", config, "--trace", csv, flag},
+		i.Says(2, []string{"simulate", "--config", config, "--trace", csv, flag},
 			"must not be negative")
 	}
 	none := written(t, "none.yaml", "http: {}\n")
-	i.says(2, []string{"simulate", "--config", none, "--trace", csv}, "policies: is missing")
+	i.Says(2, []string{"simulate", "--config", none, "--trace", csv}, "policies: is missing")
 }
 
 // manyBursts is ten minutes of a request per second, and bursts of ten, the last one larger.
@@ -133,11 +133,11 @@ func manyBursts() string {
 }
 
 func TestAdviceMeetsItsGoals(t *testing.T) {
-	i := at(t, "http://127.0.0.1:1")
+	i := program(t)
 	csv := written(t, "trace.csv", manyBursts())
 	page := filepath.Join(t.TempDir(), "advice.html")
 	goal := "refused <= 0.1%, wait p99 <= 20s, outflow <= 4/s"
-	out := i.run(0, "advise", "--trace", csv, "--goal", goal, "--policy", "api", "--html", page)
+	out := i.Run(0, "advise", "--trace", csv, "--goal", goal, "--policy", "api", "--html", page)
 	for _, want := range []string{"policies played", ">  leaking_bucket", "\npolicies:\n",
 		"- name: api\n", "algorithm: leaking_bucket\n", "sliding_log", "count_from: answer\n",
 		"At the target no window of 1s has more than 2 requests. The price is the time until the " +
@@ -153,7 +153,7 @@ func TestAdviceMeetsItsGoals(t *testing.T) {
 	}
 	_, advised, _ := strings.Cut(out, "\npolicies:\n")
 	config := written(t, "advised.yaml", "policies:\n"+advised)
-	i.says(0, []string{"simulate", "--config", config, "--trace", csv}, "703", " 0%")
+	i.Says(0, []string{"simulate", "--config", config, "--trace", csv}, "703", " 0%")
 
 	var answer struct {
 		Meets  bool
@@ -163,19 +163,19 @@ func TestAdviceMeetsItsGoals(t *testing.T) {
 			Refused int
 		}
 	}
-	i.document(0, &answer, "advise", "--trace", csv, "--goal", goal)
+	i.Document(0, &answer, "advise", "--trace", csv, "--goal", goal)
 	if c := answer.Tried[answer.Chosen]; !answer.Meets || c.Policy.Name != "advised" ||
 		c.Refused != 0 {
 		t.Errorf("the answer is %+v", answer)
 	}
-	i.says(3, []string{"advise", "--trace", csv, "--goal",
+	i.Says(3, []string{"advise", "--trace", csv, "--goal",
 		"refused <= 0.1%, wait max <= 10s, outflow <= 3/m"},
 		"no tried policy meets the goals")
-	i.says(0, []string{"advise", "--trace", csv, "--goal", goal, "--duration", "110ms"},
+	i.Says(0, []string{"advise", "--trace", csv, "--goal", goal, "--duration", "110ms"},
 		"with 110ms, 1.8/s start in the long run, and not 2/s.")
-	i.says(0, []string{"advise", "--trace", csv, "--goal", goal, "--duration", "3s"},
+	i.Says(0, []string{"advise", "--trace", csv, "--goal", goal, "--duration", "3s"},
 		"It counts starts", "A limit of 4 in 1s that counts from the answer", "at 1/s")
-	i.says(0, []string{"advise", "--trace", csv, "--goal", "refused <= 0.1%"}, "burst 25")
-	i.says(2, []string{"advise", "--trace", csv, "--goal", "speed <= 3"}, `goal "speed <= 3"`)
-	i.says(2, []string{"advise", "--goal", goal}, "want --trace FILE")
+	i.Says(0, []string{"advise", "--trace", csv, "--goal", "refused <= 0.1%"}, "burst 25")
+	i.Says(2, []string{"advise", "--trace", csv, "--goal", "speed <= 3"}, `goal "speed <= 3"`)
+	i.Says(2, []string{"advise", "--goal", goal}, "want --trace FILE")
 }

@@ -12,12 +12,13 @@ import (
 	"golang.org/x/term"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/cmd/penstock/advice"
+	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
+	"github.com/penstock-mq/penstock/cmd/penstock/penstock-lab/advice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
-func (a *app) advise() *cobra.Command {
+func (a lab) advise() *cobra.Command {
 	var f traceFlags
 	var goal, name, html string
 	cmd := &cobra.Command{
@@ -31,12 +32,12 @@ the target. If no policy meets the goals, the exit status is 3.
 An outflow goal applies per key. It limits what a policy's rule allows for any trace. A limit with
 count_from: answer keeps to it as the target counts, and starts less the longer answers take: give
 their mean time with --duration, or a column duration in the trace.`,
-		Example: "  penstock advise --trace access.log --key user " +
+		Example: "  penstock-lab advise --trace access.log --key user " +
 			"--goal 'refused <= 0.1%, wait p99 <= 30s, outflow <= 50/s'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			goals, err := advice.ParseGoals(goal)
 			if err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
 			t, err := f.read(cmd, a)
 			if err != nil {
@@ -44,7 +45,7 @@ their mean time with --duration, or a column duration in the trace.`,
 			}
 			found, err := advice.Search(name, of(name, t), goals, f.options, a.searching())
 			if err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
 			if html != "" {
 				if err := writeAdvice(html, f.told(t), goal, goals, found); err != nil {
@@ -55,9 +56,9 @@ their mean time with --duration, or a column duration in the trace.`,
 				return err
 			}
 			if !found.Meets() {
-				fmt.Fprintln(a.err, "penstock: no tried policy meets the goals;",
+				fmt.Fprintln(a.Err, "penstock-lab: no tried policy meets the goals;",
 					"this one comes nearest")
-				return said(exitRefused)
+				return cli.Said(cli.Refused)
 			}
 			return nil
 		},
@@ -72,22 +73,22 @@ their mean time with --duration, or a column duration in the trace.`,
 	return cmd
 }
 
-func (a *app) searching() func(done, of int) {
-	file, ok := a.err.(*os.File)
+func (a lab) searching() func(done, of int) {
+	file, ok := a.Err.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return nil
 	}
 	return func(done, of int) {
-		fmt.Fprintf(a.err, "\r%d of %d policies played", done, of)
+		fmt.Fprintf(a.Err, "\r%d of %d policies played", done, of)
 		if done == of {
-			fmt.Fprint(a.err, "\r\033[K")
+			fmt.Fprint(a.Err, "\r\033[K")
 		}
 	}
 }
 
-func (a *app) advised(t traced, found advice.Advice) error {
+func (a lab) advised(t traced, found advice.Advice) error {
 	chosen := found.Tried[found.Chosen]
-	if a.json {
+	if a.JSON {
 		type tried struct {
 			Policy policy.Policy `json:"policy"`
 			Most   float64       `json:"most"`
@@ -109,13 +110,13 @@ func (a *app) advised(t traced, found advice.Advice) error {
 			}
 			answer.Tried = append(answer.Tried, one)
 		}
-		return json.NewEncoder(a.out).Encode(answer)
+		return json.NewEncoder(a.Out).Encode(answer)
 	}
-	fmt.Fprintln(a.out, plain(t.String()))
-	fmt.Fprintf(a.out, "%s played; each of these trades one goal for another:\n\n",
-		count(len(found.Tried), "policy", "policies"))
+	fmt.Fprintln(a.Out, cli.Plain(t.String()))
+	fmt.Fprintf(a.Out, "%s played; each of these trades one goal for another:\n\n",
+		cli.Count(len(found.Tried), "policy", "policies"))
 	columns, rows := frontier(found)
-	if err := table(a.out, columns, rows); err != nil {
+	if err := cli.Table(a.Out, columns, rows); err != nil {
 		return err
 	}
 	text, err := inFile(chosen.Policy)
@@ -123,9 +124,9 @@ func (a *app) advised(t traced, found advice.Advice) error {
 		return err
 	}
 	if price := priced(found); price != "" {
-		fmt.Fprintf(a.out, "\n%s\n", price)
+		fmt.Fprintf(a.Out, "\n%s\n", price)
 	}
-	_, err = fmt.Fprintf(a.out, "\n%s", text)
+	_, err = fmt.Fprintf(a.Out, "\n%s", text)
 	return err
 }
 
@@ -155,7 +156,7 @@ func priced(found advice.Advice) string {
 		advice.Sustained(*l, 0))
 }
 
-func frontier(found advice.Advice) (columns string, rows []row) {
+func frontier(found advice.Advice) (columns string, rows []cli.Row) {
 	for i, p := range found.Tried {
 		if !found.OnFrontier(i) && i != found.Chosen {
 			continue
@@ -164,7 +165,7 @@ func frontier(found advice.Advice) (columns string, rows []row) {
 		if i == found.Chosen {
 			mark = ">"
 		}
-		rows = append(rows, row{mark, p.Policy.Algorithm, numbers(p.Policy),
+		rows = append(rows, cli.Row{mark, p.Policy.Algorithm, numbers(p.Policy),
 			strconv.FormatFloat(p.Most, 'f', 1, 64), percent(p.RefusedShare()),
 			time.Duration(p.Wait.P50), time.Duration(p.Wait.P99), time.Duration(p.Wait.Max),
 			p.Depth, strained(p.Strain)})
@@ -200,7 +201,7 @@ func inFile(p policy.Policy) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return asYAML(text)
+	return cli.YAML(text)
 }
 
 func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advice.Advice) error {
@@ -215,5 +216,5 @@ func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advic
 			t.RefusedShare(), time.Duration(t.Wait.P99).Seconds(), a.OnFrontier(i)})
 	}
 	return page{Title: "Advice", About: t.String() + ". Goals: " + goal, Policy: string(text),
-		Table: cells(frontier(a)), Advice: plot}.write(file)
+		Table: cli.Cells(frontier(a)), Advice: plot}.write(file)
 }
