@@ -15,10 +15,10 @@ import (
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 
-// A schedule has one timer at a time, a message schedule of the server for one instant: where clocks
-// change at midnight, the server's cron patterns skip times and invent others (nats-server 2.15.3).
-// The process that takes its tick sets the next timer before the tick has its job. A repeated tick
-// has the same ID, and sets no second timer.
+// A schedule has one timer at a time, a message schedule of the server for one instant: where
+// clocks change at midnight, the server's cron patterns skip times and invent others (nats-server
+// 2.15.3). The process that takes its tick sets the next timer before the tick has its job. A
+// repeated tick has the same ID, and sets no second timer.
 
 const (
 	// ticksWait bounds the time that a process holds a tick.

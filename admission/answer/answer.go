@@ -90,7 +90,8 @@ func Checked(c admission.Checked) Answer {
 		DelayMS: milliseconds(c.Delay), RetryAfterMS: milliseconds(c.RetryAfter),
 		ResetAfterMS: milliseconds(c.ResetAfter)}
 	if !c.Allowed {
-		return state.refusal(api.Refused{Problem: state.violated(quotaExceeded), Decision: decision})
+		return state.refusal(api.Refused{Problem: state.violated(quotaExceeded),
+			Decision: decision})
 	}
 	return Answer{Status: 200, Header: state.fields(contentJSON), Body: encode(decision)}
 }

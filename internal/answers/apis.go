@@ -40,11 +40,11 @@ func aws() (rules []Rule) {
 			plain = append(plain, code, "*#"+code, code+":*", "*#"+code+":*")
 			xml = append(xml, "<*<Error>*<Code>"+code+"</Code>*", "<Error>*<Code>"+code+"</Code>*")
 		}
-		rules = append(rules,
-			Rule{AnswerPlace: inHeader("X-Amzn-Errortype"), Values: plain, Means: e.means, Wait: wait},
-			Rule{AnswerPlace: inJSON("__type"), Values: plain, Means: e.means, Wait: wait},
-			Rule{AnswerPlace: inJSON("code"), Values: plain, Means: e.means, Wait: wait},
-			Rule{AnswerPlace: Place{Body: true}, Values: xml, Means: e.means, Wait: wait})
+		for _, at := range []Place{inHeader("X-Amzn-Errortype"), inJSON("__type"), inJSON("code")} {
+			rules = append(rules, Rule{AnswerPlace: at, Values: plain, Means: e.means, Wait: wait})
+		}
+		rules = append(rules, Rule{AnswerPlace: Place{Body: true}, Values: xml, Means: e.means,
+			Wait: wait})
 	}
 	in200 := func(code string) []string {
 		const head = `<?xml version="1.0" encoding="UTF-8"?>`
@@ -52,8 +52,8 @@ func aws() (rules []Rule) {
 		return []string{text, head + text, head + "\n" + text, head + "\n\n" + text}
 	}
 	return append(rules,
-		Rule{Status: []int{500, 502, 503, 504}, AnswerPlace: inHeader("X-Amz-Retry-After"), Means: Retry,
-			Wait: wait},
+		Rule{Status: []int{500, 502, 503, 504}, AnswerPlace: inHeader("X-Amz-Retry-After"),
+			Means: Retry, Wait: wait},
 		Rule{Status: []int{200}, AnswerPlace: Place{Body: true}, Values: in200("SlowDown"),
 			Means: Throttled},
 		Rule{Status: []int{200}, AnswerPlace: Place{Body: true}, Values: in200("InternalError"),
@@ -70,7 +70,8 @@ func index() (apis []api, named, byHost map[string]*api) {
 	if err := json.Unmarshal(file, &apis); err != nil {
 		panic(err)
 	}
-	apis = append(apis, api{"aws", []string{".amazonaws.com", ".amazonaws.com.cn", ".api.aws"}, aws()})
+	apis = append(apis, api{"aws",
+		[]string{".amazonaws.com", ".amazonaws.com.cn", ".api.aws"}, aws()})
 	named, byHost = map[string]*api{}, map[string]*api{}
 	for i := range apis {
 		a := &apis[i]

@@ -143,7 +143,8 @@ func TestBodiesAreReadOnlyWhereARuleAsks(t *testing.T) {
 		{"api.github.com.example.com", nil, "[]"}, {"api.stripe.com", nil, "[409 429]"},
 		{"myshopify.com", nil, "[]"}, {"api.linear.app", nil, "[200 400]"},
 		{"", []Rule{{AnswerPlace: field("X"), Means: Done}}, "[]"},
-		{"", []Rule{{Status: []int{403}, Means: Throttled, Wait: Wait{AnswerPlace: at("x")}}}, "[403]"},
+		{"", []Rule{{Status: []int{403}, Means: Throttled, Wait: Wait{AnswerPlace: at("x")}}},
+			"[403]"},
 		{"", []Rule{{AnswerPlace: at("x"), Means: Done}}, "[302 400 403 409 429 500]"},
 	} {
 		read := []int{}

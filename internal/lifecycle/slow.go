@@ -95,7 +95,8 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		entered := &member{Conn: conn, stall: c.options.Stall, leave: sync.OnceFunc(func() { c.leave(conn) })}
+		entered := &member{Conn: conn, stall: c.options.Stall,
+			leave: sync.OnceFunc(func() { c.leave(conn) })}
 		why := c.enter(conn)
 		if why == "" {
 			return entered, nil
