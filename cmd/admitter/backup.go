@@ -23,8 +23,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-const notInIt = `not included: leases and locks, which expire; Idempotency-Keys of completed jobs; limit counters;
-configuration, tokens, certificates and other files
+const notInIt = `not included: leases and locks, which expire; histories, counts of minutes, and Idempotency-Keys of completed jobs;
+limit counters; configuration, tokens, certificates and other files
 `
 
 func makeBackup(args []string, stdout, stderr io.Writer) int {

@@ -47,6 +47,7 @@ type holding struct {
 	calls   map[string]*heldJob // by callers' ids
 	callSeq uint64
 	ended   claimant.Names // calls whose end was reported
+	open    claimant.Names // calls that left without an answer, and hold units
 	deep    *deep.Store[deepLane]
 	// running anywhere, or with an outcome being recorded
 	begun     map[uint64]*heldJob
