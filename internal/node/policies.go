@@ -128,7 +128,8 @@ func (f *policyWriter) report(ctx context.Context, set store.Set, result store.R
 		if c.After.Revision > last.Revision {
 			last = c.After
 		}
-		what, level, isNew := "policy written by the file", slog.LevelInfo, c.Before.Written.Name == ""
+		what, level := "policy written by the file", slog.LevelInfo
+		isNew := c.Before.Written.Name == ""
 		changed := policy.Diff(c.Before.Written, c.After.Written)
 		switch {
 		case isNew:

@@ -53,8 +53,9 @@ func TestOneFunctionSaysWhatMayHappenNext(t *testing.T) {
 		Pull:     {"missing", "missing", "missing", "=", "=", "=", "=", "=", "="},
 		Offer:    {"missing", "missing", "missing", "owner", "left", "=", "pruned", "=", "owner"},
 		Release:  {"missing", "missing", "missing", "api", "=", "api", "=", "draining", "api"},
-		Delete:   {"missing", "missing", "missing", "owner", "draining", "pruned", "=", "=", "owner"},
-		drained:  {"missing", "missing", "missing", "=", "=", "=", "gone", "gone", "="},
+		Delete: {"missing", "missing", "missing", "owner", "draining", "pruned", "=", "=",
+			"owner"},
+		drained: {"missing", "missing", "missing", "=", "=", "=", "gone", "gone", "="},
 	}
 	for a, what := range acts {
 		for i, name := range names {
