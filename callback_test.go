@@ -129,7 +129,7 @@ func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 		if err != nil || ticket.Job == "" {
 			t.Fatalf("%+v, %v", ticket, err)
 		}
-		got := receive(t, r.called)
+		got := waittest.Receive(t, r.called)
 		_, seq, _ := strings.Cut(ticket.Job, ":")
 		if !strings.HasPrefix(got.body, `{"job":"`+ticket.Job+`"`) ||
 			!strings.Contains(got.body, want) || got.path != "/hook?of=1" ||
@@ -155,7 +155,7 @@ func TestAMalformedJobIsReported(t *testing.T) {
 	if _, err := nc.RequestMsgWithContext(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	if got := receive(t, r.called); !strings.Contains(got.body, `"reason":"malformed"`) {
+	if got := waittest.Receive(t, r.called); !strings.Contains(got.body, `"reason":"malformed"`) {
 		t.Errorf("posted %+v", got)
 	}
 }
@@ -239,7 +239,7 @@ func TestACrashAfterACallbackDoesNotRepeatIt(t *testing.T) {
 		}()
 		t.Cleanup(func() {
 			cancel()
-			receive(t, ended)
+			waittest.Receive(t, ended)
 			nc.Close()
 		})
 		return nc
@@ -256,7 +256,7 @@ func TestACrashAfterACallbackDoesNotRepeatIt(t *testing.T) {
 		r.URL); status != 202 {
 		t.Fatal(answer)
 	}
-	receive(t, finished)
+	waittest.Receive(t, finished)
 	if n := depth(t, p, "mail"); n != 1 {
 		t.Errorf("%d jobs are left", n)
 	}
@@ -268,7 +268,7 @@ func TestACrashAfterACallbackDoesNotRepeatIt(t *testing.T) {
 			again <- struct{}{}
 		}
 	})})
-	receive(t, again)
+	waittest.Receive(t, again)
 	waittest.Until(t, "nothing is left to do", func() bool {
 		return depth(t, p, "mail")+depth(t, p, "calls") == 0
 	})
@@ -312,7 +312,7 @@ func TestALostCallbackIsReported(t *testing.T) {
 			t.Fatalf("%d %s", status, answer)
 		}
 	}
-	if e := receive(t, told); e.Job != "mail:3" || e.Reason != "full" {
+	if e := waittest.Receive(t, told); e.Job != "mail:3" || e.Reason != "full" {
 		t.Errorf("told %+v", e)
 	}
 	mu.Lock()

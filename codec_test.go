@@ -110,7 +110,7 @@ func TestPayloadsAreEncodedBetweenSubmitterAndHandler(t *testing.T) {
 		j := penstock.Job{Policy: "mail", Key: name, IdempotencyKey: "1", Body: []byte(secret),
 			Wait: waittest.Patience()}
 		ticket, err := by.Submit(t.Context(), j)
-		if err != nil || ticket.Result == nil || receive(t, bodies) != secret ||
+		if err != nil || ticket.Result == nil || waittest.Receive(t, bodies) != secret ||
 			string(ticket.Result.Reply.Body) != "a reply to "+secret {
 			t.Errorf("%s: %+v, %v", name, ticket, err)
 		}
@@ -121,7 +121,7 @@ func TestPayloadsAreEncodedBetweenSubmitterAndHandler(t *testing.T) {
 		if _, err := by.Submit(t.Context(), j); err != nil {
 			t.Error(err)
 		}
-		sent := receive(t, requests)
+		sent := waittest.Receive(t, requests)
 		if plain, err := codec.Decode(sent.body); sent.encoding != job.Encoding || err != nil ||
 			string(plain) != secret || bytes.Contains(sent.body, []byte(secret)) {
 			t.Errorf("%s: the target got %q, %v", name, sent, err)
@@ -137,7 +137,7 @@ func TestPayloadsAreEncodedBetweenSubmitterAndHandler(t *testing.T) {
 	}
 	ticket, err := plain.Submit(t.Context(), penstock.Job{Policy: "mail", Body: []byte("plain"),
 		Wait: waittest.Patience()})
-	if err != nil || receive(t, bodies) != "plain" ||
+	if err != nil || waittest.Receive(t, bodies) != "plain" ||
 		string(ticket.Result.Reply.Body) != "a reply to plain" {
 		t.Errorf("without a codec: %+v, %v", ticket, err)
 	}
@@ -171,7 +171,7 @@ func TestAWorkerWithoutACodecLeavesEncodedJobsToOthers(t *testing.T) {
 		go func() { ended <- d.Run(ctx) }()
 		return func() {
 			stop()
-			if err := receive(t, ended); err != nil {
+			if err := waittest.Receive(t, ended); err != nil {
 				t.Error(err)
 			}
 		}
@@ -194,7 +194,7 @@ func TestAWorkerWithoutACodecLeavesEncodedJobsToOthers(t *testing.T) {
 	said("decode the payload: the key is not here")
 	stop()
 	defer work(codec)()
-	if body := receive(t, bodies); body != "ann" {
+	if body := waittest.Receive(t, bodies); body != "ann" {
 		t.Errorf("a handler got %q", body)
 	}
 }

@@ -148,7 +148,7 @@ func TestADeadlineThatCannotBeMetIsRefusedAtEachDoor(t *testing.T) {
 		accepted(ticket.Job)
 	}
 	submit()
-	receive(t, began)
+	waittest.Receive(t, began)
 	deadline := time.Now().Add(10 * time.Minute).Truncate(time.Second)
 	for door, ask := range doors(t, p) {
 		var r refused
@@ -205,7 +205,7 @@ func TestACrowdAtAFullBucketGetsOnePlaceEach(t *testing.T) {
 					penstock.Job{Policy: "mail", Key: "a"}); err != nil {
 					t.Fatal(err)
 				}
-				receive(t, began)
+				waittest.Receive(t, began)
 				eventually(t, "the first job is done",
 					func() bool { return depth(t, p, "mail") == 0 })
 			}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/waittest"
@@ -81,7 +80,7 @@ func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if got := receive(t, waits); got.NoResult != admission.NoResultStopping {
+	if got := waittest.Receive(t, waits); got.NoResult != admission.NoResultStopping {
 		t.Errorf("a submission that waits while the process stops: %+v", got)
 	}
 }
@@ -140,7 +139,7 @@ func TestProgressAndResultsAreShown(t *testing.T) {
 					Wait: 300 * time.Millisecond}).Progress == "b, 40 %"
 			})
 			close(release)
-			got := receive(t, ended).Result
+			got := waittest.Receive(t, ended).Result
 			if got == nil || got.End != job.EndDone || got.Reply == nil ||
 				got.Reply.Status != 207 || string(got.Reply.Body) != "sent a" ||
 				http.Header(got.Reply.Header).Get("X-Kind") != "a" {
@@ -289,7 +288,7 @@ func TestOutcomesGoToTheirOwnWaiters(t *testing.T) {
 		if err := nc.PublishMsg(m); err != nil {
 			t.Fatal(err)
 		}
-		receive(t, ran)
+		waittest.Receive(t, ran)
 	}
 	var told []string
 	waittest.Until(t, "the last outcome is told", func() bool {
@@ -302,6 +301,68 @@ func TestOutcomesGoToTheirOwnWaiters(t *testing.T) {
 	if len(told) != 1 {
 		t.Errorf("outcomes were told on %q", told)
 	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKeepDone(t *testing.T) {
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err != nil || string(body) == "bad" {
+			w.WriteHeader(http.StatusNotFound)
+		} else {
+			w.WriteHeader(http.StatusCreated)
+		}
+		answer := "by " + r.Header.Get("Authorization") + strings.Repeat("ü", 1000)
+		if _, err := io.WriteString(w, answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer target.Close()
+	pay := paced("pay", 1000, 10)
+	pay.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: target.URL}}
+	pay.ResultRetention = policy.Duration(time.Hour)
+	p := open(t, penstock.Options{Policies: []policy.Policy{pay, paced("other", 1000, 10)},
+		AllowTargets: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	stop := run(t, p)
+	ask := func(method, path, body string, header ...string) string {
+		t.Helper()
+		r := httptest.NewRequest(method, "/v1"+path, strings.NewReader(body))
+		r.Host = "localhost"
+		r.Header.Set("Penstock-Forward-Authorization", "Bearer abcdefgh")
+		if len(header) > 0 {
+			r.Header.Set(header[0], header[1])
+		}
+		w := httptest.NewRecorder()
+		p.Handler().ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	until := func(path string, words ...string) {
+		t.Helper()
+		waittest.Until(t, path+" says "+strings.Join(words, " and "), func() bool {
+			answer := ask("GET", path, "")
+			for _, word := range words {
+				if !strings.Contains(answer, word) {
+					return false
+				}
+			}
+			return !strings.Contains(answer, "abcdefgh")
+		})
+	}
+	ask("POST", "/jobs/pay/a", "good")
+	until("/jobs/pay:1", `"state":"done"`, `"key":"a"`, `"status":201`, `"duration_ms":`,
+		`"attempts":0`, `"answer":"by [redacted]ü`, `ü"`)
+	ask("POST", "/jobs/pay/b", "bad")
+	until("/jobs/pay:2", `"state":"dead"`, `"letter":1`, `"reason":"permanent"`, `"ended_at":`)
+	ask("POST", "/jobs/pay/a", "", "Penstock-Not-Before", "1h")
+	until("/jobs/pay:3", `"state":"delayed"`)
+	ask("DELETE", "/jobs/pay:3", "")
+	until("/jobs/pay:3", `"state":"cancelled"`, `"accepted_at":"2`)
+	until("/history/pay/a", `{"jobs":[{"job":"pay:3",`, `,{"job":"pay:1",`, `"key":"a"`)
+	until("/history/pay", `{"jobs":[{"job":"pay:3",`, `,{"job":"pay:2",`, `,{"job":"pay:1",`)
+	until("/history/pay?limit=1", `{"jobs":[{"job":"pay:3",`, `"next":3}`)
+	until("/history/pay?before=2", `{"jobs":[{"job":"pay:1",`, `}]}`)
+	until("/history/other", `{"jobs":[]}`)
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

@@ -95,7 +95,8 @@ func freezeStore(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(frozen), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("tar", "-C", data, "-czf", frozen, ".").CombinedOutput(); err != nil {
+	pack := exec.Command("tar", "-C", data, "-czf", frozen, ".")
+	if out, err := pack.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }

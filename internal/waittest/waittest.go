@@ -60,3 +60,15 @@ func Within(t testing.TB, limit time.Duration, what string, holds func() bool) {
 		<-ticker.C
 	}
 }
+
+// Receive returns the next value of a channel, and fails the test if none comes within [Patience].
+func Receive[T any](t testing.TB, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(Patience()):
+		t.Fatal("nothing came in time")
+	}
+	panic("unreachable")
+}

@@ -140,6 +140,7 @@ internal/oneshot: sys
 internal/openid: admission/access internal/clienttls go-oidc
 internal/promsink: queue client_golang
 internal/overlaptest: internal/waittest
+internal/penstocktest: . algorithms internal/waittest policy
 internal/pgtest: internal/proctest internal/waittest
 internal/policyfile: internal/nearest internal/strict policy
 internal/policytest: algorithms policy
@@ -413,9 +414,9 @@ func TestTheProgramsUseTheNamedLibraries(t *testing.T) {
 	}
 }
 
-// Settings come from viper, so that a variable means the same everywhere.
+// Settings of the servers come from viper, so that a variable means the same everywhere.
 func TestProgramsReadNoVariablesThemselves(t *testing.T) {
-	for _, dir := range []string{"config", "cmd", "internal/daemon"} {
+	for _, dir := range []string{"config", "cmd/admitter", "cmd/drainer", "internal/daemon"} {
 		look := func(name string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(name, ".go") ||
 				strings.HasSuffix(name, "_test.go") {

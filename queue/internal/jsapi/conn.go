@@ -57,7 +57,8 @@ func New(nc *nats.Conn, domain string) (*Conn, error) {
 
 const MetaVersion = "penstock.v"
 
-// Layout is the version of the stored formats. Release 0.1 freezes them; builds before it wrote "1".
+// Layout is the version of the stored formats. Release 0.1 freezes them; builds before it wrote
+// "1".
 const Layout = "0.1"
 
 // Metadata of a restored stream, in Unix nanoseconds.

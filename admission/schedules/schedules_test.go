@@ -1,11 +1,10 @@
-package penstock_test
+package schedules_test
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -30,18 +30,6 @@ func tickSink(take func(outcome string)) queue.Sink {
 			take(e.Name)
 		}
 	})
-}
-
-func ask(t *testing.T, p *penstock.Penstock, method, path, body string,
-	header ...string) (int, string) {
-	t.Helper()
-	r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	w := httptest.NewRecorder()
-	p.Handler().ServeHTTP(w, r)
-	return w.Code, w.Body.String()
 }
 
 type scheduled struct {
@@ -189,7 +177,7 @@ func TestATickThatComesTwiceIsOneJob(t *testing.T) {
 		if _, err = js.PublishMsg(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
-		if got := receive(t, outcomes); got != "submitted" {
+		if got := waittest.Receive(t, outcomes); got != "submitted" {
 			t.Errorf("%s: %s", body, got)
 		}
 	}
@@ -213,7 +201,7 @@ func TestATickAtAFullBucketIsReported(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	for _, want := range []string{"refused", "missed"} {
-		for receive(t, outcomes) != want {
+		for waittest.Receive(t, outcomes) != want {
 		}
 	}
 	if s := allSchedules(t, p, "").Schedules[0]; s.Last == nil || s.Last.Outcome != "missed" ||

@@ -1,4 +1,4 @@
-package penstock_test
+package node_test
 
 import (
 	"context"

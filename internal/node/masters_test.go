@@ -1,4 +1,4 @@
-package penstock_test
+package node_test
 
 import (
 	"context"
@@ -136,7 +136,7 @@ func TestReloadsBeforeRunDoNotWaitForIt(t *testing.T) {
 		}
 		ended <- nil
 	}()
-	if err := receive(t, ended); err != nil {
+	if err := waittest.Receive(t, ended); err != nil {
 		t.Fatal(err)
 	}
 	started := make(chan string, 2)
@@ -147,7 +147,7 @@ func TestReloadsBeforeRunDoNotWaitForIt(t *testing.T) {
 		}
 	}
 	run(t, p)
-	if name := receive(t, started); name != "text" {
+	if name := waittest.Receive(t, started); name != "text" {
 		t.Errorf("a job of %s started", name)
 	}
 }

@@ -1,4 +1,4 @@
-package penstock_test
+package schedules_test
 
 import (
 	"context"

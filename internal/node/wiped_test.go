@@ -1,4 +1,4 @@
-package penstock_test
+package node_test
 
 import (
 	"context"
@@ -61,7 +61,7 @@ func newLossy(t *testing.T) *lossy {
 	l.stop = run(t, l.Penstock)
 	t.Cleanup(l.Close)
 	l.works()
-	receive(t, surveyed)
+	waittest.Receive(t, surveyed)
 	return l
 }
 
@@ -98,7 +98,7 @@ func (l *lossy) works() {
 		id = ticket.Job
 		return err == nil
 	})
-	for receive(l.t, l.jobs).ID != id {
+	for waittest.Receive(l.t, l.jobs).ID != id {
 	}
 	eventually(l.t, "it is healthy", func() bool { return l.Health() == nil })
 }

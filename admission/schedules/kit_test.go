@@ -1,0 +1,12 @@
+package schedules_test
+
+import (
+	"github.com/penstock-mq/penstock/internal/penstocktest"
+	"github.com/penstock-mq/penstock/internal/waittest"
+)
+
+var (
+	paced, door    = penstocktest.Paced, penstocktest.Door
+	open, run, ask = penstocktest.Open, penstocktest.Run, penstocktest.Ask
+	eventually     = waittest.Until
+)
