@@ -76,13 +76,13 @@ func (v *Valve) readAhead(now pace.Instant) {
 			return
 		}
 		b := v.unread[0].bucket
-		v.unplace(b)
-		v.surface(b, now)
-		if len(b.ready) == 0 { // only expired jobs, which lapse removes
+		v.lift(b)
+		if v.surface(b, now); len(b.ready) == 0 { // only expired jobs, which lapse removes
 			v.schedule(b, now.Add(lapsePause))
 			continue
 		}
 		v.fetch(b)
+		b.placed()
 	}
 }
 
@@ -116,7 +116,7 @@ func (v *Valve) makeRoom(now pace.Instant) bool {
 	for _, b := range last {
 		if b.bodies > 0 && !v.mayTakeWorker(b.bucket) && v.unread[0].Before(b) {
 			v.unload(b.bucket)
-			v.place(b.bucket, now)
+			b.changed()
 			return v.bodies < v.memory.bodies()
 		}
 	}
@@ -153,5 +153,5 @@ func (p *Part) Fetched(t Text, now pace.Instant) {
 	case t.Body != nil && j.counted:
 		j.Body, j.Lean = t.Body, false
 	}
-	p.v.place(j.Bucket, now)
+	j.Bucket.changed()
 }

@@ -187,7 +187,7 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	if b.down() {
 		b.target.at = min(b.target.at, now)
 	}
-	v.place(b, now)
+	b.changed()
 }
 
 // probeSooner makes the next probes of the open breakers that hold a bucket due, for an operator
@@ -203,7 +203,7 @@ func (v *Valve) probeSooner(b *bucket, now pace.Instant) (sooner int) {
 			sooner++
 		}
 	}
-	v.place(b, now)
+	b.changed()
 	return sooner
 }
 

@@ -431,6 +431,19 @@ func (b *bucket) blocked() bool {
 	return b.paused || b.concurrency > 0 && b.running >= b.concurrency
 }
 
+// runs counts jobs that begin, or with −1 one that ends.
+func (b *bucket) runs(n int) {
+	b.own().running += n
+	b.changed()
+}
+
+// notes counts crashes that are being recorded.
+func (b *bucket) notes(n int) {
+	b.own().noting += n
+	b.Part.noting += n
+	b.changed()
+}
+
 func (b *bucket) busy() int {
 	return b.running - b.callers.running
 }
@@ -451,6 +464,8 @@ const (
 	spotUnread
 	spotDue // it lacks a worker
 	spotCaller
+	spotChanged // see changed
+	spotPlacing
 )
 
 // scheduledBucket copies the next start, to save cache misses.

@@ -106,7 +106,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 		j.call.Seq, j.Stored = j.Seq, v.instant(now).Wall.Add(-age)
 	}
 	b, k := j.Bucket, j.call
-	defer v.place(b, now)
+	b.changed()
 	b.unchoose()
 	in := v.expectCall(j, nil, now)
 	if isNew || b.paused {
@@ -290,7 +290,6 @@ func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
 		v.settle(j, v.unused(j, now), now)
 	default:
 		v.dropCall(j)
-		v.place(j.Bucket, now)
 	}
 }
 
@@ -318,7 +317,6 @@ func (v *Valve) hearReport(p *Part, c *job.Claim, now pace.Instant) job.Turn {
 // goesOn renews a lease, and reports whether there is one.
 func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool {
 	b := p.bucket(c.Key, now)
-	defer v.place(b, now)
 	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
 	counts := b.concurrency > 0 || v.Policy.CountsArrivals()
 	if j == nil && counts && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
@@ -390,7 +388,7 @@ func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
 func (v *Valve) adopt(p *Part, c *job.Claim, now pace.Instant) *heldJob {
 	j := v.newCall(p, c, now)
 	j.stage, j.holder, j.call.Leased = stageRunning, "elsewhere", c.Op != job.OpSettle
-	j.Bucket.own().running++
+	j.Bucket.runs(1)
 	j.Bucket.callers.running++
 	return j
 }
@@ -435,7 +433,6 @@ func (v *Valve) leaveCalls(p *Part) {
 		}
 		v.dropCall(j)
 	}
-	v.callers.Retain(func(b dueBucket) bool { return b.Part != p })
 	for _, b := range p.buckets {
 		if b.callers != noCallers {
 			b.own().callers = &callers{running: b.callers.running, perJob: callsPerJob}

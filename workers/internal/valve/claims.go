@@ -64,7 +64,8 @@ const (
 )
 
 // Fits reports whether a job that is due, or soon will be, is in no excepted bucket.
-func (v *Valve) Fits(except []job.Key) bool {
+func (v *Valve) Fits(except []job.Key, now pace.Instant) bool {
+	v.placeChanged(now)
 	excepted, soon := setOf(except), v.acted.Add(HoldFor)
 	takes := func(b *bucket) bool { return !excepted[b.key] }
 	return len(except) == 0 || v.firstDue(0, takes) != nil ||
@@ -222,7 +223,7 @@ func (v *Valve) silent(k *claimer, now pace.Instant) {
 	if k.State() == claimant.Ended {
 		v.dropCall(j)
 	}
-	v.place(j.Bucket, now)
+	j.Bucket.changed()
 }
 
 type callers struct {
@@ -316,8 +317,7 @@ func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
 	case at > now:
 		v.schedule(b, b.tunedAt(at, now))
 	default:
-		b.nextAt, b.spot = max(at, b.since), spotCaller
-		v.callers.Push(dueBucket{b})
+		v.compete(b, at, spotCaller)
 	}
 }
 
@@ -361,9 +361,10 @@ func (v *Valve) againForCalls(now pace.Instant) {
 	if v.memory.calls == 0 {
 		return
 	}
+	v.placeChanged(now)
 	for _, b := range slices.Clone(v.due) {
 		if b.callers.Len() > 0 {
-			v.place(b.bucket, now)
+			b.changed()
 		}
 	}
 }

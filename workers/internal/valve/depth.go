@@ -82,7 +82,7 @@ func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 	i := int(pick % uint64(n))
 	far := b.blocked() || b.spot == spotSched && readAt(b.nextAt) > now
 	if (far || i >= b.ahead() || b.Part.state != partitionLive) && v.stripJob(b.ready[i].heldJob) {
-		v.place(b, now)
+		b.changed()
 	}
 }
 
@@ -145,8 +145,11 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	case b.deep > 0:
 		return true
 	}
-	return v.memory.short() && (len(v.due)+len(v.unread) > 0 ||
-		readAt(v.holdOf(b, now).until) > now)
+	if !v.memory.short() {
+		return false
+	}
+	v.placeChanged(now)
+	return len(v.due)+len(v.unread) > 0 || readAt(v.holdOf(b, now).until) > now
 }
 
 func (v *Valve) sink(j *heldJob, later bool) {
@@ -186,6 +189,7 @@ func (p *Part) lift(seq uint64) *heldJob {
 	if j != nil {
 		p.deep.Take(seq)
 		p.v.memory.deep--
+		j.Bucket.changed()
 		if b := j.Bucket; j.stage == stageDelayed {
 			b.deepLater--
 		} else {
@@ -275,22 +279,17 @@ func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	if j := p.lift(a.Seq); j != nil {
 		j.Bucket.held--
 		p.v.out.Vanished++
-		p.v.place(j.Bucket, now)
 	}
 	return false
 }
 
-// sweepDeep drops deep jobs that were not redelivered, and returns their buckets, to be placed.
-func (p *Part) sweepDeep() (of []*bucket) {
+// sweepDeep drops deep jobs that were not redelivered.
+func (p *Part) sweepDeep() {
 	for _, seq := range p.deep.Unseen(p.generation, p.last) {
 		j := p.lift(seq)
 		j.Bucket.held--
 		p.v.out.Vanished++
-		if n := len(of); n == 0 || of[n-1] != j.Bucket {
-			of = append(of, j.Bucket)
-		}
 	}
-	return of
 }
 
 func (p *Part) loseDeep() {
@@ -394,7 +393,7 @@ func (p *Part) ripen(d deep.Job, now pace.Instant) {
 	p.deep.Ripen(d.Seq, l.line)
 	of.deepLater--
 	of.queueDeep(l, 1, d.Cost, p.deep.Costs(d.Seq))
-	p.v.place(of.bucket, now)
+	of.changed()
 }
 
 func (v *Valve) laterAt(b *bucket) pace.Instant {

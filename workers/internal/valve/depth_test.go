@@ -343,6 +343,7 @@ func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
 	}
 	b.v.memory.most = 1
 	near := b.v.memory.near
+	b.v.placeChanged(b.now)
 	b.arrive("k")
 	if !head.Lean || head.Body != nil || !later.Lean || b.v.memory.near != near-2*4 {
 		t.Errorf("memory is tight, and %d bytes less are near", near-b.v.memory.near)

@@ -106,7 +106,6 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 		}
 		v.delay(j, until)
 	}
-	v.place(j.Bucket, now)
 }
 
 // noteEdit requests a checkpoint.
@@ -127,7 +126,7 @@ func (v *Valve) resume(b *bucket, now pace.Instant) (ended bool) {
 		b.learnt.State = b.learnt.RisingFrom(time.Duration(now))
 	}
 	b.Part.noteEdit()
-	v.place(b, now)
+	b.changed()
 	return true
 }
 

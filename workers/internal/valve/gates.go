@@ -347,6 +347,7 @@ func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 // TakeHeld reports how long start limits held waiting buckets since the last call.
 func (v *Valve) TakeHeld(now pace.Instant, since time.Duration,
 	tell func(limit string, held time.Duration)) {
+	v.placeChanged(now)
 	for limit, buckets := range v.holding {
 		tell(limit, time.Duration(buckets)*since)
 	}

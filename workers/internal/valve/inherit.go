@@ -231,13 +231,14 @@ func (p *Part) Behind(created time.Time, last uint64) bool {
 func (p *Part) GoLive(now pace.Instant) {
 	if p.state == partitionOpening && !p.Quiesced {
 		p.state = partitionLive
-		p.placeAll(now)
+		p.changed()
 	}
 }
 
-func (p *Part) placeAll(now pace.Instant) {
+// changed marks all buckets.
+func (p *Part) changed() {
 	for _, b := range p.buckets {
-		p.v.place(b, now)
+		b.changed()
 	}
 }
 
@@ -246,7 +247,7 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	if of == v && v.quota != nil || shares {
 		v.untold = 0
 		for _, p := range v.parts {
-			p.placeAll(now)
+			p.changed()
 		}
 	}
 }
@@ -262,7 +263,7 @@ func (p *Part) restart(now pace.Instant) {
 	clear(p.records)
 	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
 	p.arrivals = arrivals{}
-	p.placeAll(now)
+	p.changed()
 }
 
 // lose drops a job that left the stream. A local run holds concurrency until it ends; a remote one
@@ -271,10 +272,9 @@ func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	v.detach(j)
 	switch {
 	case j.stage == stageRunning && j.holder != "":
-		j.Bucket.running--
+		j.Bucket.runs(-1)
 	case j.noting:
-		j.Bucket.noting--
-		j.Bucket.Part.noting--
+		j.Bucket.notes(-1)
 	}
 	if j.stage != stageAcking {
 		v.out.Vanished++
@@ -306,7 +306,7 @@ func (p *Part) Swept(now pace.Instant) {
 		}
 	}
 	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
-	surfaced := p.sweepDeep()
+	p.sweepDeep()
 	for _, j := range missed {
 		switch j.stage {
 		case stageAcking:
@@ -314,9 +314,6 @@ func (p *Part) Swept(now pace.Instant) {
 		case stageWaiting, stageDelayed:
 			p.v.vanish(j, now)
 		}
-	}
-	for _, b := range surfaced {
-		p.v.place(b, now)
 	}
 	for seq, in := range p.inherited {
 		if seq > p.last {
@@ -345,7 +342,7 @@ func (p *Part) saw(now pace.Instant) {
 		return
 	}
 	if p.unseen--; p.unseen == 0 {
-		p.placeAll(now)
+		p.changed()
 	}
 }
 
@@ -355,7 +352,7 @@ func (p *Part) Looks() bool { return p.unseen > 0 }
 func (p *Part) LookFor(now pace.Instant) {
 	if p.unseen > 0 && now >= p.unseenUntil {
 		p.unseen = 0
-		p.placeAll(now)
+		p.changed()
 	}
 }
 
@@ -363,11 +360,12 @@ func (p *Part) LookFor(now pace.Instant) {
 // burst.
 func (v *Valve) Resume(now pace.Instant) {
 	v.total.Hold(&v.total.clock, now)
+	v.placeChanged(now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
 			v.missed(b, byStorage, v.acted, now)
 			b.pace.Hold(&b.clock, now)
-			v.place(b, now)
+			b.changed()
 		}
 	}
 }
@@ -387,7 +385,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 		case stageWaiting:
 			p.v.detach(j)
 			j.enter(stageRunning)
-			j.Bucket.own().running++
+			j.Bucket.runs(1)
 		case stageRunning:
 		default:
 			return
@@ -398,7 +396,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 			}
 			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 			p.v.awaits(j, now)
-			p.v.place(j.Bucket, now)
+			j.Bucket.changed()
 		} else {
 			p.v.settle(j, o, now)
 		}
@@ -421,13 +419,12 @@ func (v *Valve) HolderGone(holder string, now pace.Instant) {
 		}
 		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
 			if j := p.jobs[seq]; j.stage == stageRunning && j.holder == holder {
-				j.Bucket.running--
+				j.Bucket.runs(-1)
 				j.holder = ""
 				v.detach(j)
 				v.crashed(j, holder)
-				v.place(j.Bucket, now)
 			}
 		}
-		p.placeAll(now)
+		p.changed()
 	}
 }

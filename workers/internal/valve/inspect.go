@@ -242,12 +242,10 @@ func (p *Part) cancel(seq uint64, now pace.Instant) (removed int) {
 	if j == nil {
 		return 0
 	}
-	removed = p.v.dismiss(j, job.EndCancelled)
-	p.v.place(j.Bucket, now)
-	return removed
+	return p.v.dismiss(j, job.EndCancelled)
 }
 
-// dismiss drops a job that does not run. Place its bucket afterwards.
+// dismiss drops a job that does not run.
 func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	if j.stage != stageWaiting && j.stage != stageDelayed {
 		return 0
@@ -266,9 +264,6 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
 	for _, j := range jobs {
 		removed += v.dismiss(j, job.EndPurged)
-	}
-	if len(jobs) > 0 {
-		v.place(jobs[0].Bucket, now)
 	}
 	return removed
 }

@@ -62,16 +62,20 @@ func TestCausesOfLateStarts(t *testing.T) {
 		"a pause": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.start()
 			b.at(until)
 			b.v.SetOverride("a", policy.Override{}, b.now)
+			b.start()
 		}, want: map[string]time.Duration{job.BlockedByPaused: 1900 * ms}},
 		"a pause that lasts": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.start()
 			b.at(until)
 		}, want: map[string]time.Duration{job.BlockedByPaused: 1900 * ms}},
 		"a cool-down": {run: func(b *valveBench, running Run) {
 			b.end(running, record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: until - from})
+			b.start()
 			b.at(until).start()
 		}, want: map[string]time.Duration{job.BlockedByThrottled: 1900 * ms}},
 		"the lease": {run: func(b *valveBench, running Run) {
@@ -83,7 +87,8 @@ func TestCausesOfLateStarts(t *testing.T) {
 		"the lease, until now": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.at(from + 100*ms)
-			b.v.place(b.p.buckets["a"], b.now)
+			b.p.buckets["a"].changed()
+			b.v.placeChanged(b.now)
 			b.at(until)
 			b.v.Advance(b.now, 0)
 		}, want: map[string]time.Duration{job.BlockedByStorage: 1900 * ms}},

@@ -94,7 +94,7 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	if before.pace == nil || before.paused && !b.paused {
 		b.pace.Hold(&b.clock, now) // unpaced time and pauses earn no burst
 	}
-	v.place(b, now)
+	b.changed()
 }
 
 func (v *Valve) SetOverrides(overrides map[job.Key]policy.Override) {

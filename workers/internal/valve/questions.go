@@ -104,6 +104,7 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 		}
 		q.work, q.tellBy = q.purge, now.Add(purgeFor)
 	case job.OpRoom:
+		p.v.placeChanged(now)
 		reply(job.Answer{DelayMS: ceilMillis(p.room(q.Key, now)),
 			StartMS: p.tail(q.Question, now), Waits: p.waitsAs(q.Key, q.Unique)})
 		return
@@ -137,6 +138,7 @@ func (qs *Questions) Ponder(clock func() pace.Instant) {
 			q.reply(job.Answer{Error: "the partition has another owner"})
 			continue
 		}
+		q.part.v.placeChanged(now)
 		switch q.work(now) {
 		case goesOn:
 			qs.waiting = append(qs.waiting, q)

@@ -18,8 +18,7 @@ func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
 	j.noting, j.holder = true, holder
-	j.Bucket.own().noting++
-	j.Bucket.Part.noting++
+	j.Bucket.notes(1)
 	v.recordFailure(j, 0)
 }
 
@@ -100,7 +99,7 @@ func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver b
 // settle applies an outcome. Causes outside of the job count no attempt (law 6).
 func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
-	b.running--
+	b.runs(-1)
 	delete(b.Part.progress, j.Seq)
 	if j.call != nil {
 		b.callers.running--
@@ -119,7 +118,6 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		case record.OutcomeThrottled:
 			v.throttle(j, o.RetryAfter, local, now)
 		}
-		v.place(b, now)
 		return
 	}
 	v.detach(j)
@@ -138,7 +136,6 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	}
 	if j.call != nil && o.Kind != record.OutcomeReturned {
 		v.endCall(j, o, now)
-		v.place(b, now)
 		return
 	}
 	switch o.Kind {
@@ -188,7 +185,6 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		}
 		v.makeReady(j, now)
 	}
-	v.place(b, now)
 }
 
 // failed counts an attempt.
@@ -240,6 +236,7 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	if wait > 0 {
 		b.cool = max(b.cool, now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown))))
+		b.changed()
 	}
 }
 
@@ -277,13 +274,11 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 	}
 	if j.noting {
 		j.noting, j.holder = false, ""
-		j.Bucket.noting--
-		j.Bucket.Part.noting--
+		j.Bucket.notes(-1)
 	}
 	switch {
 	case j.crashes >= MostCrashes:
 		v.buryCrashed(j)
-		v.place(j.Bucket, now)
 	case j.backoff > 0:
 		v.delay(j, now.Add(j.backoff))
 	default:
@@ -371,7 +366,7 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 		delete(b.Part.records, j.Seq)
 	}
 	if b.held == 0 {
-		v.place(b, now)
+		b.changed()
 	}
 }
 
@@ -380,7 +375,6 @@ func (v *Valve) vanish(j *heldJob, now pace.Instant) {
 	v.out.Vanished++
 	v.detach(j)
 	v.remove(j, now)
-	v.place(j.Bucket, now)
 }
 
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {

@@ -192,6 +192,7 @@ func TestCooldowns(t *testing.T) {
 }
 
 func nextStart(b *valveBench) time.Duration {
+	b.v.placeChanged(b.now)
 	at := b.v.Wake(true)
 	gap := at.Since(b.now)
 	b.now = at

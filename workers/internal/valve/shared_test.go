@@ -236,6 +236,7 @@ func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 		b.arrive("k", tokens(6))
 	}
 	for _, b := range s.by {
+		b.v.placeChanged(b.now)
 		if b.p.buckets["k"].allowed.seq == 0 {
 			t.Fatal("a limit of its own has not let the job start")
 		}
@@ -253,6 +254,7 @@ func TestAllowedWaitsForASharedCheckpoint(t *testing.T) {
 	other.done(other.start()[0])
 	s.at(2*second - 20*ms)
 	b.arrive("b", tokens(1))
+	b.v.placeChanged(b.now)
 	if b.p.buckets["b"].allowed.seq == 0 {
 		t.Fatal("a limit of its own has not let the job start")
 	}

@@ -178,7 +178,7 @@ func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 		return v.fits(b, now)
 	}
 	if v.withinLimits(b, now).until > now {
-		v.place(b, now)
+		b.changed()
 		return false
 	}
 	return v.fits(b, now)
@@ -194,7 +194,7 @@ func (v *Valve) againWithin(now pace.Instant) {
 	for _, part := range v.parts {
 		for _, b := range part.buckets {
 			if b.fresh = 0; b.spot == spotSched {
-				v.place(b, now)
+				b.changed()
 			}
 		}
 	}
@@ -271,7 +271,7 @@ func (v *Valve) answer(j *heldJob, at, now pace.Instant) {
 		}
 	}
 	if b := j.Bucket; b.heldBy != "" && b.Part.Live() {
-		v.place(b, now)
+		b.changed()
 	}
 }
 

@@ -107,7 +107,7 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	}
 	b.own().passing = passing{head.Seq, after(wait, now), by}
 	t.passed = append(t.passed, b)
-	v.place(b, now)
+	b.changed()
 	return false
 }
 
@@ -169,7 +169,7 @@ func (t *together) callBack(now pace.Instant) {
 		if v := b.Part.v; b.passes(now) != 0 && b.Part.Live() {
 			wait, _ := t.Next(t.used, v.instant(now), b.ready[0].takes())
 			b.passing.until = min(b.passing.until, after(wait, now))
-			v.place(b, now)
+			b.changed()
 		}
 	}
 }

@@ -62,7 +62,6 @@ func (p *Part) repeats(j *heldJob, now pace.Instant) bool {
 		}
 		first = p.reach(first.Seq)
 		p.v.repeated(first, "was replaced by", j.Seq)
-		p.v.place(first.Bucket, now)
 	}
 	if p.unique.jobs == nil {
 		p.unique = uniques{map[[16]byte]uniqueJob{}, leastSweep}

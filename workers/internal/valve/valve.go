@@ -24,7 +24,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
-	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -53,15 +52,6 @@ type Valve struct {
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
 	all   hold
-}
-
-type agenda struct {
-	sched   heap.Heap[scheduledBucket]
-	due     heap.Heap[dueBucket]
-	callers heap.Heap[dueBucket]
-	unread  heap.Heap[dueBucket] // due soon, without room for a body
-	timers  heap.Heap[timedJob]
-	lapsed  pace.Instant
 }
 
 type crew struct {
@@ -151,7 +141,6 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 			return
 		}
 		p.v.lose(j, now)
-		p.v.place(j.Bucket, now)
 	}
 	if p.seen(a, now) {
 		return
@@ -188,7 +177,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		p.v.bury(j, job.ReasonMalformed, a.Malformed.Error())
 	case in.outcome != nil:
 		j.holder = in.outcome.Holder
-		b.own().running++
+		b.runs(1)
 		p.v.settle(j, *in.outcome, now)
 	case j.crashes >= MostCrashes:
 		p.v.buryCrashed(j)
@@ -197,7 +186,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	case in.holder != "":
 		j.enter(stageRunning)
 		j.holder = in.holder
-		b.own().running++
+		b.runs(1)
 		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 	case p.repeats(j, now):
 	case p.v.impossible(j.Cost, j.Costs) != "":
@@ -215,14 +204,14 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		p.v.sink(j, false)
 		p.v.strip(b, a.Seq, now)
 		if b.spot == spotNone || b.queued() == 1 {
-			p.v.place(b, now)
+			b.changed()
 		}
 		return
 	default:
 		p.v.makeReady(j, now)
 		return
 	}
-	p.v.place(b, now)
+	b.changed()
 	if in.runs() {
 		p.saw(now)
 	}
@@ -316,9 +305,6 @@ func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 		}
 	}
 	v.enqueue(j)
-	if b.spot == spotNone || b.ready[0].heldJob == j {
-		v.place(b, now)
-	}
 }
 
 func (v *Valve) enqueue(j *heldJob) {
@@ -327,6 +313,9 @@ func (v *Valve) enqueue(j *heldJob) {
 	b.lane(j.Priority).waiting += j.Cost
 	b.countWaiting(j.Cost, j.Costs, 1)
 	v.lookAt(j, j.expires)
+	if b.spot == spotNone || b.ready[0].heldJob == j {
+		b.changed()
+	}
 }
 
 // delay defers a job, without a large body.
@@ -349,6 +338,7 @@ func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
 }
 
 func (v *Valve) detach(j *heldJob) {
+	j.Bucket.changed()
 	v.freeBody(j)
 	if j.inTimers >= 0 {
 		v.timers.Remove(j.inTimers)
