@@ -105,7 +105,7 @@ func (v *Valve) inheritLearnt(b *bucket, text string, told, now pace.Instant) {
 	if text == "" || v.Policy.AdaptiveRate == nil || b.pace == nil {
 		return
 	}
-	l := &learnt{under: v.limitsOf(b.key)}
+	l := &learnt{under: v.limitsOf(b.queue.Key)}
 	if l.State = adapt.Parse(text, time.Duration(told), l.under.pace.Rate.PerSecond()); l.Known() {
 		v.remember(b, l)
 		v.tune(b, now)

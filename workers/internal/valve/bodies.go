@@ -40,12 +40,12 @@ func (v *Valve) freeBody(j *heldJob) {
 }
 
 func (v *Valve) unload(b *bucket) {
-	for _, j := range b.ready {
+	for j := range b.queue.Each() {
 		if b.bodies == 0 {
 			return
 		}
 		if j.counted {
-			v.freeBody(j.heldJob)
+			v.freeBody(j)
 			j.Body, j.Lean = nil, true
 		}
 	}
@@ -54,12 +54,13 @@ func (v *Valve) unload(b *bucket) {
 // fetch requests the bodies of the first ready jobs. Once half of the room is used it reads only
 // the head: a fast bucket must not delay others (law 5).
 func (v *Valve) fetch(b *bucket) {
-	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
+	for i := range min(b.ahead(), b.queue.Near()) {
+		j := b.queue.Nth(i)
 		if i > 0 && v.bodies >= v.memory.bodies()/2 {
 			break
 		}
 		if j.Lean {
-			v.keepBody(j.heldJob)
+			v.keepBody(j)
 		}
 		if j.Lean && !j.fetching {
 			j.fetching = true
@@ -77,7 +78,7 @@ func (v *Valve) readAhead(now pace.Instant) {
 		}
 		b := v.unread[0].bucket
 		v.lift(b)
-		if v.surface(b, now); len(b.ready) == 0 { // only expired jobs, which lapse removes
+		if v.surface(b, now); b.queue.Near() == 0 { // only expired jobs, which lapse removes
 			v.schedule(b, now.Add(lapsePause))
 			continue
 		}
@@ -100,8 +101,10 @@ func readAt(start pace.Instant) pace.Instant {
 // readOn requests more once half of the read-ahead is used.
 func (v *Valve) readOn(b *bucket) {
 	half := b.ahead() / 2
-	if half > 0 && half < len(b.ready) && b.ready[half].Lean && !b.ready[half].fetching &&
-		v.bodies < v.memory.bodies()/2 {
+	if half == 0 || half >= b.queue.Near() || v.bodies >= v.memory.bodies()/2 {
+		return
+	}
+	if j := b.queue.Nth(half); j.Lean && !j.fetching {
 		v.fetch(b)
 	}
 }

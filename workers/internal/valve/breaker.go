@@ -93,8 +93,8 @@ func (v *Valve) down(j *heldJob, suspects int, now pace.Instant) (counts bool) {
 	if len(b.target.jobs) >= suspects {
 		v.trip(j, now)
 	}
-	if !slices.Contains(v.suspects, b.key) {
-		v.suspects = append(v.suspects, b.key)
+	if !slices.Contains(v.suspects, b.queue.Key) {
+		v.suspects = append(v.suspects, b.queue.Key)
 	}
 	if len(v.suspects) >= mostSuspectBuckets {
 		v.wait(&v.breaker, now)
@@ -156,9 +156,9 @@ func (v *Valve) clear(b *bucket, now pace.Instant) {
 		b.pace.Hold(&b.clock, now) // without a burst
 	}
 	for _, j := range b.target.jobs {
-		j.tried = 0
-		if j.stage == stageWaiting && j.inBucket >= 0 {
-			b.ready.Fix(j.inBucket)
+		if j.tried = 0; j.stage == stageWaiting {
+			j.Behind = j.behind()
+			b.queue.Fix(&j.Job)
 		}
 	}
 	b.target = nil
@@ -176,7 +176,8 @@ func (v *Valve) recovered(now pace.Instant) {
 			}
 			v.missed(b, byBreaker, since, now)
 			if b.pace != nil {
-				b.pace.Hold(&b.clock, now.Add(spread(b.key, min(b.pace.Interval, mostSpread))))
+				apart := spread(b.queue.Key, min(b.pace.Interval, mostSpread))
+				b.pace.Hold(&b.clock, now.Add(apart))
 			}
 			v.probeNow(b, now)
 		}
@@ -215,7 +216,7 @@ func (v *Valve) nextDue(able func(*bucket) bool) (longest *bucket) {
 	}
 	for _, b := range v.due {
 		if able(b.bucket) && (longest == nil || b.nextAt < longest.nextAt ||
-			b.nextAt == longest.nextAt && b.key < longest.key) {
+			b.nextAt == longest.nextAt && b.queue.Key < longest.queue.Key) {
 			longest = b.bucket
 		}
 	}

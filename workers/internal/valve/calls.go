@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -127,8 +128,9 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 
 func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *heldJob {
 	b := p.bucket(c.Key, now)
-	j := &heldJob{Bucket: b, inBucket: -1, inTimers: -1}
-	j.Key, j.Cost, j.Costs = b.key, max(c.Cost, 1), c.Costs
+	j := newJob(b)
+	j.Front = keyqueue.Alone
+	j.Key, j.Cost, j.Costs = b.queue.Key, max(c.Cost, 1), c.Costs
 	j.Priority = min(max(c.Priority, job.MinPriority), job.MaxPriority)
 	j.call = claimant.New(j, &b.calls().Queue)
 	j.call.ID, j.call.Cost, j.call.Priority = c.ID, j.Cost, j.Priority
@@ -211,7 +213,7 @@ func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
 		}
 	}
 	slots := calls.slots
-	if b.waiting > 0 {
+	if b.queue.Waiting() > 0 {
 		slots += (slots + b.callers.inRow) / b.callers.perJob
 	}
 	at, down := v.probeOf(b)

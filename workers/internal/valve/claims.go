@@ -67,10 +67,10 @@ const (
 func (v *Valve) Fits(except []job.Key, now pace.Instant) bool {
 	v.placeChanged(now)
 	excepted, soon := setOf(except), v.acted.Add(HoldFor)
-	takes := func(b *bucket) bool { return !excepted[b.key] }
+	takes := func(b *bucket) bool { return !excepted[b.queue.Key] }
 	return len(except) == 0 || v.firstDue(0, takes) != nil ||
 		slices.ContainsFunc(v.sched[:min(len(v.sched), mostLooks)], func(b scheduledBucket) bool {
-			return b.nextAt <= soon && b.queued() > 0 && takes(b.bucket)
+			return b.nextAt <= soon && b.queue.Len() > 0 && takes(b.bucket)
 		})
 }
 
@@ -162,13 +162,13 @@ func (v *Valve) nearStarts(now pace.Instant) (n int, next pace.Instant) {
 	n, next = len(v.due), pace.Never
 	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {
 		switch {
-		case len(b.ready) == 0, b.callNext() && b.queued() == 1:
+		case b.queue.Near() == 0, b.callNext() && b.queue.Len() == 1:
 		case b.nextAt > now.Add(ahead):
 			next = min(next, b.nextAt.Add(-ahead))
 		case b.pace == nil:
 			n++
 		default:
-			n += min(b.queued(), within(b.nextAt, b.pace.Interval, now))
+			n += min(b.queue.Len(), within(b.nextAt, b.pace.Interval, now))
 		}
 	}
 	return n, next
@@ -178,7 +178,7 @@ func (v *Valve) nearStarts(now pace.Instant) (n int, next pace.Instant) {
 func (v *Valve) match() (b *bucket, by *claimer) {
 	fits := func(b *bucket) bool {
 		for by = range v.claims.workers.All() {
-			if !by.Except[b.key] {
+			if !by.Except[b.queue.Key] {
 				return true
 			}
 		}
@@ -257,22 +257,8 @@ func (b *bucket) calls() *callers {
 func (b *bucket) unchoose() {
 	if j := b.callers.chosen; j != nil {
 		b.callers.chosen = nil
-		b.ready.Remove(j.inBucket)
-		b.countWaiting(j.Cost, j.Costs, -1)
+		b.queue.Remove(&j.Job)
 	}
-}
-
-// overdue reports whether the first stored job has waited a step per level of priority below the
-// highest.
-func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
-	if b.step == 0 || b.queued() == 0 {
-		return false
-	}
-	first, _ := b.firstDeep()
-	if len(b.ready) > 0 {
-		first = b.ready[0].rank()
-	}
-	return first.place < b.placeOf(job.MaxPriority, v.wall.at(now).UnixNano())
 }
 
 // choose makes the next call the head of the ready jobs, where code for heads applies to it. Every
@@ -283,17 +269,16 @@ func (v *Valve) choose(b *bucket, now pace.Instant) {
 		return
 	}
 	b.unchoose()
-	if c.perJob = callsPerJob; v.overdue(b, now) {
+	if c.perJob = callsPerJob; b.queue.Overdue(job.MaxPriority, v.wall.at(now).UnixNano()) {
 		c.perJob = 1
 	}
 	if c.Len() == 0 ||
-		b.queued() > 0 && c.inRow >= c.perJob && (v.Free() > 0 || !v.claims.declined) {
+		b.queue.Len() > 0 && c.inRow >= c.perJob && (v.Free() > 0 || !v.claims.declined) {
 		return
 	}
 	j := c.First().Of
 	c.chosen = j
-	b.ready.Push(orderedJob{j})
-	b.countWaiting(j.Cost, j.Costs, 1)
+	b.queue.Push(&j.Job)
 }
 
 func (b *bucket) callNext() bool { return b.callers.chosen != nil }

@@ -89,8 +89,8 @@ func (v *Valve) holdOfAll(now pace.Instant) (h hold) {
 // hold is holdOf for the bucket's next job, including holds of all buckets, and workers.
 func (v *Valve) hold(b *bucket, now pace.Instant) hold {
 	h := v.holdOf(b, now).or(v.holdOfAll(now))
-	if h.until <= now && len(b.ready) > 0 { // the head may cost more than others
-		wait, limit, _ := v.commonWait(b.ready[0].takes(), now)
+	if h.until <= now && b.queue.Near() > 0 { // the head may cost more than others
+		wait, limit, _ := v.commonWait(b.queue.Head().takes(), now)
 		h = hold{by: byLimit, limit: limit, until: now.Add(wait)}
 	}
 	if h.until <= now && !b.callNext() && !v.mayTakeWorker(b) && (v.Local || v.claims.declined) {
@@ -109,7 +109,7 @@ func (v *Valve) withoutWorker() reason {
 // held names what holds a bucket, and until when; 0: unpredictable. Empty: no job waits, or one is
 // about to start.
 func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
-	if b.queued()+len(b.later)+int(b.deepLater) == 0 {
+	if b.queue.Len()+b.queue.Later() == 0 {
 		return "", 0
 	}
 	h := b.shut()
@@ -117,10 +117,8 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	case h.by == byPaused:
 	case h.by == byStorage || !v.open:
 		return job.BlockedByStorage, 0
-	case b.queued() == 0 && len(b.later) > 0 && b.later[0].at == v.laterAt(b):
-		return b.later[0].held(), b.later[0].at
-	case b.queued() == 0:
-		return job.BlockedByNotBefore, v.laterAt(b)
+	case b.queue.Len() == 0:
+		return v.delayed(b)
 	default:
 		h = v.hold(b, now)
 	}
@@ -129,9 +127,9 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		return "", 0
 	case h.by == byLimit:
 		by = job.BlockedByLimit + h.limit
-		if h.until < pace.Never && len(b.ready) > 0 {
+		if h.until < pace.Never && b.queue.Near() > 0 {
 			// debt beyond one window is paid in the next
-			h.until = max(h.until, v.limited(b, 0, 0, &group{}, b.ready[0].takes(), now))
+			h.until = max(h.until, v.limited(b, 0, 0, &group{}, b.queue.Head().takes(), now))
 		}
 	case h.by == byPaused && v.paused:
 		by = job.BlockedByPolicyPaused
@@ -166,7 +164,7 @@ func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Ins
 		by, until = v.held(j.Bucket, now)
 	}
 	if j.stage == stageDelayed && by != job.BlockedByPaused && by != job.BlockedByPolicyPaused {
-		return j.held(), j.at
+		return j.held(), j.At
 	}
 	return by, until
 }
@@ -262,7 +260,7 @@ func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 
 // missed records a loss since an instant; 0: there was no start. Call it before the clock is held.
 func (v *Valve) missed(b *bucket, by reason, since, now pace.Instant) {
-	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queued() > 0 {
+	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queue.Len() > 0 {
 		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
 	}
 }

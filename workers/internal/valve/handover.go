@@ -60,7 +60,7 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 }
 
 func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
-	c.Key, c.pace = b.key, b.pace
+	c.Key, c.pace = b.queue.Key, b.pace
 	if b.cool > after {
 		c.cool, c.Throttles, matters = b.cool, b.throttles, true
 	}

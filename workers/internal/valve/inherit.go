@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -26,7 +26,8 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 		state:     partitionOpening,
 		stream:    stream{sweeping: true},
 		holding: holding{buckets: map[job.Key]*bucket{}, jobs: map[uint64]*heldJob{},
-			deep: deep.New[deepLane](), begun: map[uint64]*heldJob{}},
+			deep:  keyqueue.NewStore[*heldJob](time.Duration(v.Policy.PriorityStep)),
+			begun: map[uint64]*heldJob{}},
 		legacy:  legacy{inherited: map[uint64]*inheritedJob{}},
 		crashes: map[uint64]string{}, progress: map[uint64]string{},
 		records: map[uint64]uint64{},
@@ -115,7 +116,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		p.v.inheritUsed(b, c, in, now)
 		p.v.inheritLearnt(b, c.Learnt, left(0), now)
 		if cool := left(c.Cool); c.Cool > 0 && cool > now {
-			b.cool, b.own().throttles = cool, c.Throttles
+			b.own().cool, b.throttles = cool, c.Throttles
 		}
 		if c.Starts > 0 {
 			b.own().rate = pace.Averaged(min(c.Starts, 1e9), left(0))
@@ -262,7 +263,7 @@ func (p *Part) restart(now pace.Instant) {
 	clear(p.crashes)
 	clear(p.records)
 	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
-	p.arrivals = arrivals{}
+	p.deep.Restart()
 	p.changed()
 }
 

@@ -187,12 +187,12 @@ func TestSlotsAreCounted(t *testing.T) {
 	for range 3000 {
 		j := b.arrive("a", cost(1+random.Int64N(5)), priority(random.IntN(3)))
 		slots := int64(0)
-		for _, other := range j.Bucket.ready {
-			if other.Before(orderedJob{j}) {
+		for other := range j.Bucket.queue.Each() {
+			if j.Bucket.queue.Rank(&other.Job).Before(j.Bucket.queue.Rank(&j.Job)) {
 				slots += other.Cost
 			}
 		}
-		if got := j.Bucket.slotsBefore(j); got != slots {
+		if got := j.Bucket.queue.SlotsBefore(&j.Job); got != slots {
 			t.Fatalf("job %d, just come: %d slots before it, want %d", j.Seq, got, slots)
 		}
 		if random.IntN(3) == 0 {
@@ -206,8 +206,8 @@ func TestSlotsAreCounted(t *testing.T) {
 					record.OutcomeReturned}[random.IntN(3)]})
 		}
 	}
-	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority, 0) == 0 || len(a.lanes) != 3 {
-		t.Errorf("lanes %+v", a.lanes)
+	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority, 0) == 0 {
+		t.Error("no slots wait")
 	}
 	b.v.purge(b.p.purges("a", b.p.highest), b.now)
 	if n := b.p.buckets["a"].slotsFor(job.MinPriority, 0); n != 0 {
@@ -429,8 +429,8 @@ func TestOldestBuckets(t *testing.T) {
 		}
 		b.at(7*second).v.Advance(b.now, b.now)
 		old := b.p.buckets["old"]
-		if old.queued() != 1 || (len(old.ready) == 0) != (name == "deep") {
-			t.Fatalf("%s: %d of %d are near", name, len(old.ready), old.queued())
+		if old.queue.Len() != 1 || (old.queue.Near() == 0) != (name == "deep") {
+			t.Fatalf("%s: %d of %d are near", name, old.queue.Near(), old.queue.Len())
 		}
 		states, _ := b.list(job.ByAge, 0, 3)
 		var keys []job.Key

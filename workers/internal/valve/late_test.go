@@ -161,8 +161,9 @@ func slowed(seconds int64) func(*policy.Policy) {
 }
 
 func TestLostTimeIsReportedOnce(t *testing.T) {
-	v := newValveBench(t, leaky("api", "10/s")).v
-	b := newBucket(nil, "k", v.base)
+	bench := newValveBench(t, leaky("api", "10/s"))
+	v := bench.v
+	b := newBucket(bench.p, "k", v.base)
 	v.noteLost(b, byProcessor, second, origin)
 	v.noteLost(b, byCooling, 0, origin)
 	told := map[string]time.Duration{}

@@ -180,7 +180,7 @@ func (q *question) expect(now pace.Instant) progress {
 		start := job.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait),
 			Progress: q.part.progress[seq]}
 		if j := q.part.seek(seq); j != nil && j.stage == stageWaiting {
-			start.Position, start.Depth = j.jobsBefore(j.Bucket.slotsBefore(j)), j.Bucket.held
+			start.Position, start.Depth = j.Bucket.jobsBefore(j), int(j.Bucket.held)
 		}
 		q.starts = append(q.starts, start)
 	}
@@ -330,7 +330,7 @@ func (q *question) purge(now pace.Instant) progress {
 			q.reply(job.Answer{Removed: q.removed, More: last})
 			q.removed, q.tellBy, q.reply = 0, pace.Never, func(job.Answer) {}
 		}
-		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
+		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.queue.AllDeep() > 0 {
 			// The server may read a whole block of the stream for each acknowledgement, while other
 			// buckets' texts wait; they get as much time as the last piece took (law 5).
 			if slices.ContainsFunc(piece, underWay) {

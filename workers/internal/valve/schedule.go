@@ -105,10 +105,10 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	}
 	v.tune(b, now)
 	b.cooled(now)
-	if b.queued() == 0 {
+	if b.queue.Len() == 0 {
 		v.note(b, hold{}, now)
 		b.awake = false
-		if b.held+b.running == 0 { // runs of a recreated stream count until they end
+		if int(b.held)+b.running == 0 { // runs of a recreated stream count until they end
 			v.forget(b, now)
 		}
 		return
@@ -138,7 +138,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			}
 		}
 	}
-	if len(b.ready) > 0 {
+	if b.queue.Near() > 0 {
 		v.surface(b, now)
 	}
 	h := v.holdOf(b, now)
@@ -151,13 +151,13 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	if read > now {
 		v.unload(b)
 	}
-	near := len(b.ready) > 0
+	head := b.queue.Head()
 	switch {
-	case near && b.ready[0].fetching && b.ready[0].counted:
+	case head != nil && head.fetching && head.counted:
 		return
-	case (!near || b.ready[0].Lean) && read > now:
+	case (head == nil || head.Lean) && read > now:
 		v.schedule(b, b.tunedAt(read, now))
-	case !near || b.ready[0].Lean:
+	case head == nil || head.Lean:
 		v.compete(b, at, spotUnread)
 	default:
 		if read <= now {
@@ -185,7 +185,7 @@ func (b *bucket) cooled(now pace.Instant) {
 func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	if b.used != nil && b.fresh <= now {
 		in := v.quota.FreshIn(b.used, v.instant(now))
-		b.fresh = now.Add(in + spread(b.key, min(in/64, time.Second)))
+		b.fresh = now.Add(in + spread(b.queue.Key, min(in/64, time.Second)))
 	}
 	return b.fresh
 }
@@ -226,8 +226,8 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		v.broken--
 	}
 	v.remember(b, nil)
-	b.unline()
+	b.queue.Close()
 	v.memory.near -= bucketBytes
-	delete(b.Part.buckets, b.key)
+	delete(b.Part.buckets, b.queue.Key)
 	b.Part.list.Remove(b)
 }

@@ -235,7 +235,7 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 
 func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	if wait > 0 {
-		b.cool = max(b.cool, now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown))))
+		b.own().cool = max(b.cool, now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown))))
 		b.changed()
 	}
 }

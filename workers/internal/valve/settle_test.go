@@ -392,8 +392,8 @@ func TestDeadlinesPassWhereverAJobWaits(t *testing.T) {
 			if b.reasons() != "[deadline]" {
 				t.Fatalf("buried for %s", b.reasons())
 			}
-			if len(b.p.buckets["a"].later) != 0 {
-				t.Errorf("%d count as delayed", len(b.p.buckets["a"].later))
+			if b.p.buckets["a"].queue.Later() != 0 {
+				t.Errorf("%d count as delayed", b.p.buckets["a"].queue.Later())
 			}
 		})
 	}

@@ -133,10 +133,10 @@ func (p *Part) starts(now pace.Instant) {
 }
 
 func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
-	if v.quota == nil && len(v.common) == 0 || len(b.ready) == 0 {
+	if v.quota == nil && len(v.common) == 0 || b.queue.Near() == 0 {
 		return hold{}
 	}
-	head := b.ready[0].heldJob
+	head := b.queue.Head()
 	switch turns := len(v.common) > 0; {
 	case turns && now < v.untold:
 		return hold{by: byStorage, until: v.untold}
@@ -172,7 +172,7 @@ func after(wait time.Duration, now pace.Instant) pace.Instant {
 
 // stillWithin checks a due bucket again, because some permissions end.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
-	head := b.ready[0]
+	head := b.queue.Head()
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
 		b.Part.covers(head.takes(), now) {
 		return v.fits(b, now)

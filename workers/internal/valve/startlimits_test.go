@@ -49,7 +49,7 @@ func TestALimitHoldsItsBucketAndNoOther(t *testing.T) {
 	a, other := b.p.buckets["a"], b.p.buckets["b"]
 	for bucket, want := range map[*bucket]string{a: "limit:tokens", other: "limit:jobs"} {
 		if by, until := b.v.held(bucket, b.now); by != want || until <= b.now {
-			t.Errorf("%s is held by %q until %v", bucket.key, by, until)
+			t.Errorf("%s is held by %q until %v", bucket.queue.Key, by, until)
 		}
 	}
 	b.until(2*time.Minute, last)

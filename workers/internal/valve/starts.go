@@ -39,7 +39,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 }
 
 func (v *Valve) arrange(now, fence pace.Instant) {
-	for len(v.timers) > 0 && v.timers[0].at <= now {
+	for len(v.timers) > 0 && v.timers[0].At <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
 	}
 	for k := v.claims.Silent(now); k != nil; k = v.claims.Silent(now) {
@@ -94,7 +94,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 		return
 	}
 	due, worker := b.nextAt, ""
-	j := b.ready[0].heldJob
+	j := b.queue.Head()
 	v.detach(j)
 	switch {
 	case j.call != nil:
@@ -181,7 +181,7 @@ func (v *Valve) Rested(until pace.Instant) { v.acted = max(v.acted, until) }
 func (v *Valve) Wake(open bool) pace.Instant {
 	at := pace.Never
 	if len(v.timers) > 0 {
-		at = v.timers[0].at
+		at = v.timers[0].At
 	}
 	at = min(at, v.lapsesAt(), v.claims.Wake())
 	if len(v.marked) > 0 {

@@ -146,17 +146,16 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		return
 	}
 	b, edit := p.bucket(a.Key, now), p.edits.of(a.Seq, stored)
-	j := &heldJob{Arrived: *a, Bucket: b, front: edit.Front, generation: p.generation,
-		inBucket: -1, inTimers: -1}
-	j.Key = b.key
+	j := newJob(b)
+	j.Arrived, j.Front, j.generation = *a, edit.Front, p.generation
+	j.Key = b.queue.Key
 	apply(&j.Arrived, edit)
 	p.v.date(j, now)
 	p.unnoted.costing("", j.Cost)
 	for cost, n := range j.Costs {
 		p.unnoted.costing(cost, n)
 	}
-	j.came = b.came(a.Seq, stored)
-	b.join(j)
+	b.queue.Arrive(&j.Job)
 	p.jobs[a.Seq] = j
 	p.v.weigh(j)
 	b.held++
@@ -203,7 +202,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	case p.v.sinks(j, false, now):
 		p.v.sink(j, false)
 		p.v.strip(b, a.Seq, now)
-		if b.spot == spotNone || b.queued() == 1 {
+		if b.spot == spotNone || b.queue.Len() == 1 {
 			b.changed()
 		}
 		return
@@ -241,11 +240,11 @@ func (v *Valve) Redate(now pace.Instant) {
 				continue
 			case j.stage == stageDelayed && !j.recorded: // not due yet
 				at = min(at, v.wall.instant(j.NotBefore, now))
-			case j.at < before: // it backs off
-				at = min(at, j.at)
+			case j.At < before: // it backs off
+				at = min(at, j.At)
 			}
 			if v.lookAt(j, at); j.stage == stageDelayed {
-				j.Bucket.later.Fix(j.inBucket)
+				j.Bucket.queue.Fix(&j.Job)
 			}
 		}
 	}
@@ -298,7 +297,7 @@ func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	j.enter(stageWaiting)
 	if j.Body != nil && j.Size > leanSize {
-		if len(b.ready) > 0 || v.bodies >= v.memory.bodies() {
+		if b.queue.Near() > 0 || v.bodies >= v.memory.bodies() {
 			j.Body, j.Lean = nil, true
 		} else {
 			v.keepBody(j)
@@ -308,14 +307,13 @@ func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 }
 
 func (v *Valve) enqueue(j *heldJob) {
+	j.Behind = j.behind()
 	b := j.Bucket
-	b.own().ready.Push(orderedJob{j})
-	b.lane(j.Priority).waiting += j.Cost
-	b.countWaiting(j.Cost, j.Costs, 1)
-	v.lookAt(j, j.expires)
-	if b.spot == spotNone || b.ready[0].heldJob == j {
+	b.own()
+	if b.queue.Push(&j.Job) || b.spot == spotNone {
 		b.changed()
 	}
+	v.lookAt(j, j.expires)
 }
 
 // delay defers a job, without a large body.
@@ -325,11 +323,12 @@ func (v *Valve) delay(j *heldJob, until pace.Instant) {
 		j.Body, j.Lean = nil, true
 	}
 	v.lookAt(j, min(until, j.expires))
-	j.Bucket.own().later.Push(laterJob{j})
+	j.Bucket.own()
+	j.Bucket.queue.Delay(&j.Job)
 }
 
 func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
-	j.at = at
+	j.At = at
 	if j.inTimers >= 0 {
 		v.timers.Fix(j.inTimers)
 	} else {
@@ -349,17 +348,7 @@ func (v *Valve) detach(j *heldJob) {
 		}
 		return
 	}
-	if j.stage == stageDelayed {
-		j.Bucket.later.Remove(j.inBucket)
-	} else if j.inBucket >= 0 {
-		j.Bucket.ready.Remove(j.inBucket)
-		j.Bucket.lane(j.Priority).waiting -= j.Cost
-		j.Bucket.countWaiting(j.Cost, j.Costs, -1)
-		if j.raised {
-			j.raised = false
-			j.Bucket.raised--
-		}
-	}
+	j.Bucket.queue.Remove(&j.Job)
 }
 
 func (v *Valve) noteHeld(b *bucket, by string) {

@@ -121,8 +121,8 @@ func (b *valveBench) placed() {
 		x.changed()
 		b.v.placeChanged(b.now)
 		if x.inList >= 0 && (x.spot != spot || spot == spotSched && x.nextAt != at) {
-			b.t.Errorf("bucket %s is at %d until %v, and should be at %d until %v", x.key, spot,
-				at.Since(origin), x.spot, x.nextAt.Since(origin))
+			b.t.Errorf("bucket %s is at %d until %v, and should be at %d until %v",
+				x.queue.Key, spot, at.Since(origin), x.spot, x.nextAt.Since(origin))
 		}
 	}
 }
