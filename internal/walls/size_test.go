@@ -17,7 +17,7 @@ import (
 const mostMethods, mostFields, longFunction, mostLong = 60, 35, 60, 6
 
 var (
-	tallTypes = map[string]int{"core.Core": 80, "valve.Part": 77, "valve.Valve": 204}
+	tallTypes = map[string]int{"core.Core": 80, "valve.Part": 77, "valve.Valve": 173}
 	wideTypes = map[string]int{"core.Core": 80, "valve.Part": 63, "valve.Valve": 78,
 		"valve.bucket": 51}
 )

@@ -73,7 +73,7 @@ func (v *Valve) fetch(b *bucket) {
 // worker give up their bodies: hanging targets must not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
-		if v.bodies >= v.memory.bodies() && !v.makeRoom(now) {
+		if v.bodies >= v.memory.bodies() && !v.makeRoom() {
 			return
 		}
 		b := v.unread[0].bucket
@@ -111,7 +111,7 @@ func (v *Valve) readOn(b *bucket) {
 
 // makeRoom unloads a due bucket that cannot take a worker and follows the first unread one. The end
 // of the heap has about the last in order.
-func (v *Valve) makeRoom(now pace.Instant) bool {
+func (v *Valve) makeRoom() bool {
 	if v.Free() <= 0 {
 		return false
 	}
@@ -148,7 +148,7 @@ func (p *Part) Fetched(t Text, now pace.Instant) {
 	case j.stage != stageWaiting:
 		return
 	case t.Gone:
-		p.v.vanish(j, now)
+		p.v.vanish(j)
 		return
 	case t.Malformed != nil:
 		p.v.detach(j)

@@ -105,8 +105,8 @@ func (v *Valve) down(j *heldJob, suspects int, now pace.Instant) (counts bool) {
 
 // othersAnswer reports whether another bucket's job succeeded that began after this bucket's last
 // failure.
-func (v *Valve) othersAnswer(b *bucket) bool {
-	return !v.breaker.open && b.down() && v.answered > b.target.last
+func (h *health) othersAnswer(b *bucket) bool {
+	return !h.breaker.open && b.down() && h.answered > b.target.last
 }
 
 // trip opens a bucket's breaker or keeps it open. So does a failed probe of the valve's breaker,
@@ -150,9 +150,9 @@ func (v *Valve) available(j *heldJob, now pace.Instant) {
 	}
 }
 
-func (v *Valve) clear(b *bucket, now pace.Instant) {
+func (h *health) clear(b *bucket, now pace.Instant) {
 	if b.target.open {
-		v.broken--
+		h.broken--
 		b.pace.Hold(&b.clock, now) // without a burst
 	}
 	for _, j := range b.target.jobs {
@@ -193,8 +193,8 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 
 // probeSooner makes the next probes of the open breakers that hold a bucket due, for an operator
 // who knows that the target is back, and returns their number.
-func (v *Valve) probeSooner(b *bucket, now pace.Instant) (sooner int) {
-	holding := []*breaker{&v.breaker}
+func (h *health) probeSooner(b *bucket, now pace.Instant) (sooner int) {
+	holding := []*breaker{&h.breaker}
 	if b.down() {
 		holding = append(holding, &b.target.breaker)
 	}
@@ -224,18 +224,18 @@ func (v *Valve) nextDue(able func(*bucket) bool) (longest *bucket) {
 }
 
 // firstDue returns the first able due bucket, in the heap below i, or nil.
-func (v *Valve) firstDue(i int, able func(*bucket) bool) *bucket {
+func (a *agenda) firstDue(i int, able func(*bucket) bool) *bucket {
 	switch {
-	case i >= len(v.due):
+	case i >= len(a.due):
 		return nil
-	case able(v.due[i].bucket):
-		return v.due[i].bucket
+	case able(a.due[i].bucket):
+		return a.due[i].bucket
 	}
-	a, b := v.firstDue(2*i+1, able), v.firstDue(2*i+2, able)
-	if a == nil || b != nil && (dueBucket{b}).Before(dueBucket{a}) {
-		return b
+	x, y := a.firstDue(2*i+1, able), a.firstDue(2*i+2, able)
+	if x == nil || y != nil && (dueBucket{y}).Before(dueBucket{x}) {
+		return y
 	}
-	return a
+	return x
 }
 
 type Breakers struct {

@@ -142,7 +142,7 @@ func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *heldJob {
 	return j
 }
 
-func (v *Valve) neverPasses(c *job.Claim) string {
+func (s *settings) neverPasses(c *job.Claim) string {
 	if len(c.ID) == 0 || len(c.ID) > longestID || len(c.Costs) > policy.MaxLimits {
 		return fmt.Sprintf("want an id of 1 to %d bytes and at most %d costs", longestID,
 			policy.MaxLimits)
@@ -153,7 +153,7 @@ func (v *Valve) neverPasses(c *job.Claim) string {
 				math.MaxInt32)
 		}
 	}
-	return v.impossible(max(c.Cost, 1), c.Costs)
+	return s.impossible(max(c.Cost, 1), c.Costs)
 }
 
 // firstCall is the least sequence of a call. Calls are ordered by their first question.
@@ -190,14 +190,14 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 }
 
 // probeOf returns whether a breaker holds the bucket, and when its next probe may start.
-func (v *Valve) probeOf(b *bucket) (at pace.Instant, down bool) {
-	if v.breaker.open {
-		at = v.breaker.due()
+func (h *health) probeOf(b *bucket) (at pace.Instant, down bool) {
+	if h.breaker.open {
+		at = h.breaker.due()
 	}
 	if b.down() {
 		at = max(at, b.target.due())
 	}
-	return at, v.breaker.open || b.down()
+	return at, h.breaker.open || b.down()
 }
 
 // expectCall returns the ms until a call starts, after those in the bucket and away; nil:
@@ -243,11 +243,11 @@ func (v *Valve) grant(j *heldJob) *Grant {
 }
 
 // leaseOf returns the time to the next report of a running call.
-func (v *Valve) leaseOf(k *claimer) time.Duration {
+func (s *settings) leaseOf(k *claimer) time.Duration {
 	if !k.Leased {
 		return unusedWithin
 	}
-	return time.Duration(v.Policy.Timeout)
+	return time.Duration(s.Policy.Timeout)
 }
 
 func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {

@@ -83,11 +83,11 @@ func setOf(keys []job.Key) map[job.Key]bool {
 	return set
 }
 
-func (v *Valve) Claimed(c Claim) {
-	k := claimant.New(nil, &v.claims.workers)
-	v.claims.numbers++
-	k.Worker, k.Except, k.Seq = c.Worker, setOf(c.Except), v.claims.numbers
-	v.claims.Take(k, claimant.Claim, c.Until)
+func (c *crew) Claimed(asked Claim) {
+	k := claimant.New(nil, &c.claims.workers)
+	c.claims.numbers++
+	k.Worker, k.Except, k.Seq = asked.Worker, setOf(asked.Except), c.claims.numbers
+	c.claims.Take(k, claimant.Claim, asked.Until)
 }
 
 func (v *Valve) Offered(result OfferResult, now pace.Instant) {
@@ -158,9 +158,9 @@ func within(at pace.Instant, every time.Duration, now pace.Instant) int {
 }
 
 // nearStarts returns the number of jobs whose starts are near, and when it may grow.
-func (v *Valve) nearStarts(now pace.Instant) (n int, next pace.Instant) {
-	n, next = len(v.due), pace.Never
-	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {
+func (a *agenda) nearStarts(now pace.Instant) (n int, next pace.Instant) {
+	n, next = len(a.due), pace.Never
+	for _, b := range a.sched[:min(len(a.sched), mostLooks)] {
 		switch {
 		case b.queue.Near() == 0, b.callNext() && b.queue.Len() == 1:
 		case b.nextAt > now.Add(ahead):

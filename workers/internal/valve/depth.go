@@ -238,7 +238,7 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 }
 
 // seen reports whether a delivered job is deep. A different job of its sequence is gone.
-func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
+func (p *Part) seen(a *job.Arrived) bool {
 	if p.deep.Len() == 0 {
 		return false
 	}

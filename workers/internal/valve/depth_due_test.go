@@ -37,7 +37,7 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 		*j.ETAMS != due(5).Milliseconds() {
 		t.Errorf("job 5 stands so: %+v", j)
 	}
-	if b.p.cancel(7, b.now) != 1 || b.p.cancel(7, b.now) != 0 {
+	if b.p.cancel(7) != 1 || b.p.cancel(7) != 0 {
 		t.Error("job 7 is not cancelled once")
 	}
 	b.at(6 * second).start()

@@ -186,14 +186,14 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 		t.Errorf("its bucket stands so: %+v", s)
 	}
 	// its key was not kept, only that it has one
-	if b.p.cancel(6, b.now) != 1 || b.p.cancel(6, b.now) != 0 ||
+	if b.p.cancel(6) != 1 || b.p.cancel(6) != 0 ||
 		len(b.out.Endings) != 1 || !b.out.Endings[0].Headless || b.out.Endings[0].Seq != 6 {
 		t.Errorf("to cancel it wants %+v", b.out.Endings)
 	}
 	b.counts()
 	removed := 0
 	for jobs := b.p.purges("k", 10); len(jobs) > 0; jobs = b.p.purges("k", 10) {
-		removed += b.v.purge(jobs, b.now)
+		removed += b.v.purge(jobs)
 	}
 	if removed != 9 || b.p.buckets["k"].queue.Len() != 1 || len(b.out.Endings) != 9 {
 		t.Errorf("%d jobs were purged, %d are left, %d ends are to be noted", removed,
@@ -257,7 +257,7 @@ func TestASweepFindsMissingDeepJobs(t *testing.T) {
 		t.Errorf("%d vanished, %d are held", b.out.Vanished, b.p.buckets["k"].held)
 	}
 	b.counts()
-	b.p.restart(b.now)
+	b.p.restart()
 	b.counts()
 	if n := len(b.p.jobs) + b.p.deep.Len(); n != 0 || b.out.Vanished != 10 {
 		t.Errorf("of a stream that is no more %d jobs are held, %d vanished", n, b.out.Vanished)

@@ -99,8 +99,8 @@ func (v *Valve) hold(b *bucket, now pace.Instant) hold {
 	return h
 }
 
-func (v *Valve) withoutWorker() reason {
-	if !v.Local && v.claims.nobody {
+func (c *crew) withoutWorker() reason {
+	if !c.Local && c.claims.nobody {
 		return byNoWorker
 	}
 	return byWorkersBusy
@@ -145,8 +145,8 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	return by, h.until
 }
 
-func (v *Valve) probing(b *bucket) bool {
-	return v.breaker.probing() || b.down() && b.target.probing()
+func (h *health) probing(b *bucket) bool {
+	return h.breaker.probing() || b.down() && b.target.probing()
 }
 
 func (j *heldJob) held() string {
@@ -217,7 +217,7 @@ func faded(d time.Duration) float32 {
 	return float32(-lostMemory.Seconds() * math.Expm1(-d.Seconds()/lostMemory.Seconds()))
 }
 
-func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant) {
+func (ls *losses) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant) {
 	if d <= 0 {
 		return
 	}
@@ -228,16 +228,16 @@ func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant
 	}
 	l.fade(now)
 	l.seconds[by] += faded(d)
-	v.lost[by] += d
+	ls.lost[by] += d
 }
 
 // note records what holds a bucket with waiting jobs. Waits for limits and checkpoints, during
 // which its clock runs on, are left to noteStart.
-func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
+func (ls *losses) note(b *bucket, h hold, now pace.Instant) {
 	if h.until <= now {
 		h = hold{}
 	}
-	v.noteHeld(b, h.limit)
+	ls.noteHeld(b, h.limit)
 	if b.pace == nil {
 		return
 	}
@@ -253,20 +253,20 @@ func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	}
 	l := &b.own().late
 	if l.hold != notHeld {
-		v.noteLost(b, l.hold, now.Since(l.since), now)
+		ls.noteLost(b, l.hold, now.Since(l.since), now)
 	}
 	l.hold, l.since = h.by, max(now, b.pace.Next(&b.clock))
 }
 
 // missed records a loss since an instant; 0: there was no start. Call it before the clock is held.
-func (v *Valve) missed(b *bucket, by reason, since, now pace.Instant) {
+func (ls *losses) missed(b *bucket, by reason, since, now pace.Instant) {
 	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queue.Len() > 0 {
-		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
+		ls.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
 	}
 }
 
 // noteStart records how late a start is, before it takes its slot.
-func (v *Valve) noteStart(b *bucket, now pace.Instant) {
+func (ls *losses) noteStart(b *bucket, now pace.Instant) {
 	if b.pace == nil {
 		return
 	}
@@ -279,19 +279,19 @@ func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 			if more -= limited; more <= pace.Tolerance {
 				limited, more = limited+more, 0
 			}
-			v.noteLost(b, l.limitedBy, limited, now)
+			ls.noteLost(b, l.limitedBy, limited, now)
 			since = l.limited
 		}
-		v.noteLost(b, v.why(b, since), more, now)
+		ls.noteLost(b, ls.why(b, since), more, now)
 	case more > 0:
 		return
 	}
 	b.own().late.behind = behind
 }
 
-func (v *Valve) why(b *bucket, since pace.Instant) reason {
-	if v.left.by != notHeld && v.left.at >= max(since, b.nextAt) {
-		return v.left.by
+func (ls *losses) why(b *bucket, since pace.Instant) reason {
+	if ls.left.by != notHeld && ls.left.at >= max(since, b.nextAt) {
+		return ls.left.by
 	}
 	return byProcessor
 }
@@ -354,11 +354,11 @@ func (v *Valve) TakeHeld(now pace.Instant, since time.Duration,
 	}
 }
 
-func (v *Valve) TakeLost(tell func(cause string, lost time.Duration)) {
-	for by, lost := range v.lost {
+func (ls *losses) TakeLost(tell func(cause string, lost time.Duration)) {
+	for by, lost := range ls.lost {
 		if lost > 0 {
 			tell(reasonNames[by], lost)
-			v.lost[by] = 0
+			ls.lost[by] = 0
 		}
 	}
 }

@@ -175,12 +175,12 @@ func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	return h
 }
 
-func (v *Valve) slowest() (longest time.Duration) {
-	if v.base.pace != nil {
-		longest = v.base.pace.Interval
+func (s *settings) slowest() (longest time.Duration) {
+	if s.base.pace != nil {
+		longest = s.base.pace.Interval
 	}
-	for key := range v.overrides {
-		if l := v.limitsOf(key); l.pace != nil {
+	for key := range s.overrides {
+		if l := s.limitsOf(key); l.pace != nil {
 			longest = max(longest, l.pace.Interval)
 		}
 	}

@@ -170,7 +170,7 @@ var notInherited = &inheritedJob{}
 
 // takeIn returns an arrived job's inherited state, unless that is of another job: restored streams
 // repeat sequences.
-func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob {
+func (p *Part) takeIn(seq uint64, stored int64) *inheritedJob {
 	in := p.inherited[seq]
 	if in == nil {
 		return notInherited
@@ -178,7 +178,7 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 	delete(p.inherited, seq)
 	if p.newer(stored) {
 		if in.runs() {
-			p.saw(now)
+			p.saw()
 		}
 		in.holder, in.crashed, in.outcome = "", "", nil
 	}
@@ -219,7 +219,7 @@ func (p *Part) Opened(created time.Time, last uint64, left *Inheritance, now pac
 	case left != nil:
 		p.inherit(*left, now)
 	case !created.Equal(p.created):
-		p.restart(now)
+		p.restart()
 	}
 	p.created = created
 }
@@ -254,9 +254,9 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 }
 
 // restart handles a recreated stream. Clocks, cool-downs and breakers stay (law 2).
-func (p *Part) restart(now pace.Instant) {
+func (p *Part) restart() {
 	for _, j := range p.jobs {
-		p.v.lose(j, now)
+		p.v.lose(j)
 	}
 	p.loseDeep()
 	clear(p.inherited)
@@ -269,7 +269,7 @@ func (p *Part) restart(now pace.Instant) {
 
 // lose drops a job that left the stream. A local run holds concurrency until it ends; a remote one
 // will never report.
-func (v *Valve) lose(j *heldJob, now pace.Instant) {
+func (v *Valve) lose(j *heldJob) {
 	v.detach(j)
 	switch {
 	case j.stage == stageRunning && j.holder != "":
@@ -280,7 +280,7 @@ func (v *Valve) lose(j *heldJob, now pace.Instant) {
 	if j.stage != stageAcking {
 		v.out.Vanished++
 	}
-	v.remove(j, now)
+	v.remove(j)
 }
 
 // Reopen prepares for a reopened backlog, which redelivers every job.
@@ -313,7 +313,7 @@ func (p *Part) Swept(now pace.Instant) {
 		case stageAcking:
 			p.Confirmed(j.Seq, now)
 		case stageWaiting, stageDelayed:
-			p.v.vanish(j, now)
+			p.v.vanish(j)
 		}
 	}
 	for seq, in := range p.inherited {
@@ -327,7 +327,7 @@ func (p *Part) Swept(now pace.Instant) {
 			delete(p.records, seq)
 		}
 		if in.runs() {
-			p.saw(now)
+			p.saw()
 		}
 	}
 	maps.DeleteFunc(p.finished, func(seq uint64, _ int64) bool { return seq <= p.last })
@@ -338,7 +338,7 @@ func (p *Part) Swept(now pace.Instant) {
 
 // saw counts an inherited run that has arrived, or never will. A missing one may use any bucket's
 // concurrency, because runs are recorded by sequence.
-func (p *Part) saw(now pace.Instant) {
+func (p *Part) saw() {
 	if p.unseen == 0 {
 		return
 	}
@@ -415,7 +415,7 @@ func (v *Valve) HolderGone(holder string, now pace.Instant) {
 		for _, in := range p.inherited {
 			if in.holder == holder && in.outcome == nil {
 				in.holder, in.crashed = "", holder
-				p.saw(now)
+				p.saw()
 			}
 		}
 		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {

@@ -207,7 +207,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	return s
 }
 
-func (p *Part) cancel(seq uint64, now pace.Instant) (removed int) {
+func (p *Part) cancel(seq uint64) (removed int) {
 	j := p.reach(seq)
 	if j == nil {
 		return 0
@@ -231,7 +231,7 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	return 1
 }
 
-func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
+func (v *Valve) purge(jobs []*heldJob) (removed int) {
 	for _, j := range jobs {
 		removed += v.dismiss(j, job.EndPurged)
 	}

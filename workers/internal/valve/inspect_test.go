@@ -131,7 +131,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 				*s.ETAMS != 15_000 {
 				t.Errorf("a job that comes after 75 slots at 5/s: %+v", s)
 			}
-			b.p.cancel(2, b.now)
+			b.p.cancel(2)
 			if got := state(tail); got != 8_600 {
 				t.Errorf("after a job of cost 10 was cancelled it is told %d ms, want 8600", got)
 			}
@@ -196,7 +196,7 @@ func TestSlotsAreCounted(t *testing.T) {
 			t.Fatalf("job %d, just come: %d slots before it, want %d", j.Seq, got, slots)
 		}
 		if random.IntN(3) == 0 {
-			b.p.cancel(1+random.Uint64N(b.seq), b.now)
+			b.p.cancel(1 + random.Uint64N(b.seq))
 		}
 		b.now = b.now.Add(10 * ms)
 		for _, r := range b.start() {
@@ -209,7 +209,7 @@ func TestSlotsAreCounted(t *testing.T) {
 	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority, 0) == 0 {
 		t.Error("no slots wait")
 	}
-	b.v.purge(b.p.purges("a", b.p.highest), b.now)
+	b.v.purge(b.p.purges("a", b.p.highest))
 	if n := b.p.buckets["a"].slotsFor(job.MinPriority, 0); n != 0 {
 		t.Errorf("%d slots wait in an empty bucket", n)
 	}
@@ -396,16 +396,16 @@ func TestCancelAndPurge(t *testing.T) {
 	b.arrive("b")
 	later := b.arrive("a", func(a *job.Arrived) { a.NotBefore = b.wall().Add(time.Hour) })
 	running := b.start()[0]
-	if n := b.p.cancel(running.Seq, b.now); n != 0 {
+	if n := b.p.cancel(running.Seq); n != 0 {
 		t.Errorf("%d running jobs cancelled", n)
 	}
-	if n := b.p.cancel(later.Seq, b.now); n != 1 {
+	if n := b.p.cancel(later.Seq); n != 1 {
 		t.Errorf("%d delayed jobs cancelled", n)
 	}
-	if n := b.p.cancel(later.Seq, b.now); n != 0 {
+	if n := b.p.cancel(later.Seq); n != 0 {
 		t.Errorf("cancelled twice")
 	}
-	if n := b.v.purge(b.p.purges("a", b.p.highest), b.now); n != 3 {
+	if n := b.v.purge(b.p.purges("a", b.p.highest)); n != 3 {
 		t.Errorf("%d jobs purged, want the three that wait", n)
 	}
 	if s := b.p.bucketState("a", b.now); s.Waiting != 0 || s.Running != 1 {

@@ -100,6 +100,6 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	b.changed()
 }
 
-func (v *Valve) SetOverrides(overrides map[job.Key]policy.Override) {
-	maps.Copy(v.overrides, overrides)
+func (s *settings) SetOverrides(overrides map[job.Key]policy.Override) {
+	maps.Copy(s.overrides, overrides)
 }

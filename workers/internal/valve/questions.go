@@ -246,7 +246,7 @@ func (q *question) jobs(now pace.Instant) progress {
 
 func (q *question) cancel(now pace.Instant) progress {
 	a := job.Answer{Job: q.part.jobState(q.Jobs[0], now)}
-	a.Removed = q.note(func() int { return q.part.cancel(q.Jobs[0], now) })
+	a.Removed = q.note(func() int { return q.part.cancel(q.Jobs[0]) })
 	return q.whenNoted(a, now)
 }
 
@@ -324,7 +324,7 @@ func (q *question) purge(now pace.Instant) progress {
 	q.purged = piece
 	q.work = func(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
-		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n], now) })
+		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n]) })
 		q.purged = q.purged[n:]
 		if now >= q.tellBy {
 			q.reply(job.Answer{Removed: q.removed, More: last})

@@ -233,9 +233,9 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 	v.learn(b, j, began, now)
 }
 
-func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
+func (s *settings) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	if wait > 0 {
-		b.own().cool = max(b.cool, now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown))))
+		b.own().cool = max(b.cool, now.Add(min(wait, time.Duration(s.Policy.Retry.MaxCooldown))))
 		b.changed()
 	}
 }
@@ -350,10 +350,10 @@ func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	if p.sweeping && p.finished != nil {
 		p.finished[seq] = stored
 	}
-	p.v.remove(j, now)
+	p.v.remove(j)
 }
 
-func (v *Valve) remove(j *heldJob, now pace.Instant) {
+func (v *Valve) remove(j *heldJob) {
 	b := j.Bucket
 	v.unweigh(j)
 	j.enter(stageGone)
@@ -371,10 +371,10 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 }
 
 // vanish drops a waiting job that another client removed.
-func (v *Valve) vanish(j *heldJob, now pace.Instant) {
+func (v *Valve) vanish(j *heldJob) {
 	v.out.Vanished++
 	v.detach(j)
-	v.remove(j, now)
+	v.remove(j)
 }
 
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {

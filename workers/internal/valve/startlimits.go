@@ -543,15 +543,15 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 }
 
 // impossible returns why a job or call of a cost can never start, or "".
-func (v *Valve) impossible(cost int64, named map[string]int64) string {
-	limit, of, most := v.Policy.BeyondLimits(cost, named)
+func (s *settings) impossible(cost int64, named map[string]int64) string {
+	limit, of, most := s.Policy.BeyondLimits(cost, named)
 	switch {
 	case limit != "":
 		return fmt.Sprintf("%s exceeds the limit %s of at most %d, so it can never pass",
 			job.CostHeader(of), limit, most)
-	case v.Policy.Paced() && cost > v.Policy.Capacity:
+	case s.Policy.Paced() && cost > s.Policy.Capacity:
 		return fmt.Sprintf("%s exceeds the bucket's capacity of %d, so it can never pass",
-			job.HeaderCost, v.Policy.Capacity)
+			job.HeaderCost, s.Policy.Capacity)
 	}
 	return ""
 }

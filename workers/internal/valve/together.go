@@ -220,7 +220,7 @@ type line struct {
 	turns  float64
 }
 
-func (v *Valve) weight() float64 { return float64(max(v.Policy.Weight, 1)) }
+func (s *settings) weight() float64 { return float64(max(s.Policy.Weight, 1)) }
 
 // late is the end of a run whose charges are not here, and what of its units may be held.
 type late struct {

@@ -140,9 +140,9 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 			}
 			return
 		}
-		p.v.lose(j, now)
+		p.v.lose(j)
 	}
-	if p.seen(a, now) {
+	if p.seen(a) {
 		return
 	}
 	b, edit := p.bucket(a.Key, now), p.edits.of(a.Seq, stored)
@@ -162,7 +162,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	if a.Seq > p.last {
 		p.v.out.Accepted = append(p.v.out.Accepted, Seen{Ref: j.ref(), Header: a.Header})
 	}
-	in := p.takeIn(a.Seq, stored, now)
+	in := p.takeIn(a.Seq, stored)
 	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
 		in.record.LastError, in.saved
 	j.snoozes = in.record.Snoozes
@@ -187,7 +187,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		j.holder = in.holder
 		b.runs(1)
 		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
-	case p.repeats(j, now):
+	case p.repeats(j):
 	case p.v.impossible(j.Cost, j.Costs) != "":
 		p.v.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
 	case in.record.DueIn > 0 && edit.Run != j.ordinal():
@@ -212,7 +212,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	}
 	b.changed()
 	if in.runs() {
-		p.saw(now)
+		p.saw()
 	}
 }
 
@@ -220,8 +220,8 @@ func (v *Valve) date(j *heldJob, now pace.Instant) {
 	j.expires = v.wall.instant(v.expiry(j), now)
 }
 
-func (v *Valve) expiry(j *heldJob) time.Time {
-	at := j.Stored.Add(time.Duration(v.Policy.MaxAge))
+func (s *settings) expiry(j *heldJob) time.Time {
+	at := j.Stored.Add(time.Duration(s.Policy.MaxAge))
 	if !j.Deadline.IsZero() && j.Deadline.Before(at) {
 		return j.Deadline
 	}
@@ -251,11 +251,11 @@ func (v *Valve) Redate(now pace.Instant) {
 	v.againWithin(now)
 }
 
-func (v *Valve) limitsOf(key job.Key) *limits {
-	if o, special := v.overrides[key]; special {
-		return limitsFor(v.Policy, o, v.paused)
+func (s *settings) limitsOf(key job.Key) *limits {
+	if o, special := s.overrides[key]; special {
+		return limitsFor(s.Policy, o, s.paused)
 	}
-	return v.base
+	return s.base
 }
 
 // bucket returns a key's bucket. After a crash, a new one waits a whole interval first.
@@ -327,12 +327,12 @@ func (v *Valve) delay(j *heldJob, until pace.Instant) {
 	j.Bucket.queue.Delay(&j.Job)
 }
 
-func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
+func (a *agenda) lookAt(j *heldJob, at pace.Instant) {
 	j.At = at
 	if j.inTimers >= 0 {
-		v.timers.Fix(j.inTimers)
+		a.timers.Fix(j.inTimers)
 	} else {
-		v.timers.Push(timedJob{j})
+		a.timers.Push(timedJob{j})
 	}
 }
 
@@ -351,15 +351,15 @@ func (v *Valve) detach(j *heldJob) {
 	j.Bucket.queue.Remove(&j.Job)
 }
 
-func (v *Valve) noteHeld(b *bucket, by string) {
+func (ls *losses) noteHeld(b *bucket, by string) {
 	if b.heldBy == by {
 		return
 	}
-	if v.holding[b.heldBy]--; v.holding[b.heldBy] <= 0 {
-		delete(v.holding, b.heldBy)
+	if ls.holding[b.heldBy]--; ls.holding[b.heldBy] <= 0 {
+		delete(ls.holding, b.heldBy)
 	}
 	if b.own().heldBy = by; by != "" {
-		v.holding[by]++
+		ls.holding[by]++
 	}
 }
 
@@ -379,13 +379,13 @@ func (v *Valve) Reserve() bool {
 	return true
 }
 
-func (v *Valve) Release() {
-	v.Reserved--
-	v.slots.Used--
+func (c *crew) Release() {
+	c.Reserved--
+	c.slots.Used--
 }
 
 // Running counts running jobs, here and elsewhere, also other drainers' here.
-func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.Working }
+func (c *crew) Running() int { return c.Busy + c.Reserved + c.claims.Working }
 
 // mayTakeWorker keeps one bucket from taking all workers: it may run three times as many jobs as
 // workers stay free (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
