@@ -283,8 +283,8 @@ func (v *Valve) choose(b *bucket, now pace.Instant) {
 
 func (b *bucket) callNext() bool { return b.callers.chosen != nil }
 
-// placeCall is place for a call, which is offered its turn shortly before.
-func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
+// planCall is plan for a call, which is offered its turn shortly before.
+func (v *Valve) planCall(b *bucket, at, now pace.Instant) {
 	c := b.callers
 	if v.breaker.open {
 		at = max(at, v.breaker.due())

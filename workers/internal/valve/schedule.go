@@ -37,7 +37,7 @@ func (v *Valve) placeChanged(now pace.Instant) {
 	for i := 0; i < len(v.marked); i++ {
 		b := v.marked[i]
 		b.spot = spotPlacing
-		v.place(b, now)
+		v.plan(b, now)
 		b.placed()
 	}
 	clear(v.marked)
@@ -95,8 +95,8 @@ func (a *agenda) leave(p *Part) {
 	a.timers.Retain(func(j timedJob) bool { return j.Bucket.Part != p })
 }
 
-// place schedules a bucket's next event: a start, the reading of a body, or its removal.
-func (v *Valve) place(b *bucket, now pace.Instant) {
+// plan schedules a bucket's next event: a start, the reading of a body, or its removal.
+func (v *Valve) plan(b *bucket, now pace.Instant) {
 	v.choose(b, now)
 	for _, t := range v.common {
 		if t.first == b {
@@ -144,7 +144,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	h := v.holdOf(b, now)
 	v.note(b, h, now)
 	if b.callNext() {
-		v.placeCall(b, h.until, now)
+		v.planCall(b, h.until, now)
 		return
 	}
 	at, read := h.until, readAt(h.until)

@@ -2,7 +2,7 @@
 // the valve appends the resulting work to its Actions. It does no I/O and reads no clock.
 //
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
-//     limits.go: their limits; adapt.go: limits learnt from the target;
+//     limits.go: their limits; adapt.go: limits learnt from the target; depth.go: deep jobs;
 //   - gates.go: what holds jobs back, and for how long it did; schedule.go: when a bucket's next
 //     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
