@@ -140,10 +140,7 @@ func publishSchedule(t *testing.T, p *penstock.Penstock, kind string, header ...
 	})
 }
 
-const (
-	tickSubject = "penstock.schedule.tick.report.default.acme"
-	dueSubject  = "penstock.schedule.due.report.default.acme"
-)
+const dueSubject = "penstock.schedule.due.report.default.acme"
 
 func TestAnOutageOfACronPatternsTimesIsOneJob(t *testing.T) {
 	ran := &crons{}
@@ -179,40 +176,6 @@ func TestATimerOfAnotherTimeMakesNoJob(t *testing.T) {
 	eventually(t, "the timer is right again", func() bool { return timer(t, p) == want })
 	if got := ran.times(); got != nil {
 		t.Errorf("jobs of %v", got)
-	}
-}
-
-// A version that left the times to the server stored patterns in another form.
-func TestASchedulesFormerFormGoesOn(t *testing.T) {
-	for _, test := range []struct {
-		pattern string
-		ours    bool
-	}{{"* * * * * *", true}, {"0-59 0-59/61,* * * * *", false}} {
-		t.Run(test.pattern, func(t *testing.T) {
-			ran := &crons{}
-			o := penstock.Options{Server: embedded.Options{Dir: t.TempDir()},
-				Policies: []policy.Policy{paced("report", 100, 100)}}
-			p := open(t, o)
-			run(t, p)
-			scheduleStream(t, p)
-			p.Close()
-			p = open(t, o)
-			publishSchedule(t, p, "on", "Penstock-Schedule", test.pattern, "Nats-Schedule",
-				test.pattern, "Nats-Schedule-Target", tickSubject)
-			p.Handle("report", ran.run)
-			run(t, p)
-			eventually(t, "times come", func() bool { return len(ran.times()) >= 5 })
-			ran.check(t, 0)
-			eventually(t, "it has the new form, if there is one", func() bool {
-				return (timer(t, p) != "") == test.ours
-			})
-			count := len(ran.times())
-			eventually(t, "times come", func() bool { return len(ran.times()) >= count+4 })
-			ran.check(t, 0)
-			if got := listed(t, p); got != "[{acme "+test.pattern+" false }]" {
-				t.Errorf("listed %s", got)
-			}
-		})
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/node"
 	"github.com/penstock-mq/penstock/internal/policyfile"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -136,8 +137,8 @@ type Limits interface {
 }
 
 func (o Options) wanted() node.Wanted {
-	return node.Wanted{Set: o.Set, Policies: o.Policies, Prune: o.Prune,
-		Shrink: o.AllowShrink, Schedules: o.Schedules}
+	return node.Wanted{Set: store.Set{Name: cmp.Or(o.Set, policy.DefaultSet),
+		Policies: o.Policies, Prune: o.Prune, Shrink: o.AllowShrink}, Schedules: o.Schedules}
 }
 
 func (o Options) withDefaults() Options {

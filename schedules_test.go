@@ -175,14 +175,20 @@ func TestATickThatComesTwiceIsOneJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, body := range []string{"twice", "twice", "other"} {
-		m := nats.NewMsg("penstock.schedule.tick.report." + body + ".k")
-		m.Header.Set("Penstock-Schedule", "@daily")
-		m.Data = []byte(body)
-		eventually(t, "the stream is there", func() bool {
-			_, err = js.PublishMsg(t.Context(), m)
-			return err == nil
-		})
+	yesterday := time.Now().UTC().Add(-24 * time.Hour).Format(time.RFC3339)
+	for i, body := range []string{"twice", "twice", "other"} {
+		if i != 1 {
+			status, answer := ask(t, p, "POST", "/v1/schedules/report/k", body, "Penstock-Schedule",
+				"@daily", "Penstock-Schedule-Name", body)
+			if status != http.StatusCreated {
+				t.Fatalf("%d %s", status, answer)
+			}
+		}
+		m := nats.NewMsg("penstock.schedule.due.report." + body + ".k")
+		m.Header.Set("Penstock-Schedule-After", yesterday)
+		if _, err = js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
 		if got := receive(t, outcomes); got != "submitted" {
 			t.Errorf("%s: %s", body, got)
 		}

@@ -99,8 +99,7 @@ func ticks(t *testing.T, js jetstream.JetStream) (n int) {
 		return -1
 	}
 	for subject := range info.State.Subjects {
-		if kind := strings.Split(subject, "."); (kind[2] == "tick" || kind[2] == "due") &&
-			kind[3] != "clock" {
+		if kind := strings.Split(subject, "."); kind[2] == "due" && kind[3] != "clock" {
 			n++
 		}
 	}
@@ -109,13 +108,17 @@ func ticks(t *testing.T, js jetstream.JetStream) (n int) {
 
 func schedule(t *testing.T, js jetstream.JetStream, policy, when string) {
 	t.Helper()
-	m := nats.NewMsg("penstock.schedule.on." + policy + ".default.acme")
-	for name, value := range map[string]string{"Penstock-Schedule": when, "Nats-Schedule": when,
-		"Nats-Schedule-Target": "penstock.schedule.tick." + policy + ".default.acme"} {
-		m.Header.Set(name, value)
-	}
-	if _, err := js.PublishMsg(t.Context(), m); err != nil {
-		t.Fatal(err)
+	for kind, header := range map[string]nats.Header{
+		"on": {"Penstock-Schedule": {when}},
+		"next": {"Penstock-Schedule-After": {time.Now().UTC().Format(time.RFC3339)},
+			"Nats-Schedule":        {"@at " + time.Now().UTC().Format(time.RFC3339)},
+			"Nats-Schedule-Target": {"penstock.schedule.due." + policy + ".default.acme"}},
+	} {
+		m := &nats.Msg{Subject: "penstock.schedule." + kind + "." + policy + ".default.acme",
+			Header: header}
+		if _, err := js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

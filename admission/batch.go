@@ -17,18 +17,18 @@ const (
 func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequest, error],
 	tell func(Outcome, error) error) error {
 
-	under := make(chan sent, batchInFlight)
+	under := make(chan *submission, batchInFlight)
 	ended := make(chan struct{})
 	var panicked any
 	go func() {
 		defer close(under)
 		defer func() { panicked = recover() }()
 		for r, err := range requests {
-			wait := decided(Outcome{}, err)
+			x := &submission{r: &r, err: err, end: func(Outcome, error) {}}
 			if err == nil {
-				wait = s.send(ctx, &r, s.stored)
+				x = s.send(ctx, &r)
 			}
-			under <- wait
+			under <- x
 			select {
 			case <-ended:
 				return
@@ -37,8 +37,8 @@ func (s *Service) SubmitBatch(ctx context.Context, requests iter.Seq2[SubmitRequ
 		}
 	}()
 	var failed error
-	for wait := range under {
-		o, err := wait()
+	for x := range under {
+		o, err := s.finish(ctx, x, false)
 		if failed == nil {
 			if failed = tell(o, err); failed != nil {
 				close(ended)

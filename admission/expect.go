@@ -145,17 +145,14 @@ func (e *expectations) start(ctx context.Context, p partition,
 	if silent {
 		return 0, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.within)
-	defer cancel()
-	room.Op = job.OpRoom
-	answer, err := e.valves.AskValve(ctx, p.policy, p.number, room)
-	if err != nil {
+	answer, known := e.room(ctx, p, room)
+	if !known {
 		e.skip(p, silence)
 	}
-	if err != nil || answer.Error != "" || answer.StartMS == nil {
+	if answer.StartMS == nil {
 		return 0, false
 	}
-	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), true
+	return max(0, time.Duration(*answer.StartMS)*time.Millisecond), known
 }
 
 func (e *expectations) room(ctx context.Context, p partition, q job.Question) (answer job.Answer,

@@ -42,7 +42,7 @@ func (f *fakeQueue) publish(s queue.Submission) (queue.Receipt, error) {
 	}
 	id := string(s.Key) + "/" + s.IdempotencyKey
 	if seq, found := f.ids[id]; found && s.IdempotencyKey != "" {
-		return queue.Receipt{Seq: seq, Partition: 3, Duplicate: true}, nil
+		return queue.Receipt{Seq: seq, Duplicate: true}, nil
 	}
 	if f.jobs[s.Key] >= f.capacity {
 		return queue.Receipt{}, fmt.Errorf("publish: %w", queue.ErrFull)
@@ -58,7 +58,7 @@ func (f *fakeQueue) publish(s queue.Submission) (queue.Receipt, error) {
 	if s.IdempotencyKey != "" {
 		f.ids[id] = seq
 	}
-	return queue.Receipt{Seq: seq, Partition: 3}, nil
+	return queue.Receipt{Seq: seq}, nil
 }
 
 func (f *fakeQueue) Repeated(_ context.Context, _ queue.Submission,

@@ -26,7 +26,7 @@ func (s *Service) Submit(ctx context.Context, r SubmitRequest) (Outcome, error) 
 	if wait > 0 {
 		return s.await(ctx, r, wait)
 	}
-	return s.send(ctx, &r, s.foretold)()
+	return s.finish(ctx, s.send(ctx, &r), true)
 }
 
 // Sound returns the headers to store of a valid submission.
@@ -52,35 +52,53 @@ func Sound(find func(name string) (policy.Policy, error),
 	return job.stored, err
 }
 
-type sent func() (Outcome, error)
+// submission is a job on its way: decoded and admitted, then sent, stored and described.
+type submission struct {
+	r       *SubmitRequest
+	live    *livePolicy
+	job     jobHeader
+	outcome Outcome // until the job is stored, of its admission
+	err     error
+	full    *refusal
+	taken   bool // units of the limiter
+	// sent is nil if the job is not sent: it is refused, or receipt is that of an earlier one.
+	sent    func(context.Context) (queue.Receipt, error)
+	receipt queue.Receipt
+	end     func(Outcome, error)
+}
 
-func decided(o Outcome, err error) sent { return func() (Outcome, error) { return o, err } }
-
-type accepting func(ctx context.Context, live *livePolicy, r queue.Receipt, o Outcome) Outcome
-
-func (s *Service) send(ctx context.Context, r *SubmitRequest, complete accepting) sent {
-	live, job, err := s.read(r)
-	if err == nil && job.waits && !r.single {
-		err = &RequestError{WaitHeader, "applies only to a single job, not to a batch"}
+// send decodes a job, admits it, and gives it to the publisher.
+func (s *Service) send(ctx context.Context, r *SubmitRequest) *submission {
+	x := &submission{r: r, end: func(Outcome, error) {}}
+	x.live, x.job, x.err = s.read(r)
+	if x.err == nil && x.job.waits && !r.single {
+		x.err = &RequestError{WaitHeader, "applies only to a single job, not to a batch"}
 	}
-	if err != nil {
-		return decided(Outcome{}, err)
+	if x.err != nil {
+		return x
 	}
-	job.awaited(r.waiter)
-	end := func(Outcome, error) {}
+	x.job.awaited(r.waiter)
 	if s.begin != nil {
-		job.stored, end = s.begin(r.Policy, maps.Clone(job.stored))
+		x.job.stored, x.end = s.begin(r.Policy, maps.Clone(x.job.stored))
 	}
-	wait := s.submit(ctx, live, r, job, complete)
-	return func() (Outcome, error) {
-		outcome, err := wait()
-		end(outcome, err)
-		if err == nil {
-			s.sink.Take(queue.Event{Type: queue.EventAdmitted, Policy: r.Policy, Key: r.Key,
-				Name: string(outcome.Verdict)})
-		}
-		return outcome, err
+	if s.admit(ctx, x) {
+		x.sent = s.publisher.Send(ctx, x.live.submission(r, x.job))
 	}
+	return x
+}
+
+// finish waits until the job is stored. Only with foretell is its valve asked.
+func (s *Service) finish(ctx context.Context, x *submission, foretell bool) (Outcome, error) {
+	o, err := s.store(ctx, x)
+	if foretell && err == nil && o.Job != "" {
+		o = s.foretold(ctx, x, o)
+	}
+	x.end(o, err)
+	if err == nil {
+		s.sink.Take(queue.Event{Type: queue.EventAdmitted, Policy: x.r.Policy, Key: x.r.Key,
+			Name: string(o.Verdict)})
+	}
+	return o, err
 }
 
 func (s *Service) read(r *SubmitRequest) (live *livePolicy, job jobHeader, err error) {
@@ -117,94 +135,103 @@ func readJob(p policy.Policy, r *SubmitRequest) (job jobHeader, err error) {
 	return job, job.fit(p, r)
 }
 
-func (s *Service) submit(ctx context.Context, live *livePolicy, r *SubmitRequest, job jobHeader,
-	complete accepting) sent {
-	if first, waits := s.waitsAs(ctx, live, r.Key, job); waits {
-		return decided(complete(ctx, live, first, Outcome{Quota: live.queue, Remaining: -1}), nil)
+// admit reports whether the job is to be stored.
+func (s *Service) admit(ctx context.Context, x *submission) bool {
+	key, quota := x.r.Key, x.live.queue
+	if x.live.limit.Limiter != nil {
+		quota = x.live.limit.Quota
+	}
+	x.outcome = Outcome{Quota: quota, Remaining: -1}
+	if x.receipt = s.waitsAs(ctx, x.live, key, x.job); x.receipt.Duplicate {
+		x.outcome.Quota = x.live.queue
+		return false
 	}
 	// Repeats must get the first answer even from a full bucket.
-	if job.idempotency == "" {
-		if full := live.refusals.recall(r.Key); full != nil {
-			return func() (Outcome, error) { return live.full(ctx, r.Key, full) }
+	if x.job.idempotency == "" {
+		if x.full = x.live.refusals.recall(key); x.full != nil {
+			return false
 		}
 	}
-	if late, ok := s.unreachable(ctx, live, r.Key, job); ok {
-		return decided(late, nil)
+	if late, ok := s.unreachable(ctx, x.live, key, x.job); ok {
+		x.outcome = late
+		return false
 	}
-	if live.limit.Limiter == nil {
-		return s.publish(ctx, live, r, job, complete)
-	}
-	return s.admit(ctx, live, r, job, complete)
+	return x.live.limit.Limiter == nil || s.take(ctx, x)
 }
 
-func (s *Service) admit(ctx context.Context, live *livePolicy, r *SubmitRequest, j jobHeader,
-	complete accepting) sent {
-	if err := live.limit.affordable(job.HeaderCost, j.cost); err != nil {
-		return decided(Outcome{}, err)
+// take takes the job's units of the limiter.
+func (s *Service) take(ctx context.Context, x *submission) bool {
+	limit := x.live.limit
+	if x.err = limit.affordable(job.HeaderCost, x.job.cost); x.err != nil {
+		return false
 	}
-	from := Caller{r.Key, cmp.Or(j.ip, r.IP)}
-	if err := live.limit.reachable(from.IP); err != nil {
-		return decided(Outcome{}, err)
+	if x.err = limit.reachable(x.caller().IP); x.err != nil {
+		return false
 	}
-	repeat := repeatKey{r.Key, j.idempotency}
-	if j.idempotency != "" {
-		if receipt, found := live.repeats.recall(repeat); found {
-			receipt, err := s.publisher.Repeated(ctx, live.submission(r, j), receipt)
-			if err != nil {
-				return decided(s.refused(ctx, live, r, err))
-			}
-			return decided(complete(ctx, live, receipt,
-				Outcome{Quota: live.limit.Quota, Remaining: -1}), nil)
+	if receipt, found := x.live.repeats.recall(x.repeat()); found && x.job.idempotency != "" {
+		x.receipt, x.err = s.publisher.Repeated(ctx, x.live.submission(x.r, x.job), receipt)
+		if x.err != nil {
+			x.outcome, x.err = s.refused(ctx, x.live, x.r, x.err)
 		}
+		return false
 	}
-	limiter := live.limit.Limiter
-	decision, err := limiter.Take(ctx, from, j.cost)
+	decision, err := limit.Limiter.Take(ctx, x.caller(), x.job.cost)
 	if err != nil {
-		return decided(Outcome{}, limiterError(job.HeaderCost, r.Policy, err))
+		x.err = limiterError(job.HeaderCost, x.r.Policy, err)
+		return false
 	}
-	s.shadowed(r.Policy, decision.Shadow)
-	outcome := Outcome{Quota: decision.Quota, Remaining: decision.Remaining,
+	s.shadowed(x.r.Policy, decision.Shadow)
+	x.outcome = Outcome{Quota: decision.Quota, Remaining: decision.Remaining,
 		ResetAfter: decision.ResetAfter}
-	if !decision.Allowed {
-		outcome.Verdict, outcome.Refused = Rejected, ErrRateLimited
-		outcome.RetryAfter = max(decision.RetryAfter, time.Millisecond)
-		return decided(outcome, nil)
+	if x.taken = decision.Allowed; !x.taken {
+		x.outcome.Verdict, x.outcome.Refused = Rejected, ErrRateLimited
+		x.outcome.RetryAfter = max(decision.RetryAfter, time.Millisecond)
 	}
-	wait := s.publisher.Send(ctx, live.submission(r, j))
-	return func() (Outcome, error) {
-		receipt, err := wait(ctx)
-		if err == nil && !receipt.Duplicate {
-			if j.idempotency != "" {
-				live.repeats.remember(repeat, receipt)
-			}
-			return complete(ctx, live, receipt, outcome), nil
-		}
-		// An unknown result keeps the units: the job may be stored.
-		if err == nil || errors.Is(err, queue.ErrNotSent) || errors.Is(err, queue.ErrStorage) ||
-			!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
-			if refundErr := limiter.Refund(ctx, from, j.cost); refundErr != nil {
-				return Outcome{}, unavailable("refund the limiter of "+r.Policy, refundErr)
-			}
-			outcome.Remaining = -1
-		}
-		if err == nil {
-			live.repeats.remember(repeat, receipt)
-			return complete(ctx, live, receipt, outcome), nil
-		}
-		return s.refused(ctx, live, r, err)
-	}
+	return x.taken
 }
 
-func (s *Service) publish(ctx context.Context, live *livePolicy, r *SubmitRequest, job jobHeader,
-	complete accepting) sent {
-	wait := s.publisher.Send(ctx, live.submission(r, job))
-	return func() (Outcome, error) {
-		receipt, err := wait(ctx)
-		if err != nil {
-			return s.refused(ctx, live, r, err)
+func (x *submission) caller() Caller { return Caller{x.r.Key, cmp.Or(x.job.ip, x.r.IP)} }
+
+func (x *submission) repeat() repeatKey { return repeatKey{x.r.Key, x.job.idempotency} }
+
+func (s *Service) store(ctx context.Context, x *submission) (Outcome, error) {
+	switch {
+	case x.full != nil:
+		return x.live.full(ctx, x.r.Key, x.full)
+	case x.sent == nil && (x.err != nil || x.receipt.Seq == 0):
+		return x.outcome, x.err
+	case x.sent != nil:
+		var err error
+		if x.receipt, err = x.sent(ctx); x.taken {
+			if refundErr := s.settle(ctx, x, err); refundErr != nil {
+				return Outcome{}, unavailable("refund the limiter of "+x.r.Policy, refundErr)
+			}
 		}
-		return complete(ctx, live, receipt, Outcome{Quota: live.queue, Remaining: -1}), nil
+		if err != nil {
+			return s.refused(ctx, x.live, x.r, err)
+		}
 	}
+	o := x.outcome
+	o.Job, o.Duplicate = job.ID(x.live.policy.Name, x.receipt.Seq), x.receipt.Duplicate
+	o.Verdict = Queued
+	return o, nil
+}
+
+// settle refunds the units of a job that was not stored. An unknown result keeps them: the job may
+// be stored.
+func (s *Service) settle(ctx context.Context, x *submission, err error) error {
+	if err == nil && x.job.idempotency != "" {
+		x.live.repeats.remember(x.repeat(), x.receipt)
+	}
+	if err == nil && !x.receipt.Duplicate {
+		return nil
+	}
+	if err == nil || errors.Is(err, queue.ErrNotSent) || errors.Is(err, queue.ErrStorage) ||
+		!errors.Is(err, queue.ErrUnavailable) && ctx.Err() == nil {
+		x.outcome.Remaining = -1
+		return x.live.limit.Limiter.Refund(ctx, x.caller(), x.job.cost)
+	}
+	return nil
 }
 
 func (l *livePolicy) submission(req *SubmitRequest, job jobHeader) queue.Submission {
@@ -218,21 +245,10 @@ func (l *livePolicy) submission(req *SubmitRequest, job jobHeader) queue.Submiss
 	}
 }
 
-func (s *Service) stored(_ context.Context, live *livePolicy, receipt queue.Receipt,
-	o Outcome) Outcome {
-	o.Job, o.Duplicate = job.ID(live.policy.Name, receipt.Seq), receipt.Duplicate
-	o.Verdict = Queued
-	return o
-}
-
-func (s *Service) foretold(ctx context.Context, live *livePolicy, receipt queue.Receipt,
-	o Outcome) Outcome {
-	o = s.stored(ctx, live, receipt, o)
-	if receipt.Partition >= 0 {
-		start := s.expected.ask(ctx, partition{live.policy.Name, receipt.Partition}, receipt.Seq)
-		o.Delay, o.DelayKnown = start.delay, start.known
-		o.Position, o.Depth, o.Progress = start.position, start.depth, start.progress
-	}
+func (s *Service) foretold(ctx context.Context, x *submission, o Outcome) Outcome {
+	start := s.expected.ask(ctx, s.partition(x.live, x.r.Key), x.receipt.Seq)
+	o.Delay, o.DelayKnown = start.delay, start.known
+	o.Position, o.Depth, o.Progress = start.position, start.depth, start.progress
 	if o.DelayKnown && o.Delay == 0 {
 		o.Verdict = Allowed
 	}
@@ -302,17 +318,16 @@ func (s *Service) unreachable(ctx context.Context, live *livePolicy, key job.Key
 		Unreachable: now.Add(delay)}, true
 }
 
-// waitsAs returns the job that already waits under the unique name of another. Of jobs submitted at
-// the same time, the valve drops all except the first.
+// waitsAs returns the job that already waits under the unique name of another, if any. Of jobs
+// submitted at the same time, the valve drops all except the first.
 func (s *Service) waitsAs(ctx context.Context, live *livePolicy, key job.Key,
-	j jobHeader) (first queue.Receipt, waits bool) {
+	j jobHeader) queue.Receipt {
 	name, replaces := job.Unique(j.stored)
 	if name == "" || replaces {
-		return first, false
+		return queue.Receipt{}
 	}
-	p := s.partition(live, key)
-	a, _ := s.expected.room(ctx, p, job.Question{Key: key, Unique: name})
-	return queue.Receipt{Seq: a.Waits, Partition: p.number, Duplicate: true}, a.Waits > 0
+	a, _ := s.expected.room(ctx, s.partition(live, key), job.Question{Key: key, Unique: name})
+	return queue.Receipt{Seq: a.Waits, Duplicate: a.Waits > 0}
 }
 
 // room defaults to one interval.

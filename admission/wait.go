@@ -79,7 +79,11 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 		return Outcome{}, &RequestError{WaitHeader, "is not supported here"}
 	}
 	if s.waiters.places.Reserve(r.From, 1) != nil {
-		return noResult(NoResultBusy)(s.send(ctx, &r, s.foretold)())
+		o, err := s.finish(ctx, s.send(ctx, &r), true)
+		if err == nil && o.Verdict != Rejected {
+			o.NoResult = NoResultBusy
+		}
+		return o, err
 	}
 	defer s.waiters.places.Release(r.From, 1)
 	waiting, err := s.waiters.outcomes.Await()
@@ -91,36 +95,26 @@ func (s *Service) await(ctx context.Context, r SubmitRequest, wait time.Duration
 	defer cancel()
 	defer context.AfterFunc(s.waiters.ending, cancel)()
 	r.waiter = waiting.Token
-	var stands func() Outcome
-	o, err := s.send(ctx, &r, func(_ context.Context, live *livePolicy, receipt queue.Receipt,
-		o Outcome) Outcome {
-		stands = func() Outcome { return s.foretold(ctx, live, receipt, o) }
-		return s.stored(ctx, live, receipt, o)
-	})()
+	x := s.send(ctx, &r)
+	o, err := s.finish(ctx, x, false)
 	if err != nil || o.Verdict == Rejected {
 		return o, err
 	}
 	if o.Duplicate {
-		return noResult(NoResultRepeat)(o, nil)
+		o.NoResult = NoResultRepeat
+		return o, nil
 	}
 	told, err := waiting.Outcome(until)
 	switch {
 	case err == nil:
 		o.Result = &told
-		return o, nil
 	case s.waiters.ending.Err() != nil:
-		return noResult(NoResultStopping)(o, nil)
+		o.NoResult = NoResultStopping
+	default:
+		o = s.foretold(ctx, x, o)
+		o.NoResult = NoResultTime
 	}
-	return noResult(NoResultTime)(stands(), nil)
-}
-
-func noResult(why string) func(Outcome, error) (Outcome, error) {
-	return func(o Outcome, err error) (Outcome, error) {
-		if err == nil && o.Verdict != Rejected {
-			o.NoResult = why
-		}
-		return o, err
-	}
+	return o, nil
 }
 
 func (j *jobHeader) awaited(token string) {

@@ -90,6 +90,7 @@ func (f FixedWindow) takeLoaded(d *Decision, s FixedWindowState, end, t, n int64
 	return s
 }
 
+// Take implements [Rule].
 func (f FixedWindow) Take(s FixedWindowState, now time.Time,
 	n int64) (_ FixedWindowState, d Decision) {
 	mustPass(n, f.Limit)
@@ -99,6 +100,7 @@ func (f FixedWindow) Take(s FixedWindowState, now time.Time,
 	return s, d
 }
 
+// TakeUpTo implements [Rule].
 func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time,
 	n int64) (_ FixedWindowState, d Decision) {
 	mustBePositive(n, f.Limit)
@@ -108,6 +110,7 @@ func (f FixedWindow) TakeUpTo(s FixedWindowState, now time.Time,
 	return s, d
 }
 
+// Peek implements [Rule].
 func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decision) {
 	mustPass(n, f.Limit)
 	t := unixMicros(now)
@@ -121,6 +124,7 @@ func (f FixedWindow) Peek(s FixedWindowState, now time.Time, n int64) (d Decisio
 	return d
 }
 
+// Refund implements [Rule].
 func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWindowState {
 	mustBePositive(n, f.Limit)
 	s, _ = f.load(s, unixMicros(now))
@@ -128,6 +132,7 @@ func (f FixedWindow) Refund(s FixedWindowState, now time.Time, n int64) FixedWin
 	return s
 }
 
+// Clamp implements [Rule].
 func (f FixedWindow) Clamp(s FixedWindowState, now time.Time) FixedWindowState {
 	if t := unixMicros(now); s.Start > t {
 		s, _ = f.load(s, t)
@@ -153,6 +158,7 @@ func (f FixedWindow) Charge(s FixedWindowState, now, at time.Time, n int64) Fixe
 	return s
 }
 
+// Uncharge implements [Rule].
 func (f FixedWindow) Uncharge(s FixedWindowState, now time.Time, c Charged) FixedWindowState {
 	if start, _ := f.window(unixMicros(c.At)); start == s.Start {
 		return f.Refund(s, now, c.Units)
@@ -160,6 +166,7 @@ func (f FixedWindow) Uncharge(s FixedWindowState, now time.Time, c Charged) Fixe
 	return s
 }
 
+// ChargeUnseen implements [Rule].
 func (f FixedWindow) ChargeUnseen(s FixedWindowState, u Unseen) FixedWindowState {
 	return chargeUpTo(f, s, u.To, u.At, u.Most)
 }
@@ -170,8 +177,10 @@ func (f FixedWindow) Bounds(now time.Time) (start, end time.Time) {
 	return time.UnixMicro(from), time.UnixMicro(to)
 }
 
+// Most implements [Parametrized].
 func (f FixedWindow) Most() int64 { return f.Limit }
 
+// Validate implements [Parametrized].
 func (f FixedWindow) Validate() error {
 	err := checkWindow(f.Window)
 	if f.Zone != nil && f.Window%day != 0 && f.Window%Month != 0 {
@@ -180,8 +189,10 @@ func (f FixedWindow) Validate() error {
 	return errors.Join(checkLimit("limit", f.Limit, MaxLimit), err)
 }
 
+// Bound implements [Parametrized].
 func (f FixedWindow) Bound() Bound { return Bound{Units: f.Limit, Window: f.Window, Aligned: true} }
 
+// Erased implements [Parametrized].
 func (f FixedWindow) Erased() Rule[*State] {
 	return erased[FixedWindowState]{f.Caching(),
 		func(s *State) FixedWindowState { return FixedWindowState{s.A, s.B} },

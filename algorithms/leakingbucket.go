@@ -48,6 +48,7 @@ func (b LeakingBucket) delay(emptyAt exact, t int64) time.Duration {
 	return micros(m.sub(emptyAt, m.span(max(b.Burst, 1))).ceil() - t)
 }
 
+// Take implements [Rule].
 func (b LeakingBucket) Take(s LeakingBucketState, now time.Time,
 	n int64) (_ LeakingBucketState, d Decision) {
 	t := unixMicros(now)
@@ -58,6 +59,7 @@ func (b LeakingBucket) Take(s LeakingBucketState, now time.Time,
 	return LeakingBucketState{at.us, at.frac}, d
 }
 
+// TakeUpTo implements [Rule].
 func (b LeakingBucket) TakeUpTo(s LeakingBucketState, now time.Time,
 	n int64) (_ LeakingBucketState, d Decision) {
 	t := unixMicros(now)
@@ -84,6 +86,7 @@ func (b LeakingBucket) Refund(s LeakingBucketState, now time.Time, n int64) Leak
 	return LeakingBucketState{at.us, at.frac}
 }
 
+// Clamp implements [Rule].
 func (b LeakingBucket) Clamp(s LeakingBucketState, now time.Time) LeakingBucketState {
 	if _, latest := b.meter().load(exact{}, unixMicros(now)); s.EmptyAt > latest.us {
 		return LeakingBucketState{latest.us, latest.frac}
@@ -99,20 +102,25 @@ func (b LeakingBucket) Charge(s LeakingBucketState, _, at time.Time, n int64) Le
 	return LeakingBucketState{to.us, to.frac}
 }
 
+// Uncharge implements [Rule].
 func (b LeakingBucket) Uncharge(s LeakingBucketState, _ time.Time, c Charged) LeakingBucketState {
 	to := b.meter().uncharge(exact{s.EmptyAt, s.Frac}, c)
 	return LeakingBucketState{to.us, to.frac}
 }
 
+// ChargeUnseen implements [Rule].
 func (b LeakingBucket) ChargeUnseen(s LeakingBucketState, u Unseen) LeakingBucketState {
 	to := b.meter().unseen(exact{s.EmptyAt, s.Frac}, u)
 	return LeakingBucketState{to.us, to.frac}
 }
 
+// Bounds implements [Rule].
 func (b LeakingBucket) Bounds(time.Time) (start, end time.Time) { return start, end }
 
+// Most implements [Parametrized].
 func (b LeakingBucket) Most() int64 { return b.Capacity }
 
+// Validate implements [Parametrized].
 func (b LeakingBucket) Validate() error {
 	err := b.meter().validate("outflow")
 	switch {
@@ -124,8 +132,10 @@ func (b LeakingBucket) Validate() error {
 	return err
 }
 
+// Bound implements [Parametrized].
 func (b LeakingBucket) Bound() Bound { return Bound{Units: b.Capacity, Rate: b.Outflow} }
 
+// Erased implements [Parametrized].
 func (b LeakingBucket) Erased() Rule[*State] {
 	return erased[LeakingBucketState]{b,
 		func(s *State) LeakingBucketState { return LeakingBucketState{s.A, s.B} },

@@ -73,6 +73,7 @@ func (r Rate) Validate() error {
 	return nil
 }
 
+// IsZero reports whether no rate is set.
 func (r Rate) IsZero() bool { return r == Rate{} }
 
 // Interval returns the time between two events, rounded up to a nanosecond: too coarse for pacing.
@@ -83,6 +84,7 @@ func (r Rate) Interval() time.Duration {
 	return (r.Per + time.Duration(r.Count) - 1) / time.Duration(r.Count)
 }
 
+// PerSecond returns the units per second.
 func (r Rate) PerSecond() float64 { return float64(r.Count) / r.Per.Seconds() }
 
 // String formats the rate as [ParseRate] reads it: "96/s", "3/10s". The zero rate is empty.
@@ -98,8 +100,10 @@ func (r Rate) String() string {
 	return strconv.FormatInt(r.Count, 10) + "/" + per
 }
 
+// MarshalText returns [Rate.String].
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
+// UnmarshalText parses a rate as [ParseRate] does.
 func (r *Rate) UnmarshalText(text []byte) (err error) {
 	parsed := Rate{}
 	if len(text) > 0 {

@@ -76,11 +76,13 @@ func chargeUpTo[S any](r Rule[S], s S, now, at time.Time, n int64) S {
 	return r.Charge(s, now, at, n)
 }
 
+// CostError says that a request can never pass, because of its cost.
 type CostError struct {
 	Cost int64 // the requested cost
 	Most int64 // the largest cost that can ever pass
 }
 
+// Error implements error.
 func (e *CostError) Error() string {
 	if e.Cost < 1 {
 		return fmt.Sprintf("cost %d: must be at least 1", e.Cost)
@@ -94,11 +96,13 @@ type StateError struct {
 	Err  error
 }
 
+// Error implements error.
 func (e *StateError) Error() string {
 	return fmt.Sprintf("the value of %q cannot be read, and stays until it is deleted: %v", e.Name,
 		e.Err)
 }
 
+// Unwrap returns the reason for [errors.Is].
 func (e *StateError) Unwrap() error { return e.Err }
 
 // CheckCost returns a [*CostError] if a request of cost n can never pass under a rule.

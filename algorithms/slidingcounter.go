@@ -110,6 +110,7 @@ func (c SlidingCounter) takeLoaded(d *Decision, s SlidingCounterState, t, n,
 	return s
 }
 
+// Take implements [Rule].
 func (c SlidingCounter) Take(s SlidingCounterState, now time.Time,
 	n int64) (_ SlidingCounterState, d Decision) {
 	mustPass(n, c.Limit)
@@ -119,6 +120,7 @@ func (c SlidingCounter) Take(s SlidingCounterState, now time.Time,
 	return s, d
 }
 
+// TakeUpTo implements [Rule].
 func (c SlidingCounter) TakeUpTo(s SlidingCounterState, now time.Time,
 	n int64) (_ SlidingCounterState, d Decision) {
 	mustBePositive(n, c.Limit)
@@ -129,6 +131,7 @@ func (c SlidingCounter) TakeUpTo(s SlidingCounterState, now time.Time,
 	return s, d
 }
 
+// Peek implements [Rule].
 func (c SlidingCounter) Peek(s SlidingCounterState, now time.Time, n int64) (d Decision) {
 	mustPass(n, c.Limit)
 	t := unixMicros(now)
@@ -152,6 +155,7 @@ func (c SlidingCounter) Refund(s SlidingCounterState, now time.Time, n int64) Sl
 	return s
 }
 
+// Clamp implements [Rule].
 func (c SlidingCounter) Clamp(s SlidingCounterState, now time.Time) SlidingCounterState {
 	if t := unixMicros(now); s.Start > t {
 		s = c.load(s, t)
@@ -175,6 +179,7 @@ func (c SlidingCounter) Charge(s SlidingCounterState, now, at time.Time,
 	return s
 }
 
+// Uncharge implements [Rule].
 func (c SlidingCounter) Uncharge(s SlidingCounterState, _ time.Time,
 	by Charged) SlidingCounterState {
 	w := c.Window.Microseconds()
@@ -214,16 +219,20 @@ func (c SlidingCounter) Bounds(now time.Time) (start, end time.Time) {
 	return time.UnixMicro(from), time.UnixMicro(from).Add(c.Window)
 }
 
+// Most implements [Parametrized].
 func (c SlidingCounter) Most() int64 { return c.Limit }
 
+// Validate implements [Parametrized].
 func (c SlidingCounter) Validate() error {
 	return errors.Join(checkLimit("limit", c.Limit, MaxLimit), checkWindow(c.Window))
 }
 
+// Bound implements [Parametrized].
 func (c SlidingCounter) Bound() Bound {
 	return Bound{Units: c.Limit, Window: c.Window, Aligned: true, Estimated: true}
 }
 
+// Erased implements [Parametrized].
 func (c SlidingCounter) Erased() Rule[*State] {
 	return erased[SlidingCounterState]{c,
 		func(s *State) SlidingCounterState { return SlidingCounterState{s.A, s.B, s.C} },

@@ -74,6 +74,7 @@ func logEntry(at int64, sum LogEntry) LogEntry { return LogEntry(at)<<unitBits |
 // Plus returns the entry as many microseconds later.
 func (e LogEntry) Plus(us int64) LogEntry { return e + LogEntry(us)<<unitBits }
 
+// Clone returns a copy that shares no memory.
 func (s SlidingLogState) Clone() SlidingLogState {
 	s.earlier = slices.Clone(s.earlier)
 	return s
@@ -228,6 +229,7 @@ func (l SlidingLog) decide(d *Decision, s *SlidingLogState, t, n int64) {
 	}
 }
 
+// Take implements [Rule].
 func (l SlidingLog) Take(s SlidingLogState,
 	now time.Time, n int64) (_ SlidingLogState, d Decision) {
 	mustPass(n, l.Limit)
@@ -237,6 +239,7 @@ func (l SlidingLog) Take(s SlidingLogState,
 	return s, d
 }
 
+// TakeUpTo implements [Rule].
 func (l SlidingLog) TakeUpTo(s SlidingLogState, now time.Time,
 	n int64) (_ SlidingLogState, d Decision) {
 	mustBePositive(n, l.Limit)
@@ -284,6 +287,7 @@ func (l SlidingLog) Refund(s SlidingLogState, now time.Time, n int64) SlidingLog
 	return s
 }
 
+// Clamp implements [Rule].
 func (l SlidingLog) Clamp(s SlidingLogState, now time.Time) SlidingLogState {
 	if t := unixMicros(now); s.Latest > t {
 		l.load(&s, t)
@@ -376,14 +380,18 @@ func (l SlidingLog) ChargeUnseen(s SlidingLogState, u Unseen) SlidingLogState {
 // Bounds returns zero times: a log has no windows of the clock.
 func (l SlidingLog) Bounds(time.Time) (start, end time.Time) { return start, end }
 
+// Most implements [Parametrized].
 func (l SlidingLog) Most() int64 { return l.Limit }
 
+// Validate implements [Parametrized].
 func (l SlidingLog) Validate() error {
 	return errors.Join(checkLimit("limit", l.Limit, MaxLogLimit), checkWindow(l.Window))
 }
 
+// Bound implements [Parametrized].
 func (l SlidingLog) Bound() Bound { return Bound{Units: l.Limit, Window: l.Window} }
 
+// Erased implements [Parametrized].
 func (l SlidingLog) Erased() Rule[*State] {
 	load := func(s *State) SlidingLogState {
 		return SlidingLogState{Latest: s.A, Units: s.B, sum: LogEntry(s.C), earlier: s.Log}

@@ -29,28 +29,33 @@ var _ Rule[TokenBucketState] = TokenBucket{}
 
 func (b TokenBucket) meter() meter { return meter{most: b.Capacity, rate: b.Refill} }
 
+// Take implements [Rule].
 func (b TokenBucket) Take(s TokenBucketState, now time.Time,
 	n int64) (_ TokenBucketState, d Decision) {
 	at := b.meter().take(&d, exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return TokenBucketState{at.us, at.frac}, d
 }
 
+// TakeUpTo implements [Rule].
 func (b TokenBucket) TakeUpTo(s TokenBucketState, now time.Time,
 	n int64) (_ TokenBucketState, d Decision) {
 	at := b.meter().takeUpTo(&d, exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return TokenBucketState{at.us, at.frac}, d
 }
 
+// Peek implements [Rule].
 func (b TokenBucket) Peek(s TokenBucketState, now time.Time, n int64) (d Decision) {
 	b.meter().peek(&d, exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return d
 }
 
+// Refund implements [Rule].
 func (b TokenBucket) Refund(s TokenBucketState, now time.Time, n int64) TokenBucketState {
 	at := b.meter().refund(exact{s.FullAt, s.Frac}, unixMicros(now), n)
 	return TokenBucketState{at.us, at.frac}
 }
 
+// Clamp implements [Rule].
 func (b TokenBucket) Clamp(s TokenBucketState, now time.Time) TokenBucketState {
 	if _, latest := b.meter().load(exact{}, unixMicros(now)); s.FullAt > latest.us {
 		return TokenBucketState{latest.us, latest.frac}
@@ -69,24 +74,31 @@ func (b TokenBucket) Charge(s TokenBucketState, _, at time.Time, n int64) TokenB
 	return TokenBucketState{to.us, to.frac}
 }
 
+// Uncharge implements [Rule].
 func (b TokenBucket) Uncharge(s TokenBucketState, _ time.Time, c Charged) TokenBucketState {
 	to := b.meter().uncharge(exact{s.FullAt, s.Frac}, c)
 	return TokenBucketState{to.us, to.frac}
 }
 
+// ChargeUnseen implements [Rule].
 func (b TokenBucket) ChargeUnseen(s TokenBucketState, u Unseen) TokenBucketState {
 	to := b.meter().unseen(exact{s.FullAt, s.Frac}, u)
 	return TokenBucketState{to.us, to.frac}
 }
 
+// Bounds implements [Rule].
 func (b TokenBucket) Bounds(time.Time) (start, end time.Time) { return start, end }
 
+// Most implements [Parametrized].
 func (b TokenBucket) Most() int64 { return b.Capacity }
 
+// Validate implements [Parametrized].
 func (b TokenBucket) Validate() error { return b.meter().validate("refill") }
 
+// Bound implements [Parametrized].
 func (b TokenBucket) Bound() Bound { return Bound{Units: b.Capacity, Rate: b.Refill} }
 
+// Erased implements [Parametrized].
 func (b TokenBucket) Erased() Rule[*State] {
 	return erased[TokenBucketState]{b,
 		func(s *State) TokenBucketState { return TokenBucketState{s.A, s.B} },

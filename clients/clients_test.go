@@ -25,7 +25,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
 // language is a client. install packs and installs it once, in a separate directory, and returns
@@ -169,10 +168,10 @@ const token = "may-everything"
 
 func open(t *testing.T, policies ...policy.Policy) (p *penstock.Penstock, url string) {
 	t.Helper()
-	return openWith(t, func(*penstock.Penstock) {}, penstock.Codec{}, policies...)
+	return openWith(t, func(*penstock.Penstock) {}, penstock.Options{}, policies...)
 }
 
-func openWith(t *testing.T, handle func(*penstock.Penstock), codec penstock.Codec,
+func openWith(t *testing.T, handle func(*penstock.Penstock), o penstock.Options,
 	policies ...policy.Policy) (p *penstock.Penstock, url string) {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "clients.yaml")
@@ -181,11 +180,10 @@ func openWith(t *testing.T, handle func(*penstock.Penstock), codec penstock.Code
 	if err := os.WriteFile(tokens, []byte(clients), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := penstock.Open(t.Context(), penstock.Options{
-		Policies: policies, Server: embedded.Options{Listen: "127.0.0.1:0", Dir: t.TempDir()},
-		HTTP: penstock.HTTP{Listen: "127.0.0.1:0", Tokens: tokens}, Lease: time.Second,
-		ServeNATS: true, Codec: codec,
-	})
+	o.Policies, o.Lease, o.ServeNATS = policies, time.Second, true
+	o.Server.Listen, o.Server.Dir = "127.0.0.1:0", t.TempDir()
+	o.HTTP = penstock.HTTP{Listen: "127.0.0.1:0", Tokens: tokens}
+	p, err := penstock.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

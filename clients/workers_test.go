@@ -18,7 +18,9 @@ import (
 	"github.com/penstock-mq/penstock/internal/proctest"
 	"github.com/penstock-mq/penstock/internal/waittest"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue/roles"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -28,10 +30,11 @@ type installation struct {
 	nc *nats.Conn
 }
 
-func start(t *testing.T, p policy.Policy) *installation {
+func start(t *testing.T, p policy.Policy, users ...embedded.User) *installation {
 	t.Helper()
 	i := &installation{t: t}
-	i.p, _ = open(t, p)
+	i.p, _ = openWith(t, func(*penstock.Penstock) {},
+		penstock.Options{Server: embedded.Options{Users: users}}, p)
 	var err error
 	if i.nc, err = i.p.Connect("test"); err != nil {
 		t.Fatal(err)
@@ -100,6 +103,20 @@ func (i *installation) empty() {
 	waittest.Until(i.t, "the queue is empty", func() bool {
 		depths, err := i.p.Depths(i.t.Context())
 		return err == nil && depths["jobs"] == 0
+	})
+}
+
+func TestWorkersNeedNoMoreThanTheirRole(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		i := start(t, jobs(), embedded.User{Name: "crew", Role: roles.Worker,
+			Policies: []string{"jobs"},
+			Password: "$2a$04$SCMaQ9mZ2Yp9EgZFWwxhNeSUIrH.0ab3peKOekFcBCfxBd8xhoQqS"})
+		_, at, _ := strings.Cut(i.p.NATSURL(), "//")
+		w := i.work(l, "nats://crew:secret@"+at, "jobs")
+		i.publish("a", "once")
+		w.runs(1)
+		i.empty()
+		w.stop()
 	})
 }
 
@@ -234,7 +251,7 @@ func TestCodecsInteroperate(t *testing.T) {
 					j.Header.Get(job.HeaderRetention), j.Header.Get(job.HeaderUnique)))
 				return nil
 			})
-		}, codec, jobs(), of)
+		}, penstock.Options{Codec: codec}, jobs(), of)
 		c := proctest.Start(t, l.program(t, "codec", url, token, p.NATSURL()))
 		got := strings.ReplaceAll(<-c.Lines, " ", "")
 		if want := `{"from":"` + l.name + `"},130000ms1hone;replaceinGo`; got != want {

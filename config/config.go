@@ -81,6 +81,7 @@ type ServerTLS struct {
 	ClientCA string `json:"client_ca"` // empty: no client certificates
 }
 
+// Guard returns the access to the API, as package guard checks it.
 func (h HTTP) Guard() guard.Options {
 	return guard.Options{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
 		Insecure: h.Insecure}
@@ -96,6 +97,7 @@ type Envoy struct {
 	OnStoreError string `json:"on_store_error"`
 }
 
+// Guard returns the access to the rate limit service, which takes the tokens of the API.
 func (e Envoy) Guard(h HTTP) guard.Options {
 	o := h.Guard()
 	o.Listen = e.Listen
@@ -112,6 +114,7 @@ type Outbound struct {
 	Routes   []outbound.Route `json:"routes"`
 }
 
+// Guard returns the access to the proxy, which takes the tokens of the API.
 func (o Outbound) Guard(h HTTP) guard.Options {
 	return guard.Options{Listen: o.Listen, Tokens: h.Tokens, TLS: guard.Files(o.TLS),
 		Insecure: o.Insecure, Named: "outbound[]"}
@@ -157,6 +160,7 @@ type Sync struct {
 	Always bool
 }
 
+// UnmarshalText parses "always" or a duration such as "1s".
 func (s *Sync) UnmarshalText(text []byte) error {
 	if string(text) == "always" {
 		*s = Sync{Always: true}
@@ -170,6 +174,7 @@ func (s *Sync) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// String returns the text that UnmarshalText parses.
 func (s Sync) String() string {
 	if s.Always {
 		return "always"
@@ -177,6 +182,7 @@ func (s Sync) String() string {
 	return algorithms.FormatDuration(s.Every)
 }
 
+// Guard returns the access to the embedded server's listener.
 func (e Embedded) Guard() guard.Options {
 	return guard.Options{Of: "nats.embedded", Listen: e.Listen, Tokens: e.Users,
 		TLS: guard.Files(e.TLS), Insecure: e.Insecure}

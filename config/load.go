@@ -53,6 +53,9 @@ func define(set *pflag.FlagSet, without ...string) {
 // FileName returns the name of the configuration file, or "".
 func FileName(flags *pflag.FlagSet) string { return outside(flags).GetString(configKey) }
 
+// LoadFile reads the settings from the file that the flags or the environment name, then from the
+// environment, then from the flags: the last one that gives a setting wins. Errors name all
+// mistakes, with their places.
 func LoadFile(flags *pflag.FlagSet) (Config, error) {
 	v := outside(flags)
 	name := v.GetString(configKey)

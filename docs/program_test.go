@@ -13,6 +13,28 @@ import (
 	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
+// The first lines of Go are those of the package's example, which go test runs.
+func TestTheReadmeBeginsWithTheExample(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("../example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, snippet, _ := strings.Cut(string(readme), "```go\n")
+	snippet, _, _ = strings.Cut(snippet, "```\n")
+	if strings.Count(snippet, "\n") < 8 {
+		t.Fatalf("the README begins with %q", snippet)
+	}
+	for line := range strings.Lines(snippet) {
+		if !strings.Contains(string(example), line) {
+			t.Errorf("example_test.go has no line %q", line)
+		}
+	}
+}
+
 func TestTheProgramOfTheReadmeKeepsItsJobs(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -14,31 +15,28 @@ func (c Changes) String() string { return strings.Join(c, ", ") }
 
 // Diff lists the differing fields of policies with defaults, or of overrides. "none" is a missing
 // field, and "the policy's" one of an override.
-func Diff[T Policy | Override](before, after T) Changes {
+func Diff[T Policy | Override](before, after T) (changes Changes) {
 	was, is := flatten(before), flatten(after)
-	var changes Changes
-	value := func(fields []leaf, place string) (text string, found bool) {
+	missing := "none"
+	if _, own := any(before).(Override); own {
+		missing = "the policy's"
+	}
+	text := func(fields []leaf, place string) string {
 		for _, f := range fields {
 			if f.place == place {
-				return f.text, true
+				return f.text
 			}
 		}
 		if place == "paused" {
-			return "false", false
+			return "false"
 		}
-		if _, own := any(before).(Override); own {
-			return "the policy's", false
-		}
-		return "none", false
+		return missing
 	}
-	for _, f := range is {
-		if old, _ := value(was, f.place); old != f.text {
-			changes = append(changes, fmt.Sprintf("%s %s → %s", f.place, old, f.text))
-		}
-	}
-	for _, f := range was {
-		if now, found := value(is, f.place); !found {
-			changes = append(changes, fmt.Sprintf("%s %s → %s", f.place, f.text, now))
+	for _, f := range slices.Concat(is, was) {
+		old, now := text(was, f.place), text(is, f.place)
+		change := fmt.Sprintf("%s %s → %s", f.place, old, now)
+		if old != now && !slices.Contains(changes, change) {
+			changes = append(changes, change)
 		}
 	}
 	return changes

@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// Entry is a stored policy. Its master, which writes it, is a file or the API; operators' levers
+// Entry is a policy's record. Its master, which writes it, is a file or the API; operators' levers
 // change it for a while.
 type Entry struct {
-	Policy   Policy // in force: as written, with the levers and defaults
-	Written  Policy // by its master, with defaults
-	Levers   Levers
-	Paused   bool   // by a lever
-	Revision uint64 // of the record
-	Stored   time.Time
-	// Draining: takes no new jobs, and is gone once its queue is empty.
-	Draining bool
-	Source   string // the master: SourceAPI or SourceFile
-	// of the target: decides where the target may be, and whether it may use the drainer's files
-	TargetSource string
+	V       int    `json:"v"`
+	Written Policy `json:"policy"` // by its master, with defaults; without a name: unreadable
+	Source  string `json:"source"` // the master: SourceAPI or SourceFile
 	// of the file. A file of any set may take a policy of the API that has one: it has left that
 	// set, or was offered to it.
-	Set string
-	// nil: unchanged or unknown
-	Last *LastChange
+	Set string `json:"set,omitempty"`
+	// of the target: decides where the target may be, and whether it may use the drainer's files
+	TargetSource string `json:"target_source"`
+	// Draining: takes no new jobs, and is gone once its queue is empty.
+	Draining bool        `json:"draining,omitempty"`
+	Levers   Levers      `json:"levers,omitempty"`
+	Last     *LastChange `json:"last_change,omitempty"` // of the content; nil: unchanged or unknown
+
+	Policy   Policy    `json:"-"` // in force: as written, with the levers and defaults
+	Paused   bool      `json:"-"` // by a lever
+	Revision uint64    `json:"-"` // of the record
+	Stored   time.Time `json:"-"`
 }
 
 // InForce sets what results from the policy as written and its levers. Levers that cannot apply to

@@ -97,7 +97,7 @@ func (l Lever) Text(e Entry, now time.Time) string {
 		text += " by " + l.By
 	}
 	if l.Expires != nil {
-		text += ", " + left(l.Expires.Sub(now)) + " left"
+		text += ", " + left(l.Expires.Sub(now)).String() + " left"
 	}
 	if l.Because != "" {
 		text += ": " + l.Because
@@ -105,16 +105,11 @@ func (l Lever) Text(e Entry, now time.Time) string {
 	return text
 }
 
-// left rounds up, to the two largest units.
-func left(d time.Duration) string {
-	switch minutes := int64((max(d, 0) + time.Minute - 1) / time.Minute); {
-	case d <= time.Minute:
-		return fmt.Sprintf("%d s", int64((max(d, 0)+time.Second-1)/time.Second))
-	case minutes < 120:
-		return fmt.Sprintf("%d min", minutes)
-	case minutes < 48*60:
-		return fmt.Sprintf("%d h %d min", minutes/60, minutes%60)
-	default:
-		return fmt.Sprintf("%d d %d h", minutes/(24*60), minutes/60%24)
+// left rounds up, to minutes if there are several.
+func left(d time.Duration) Duration {
+	unit := time.Second
+	if d > time.Minute {
+		unit = time.Minute
 	}
+	return Duration((max(d, 0) + unit - 1) / unit * unit)
 }

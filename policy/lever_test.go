@@ -38,13 +38,13 @@ func TestLevers(t *testing.T) {
 	}
 	pull(`{"outflow":"2/s"}`, policy.Lever{By: "ann", Because: "their incident", Expires: &expires})
 	pull(`{"paused":true,"burst":7}`, policy.Lever{By: "bob"})
-	e := says(now.Add(37*time.Minute), "file: 96/s, now 2/s by ann, 23 min left: their incident",
+	e := says(now.Add(37*time.Minute), "file: 96/s, now 2/s by ann, 23m left: their incident",
 		"file: burst 5, running, now burst 7, paused by bob")
 	if e.Policy.Outflow.Count != 2 || !e.Policy.Peak.IsZero() || !e.Paused || e.Policy.Burst != 7 ||
 		e.Policy.AdaptiveRate.Min.Count != 2 {
 		t.Errorf("in force: %+v, paused %t", e.Policy, e.Paused)
 	}
-	says(expires.Add(-time.Second), "file: 96/s, now 2/s by ann, 1 s left: their incident",
+	says(expires.Add(-time.Second), "file: 96/s, now 2/s by ann, 1s left: their incident",
 		"file: burst 5, running, now burst 7, paused by bob")
 	if e := says(expires, "file: burst 5, running, now burst 7, paused by bob"); !e.Paused {
 		t.Error("one lever's end ends another's pause")

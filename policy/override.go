@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"fmt"
-
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
@@ -73,15 +71,18 @@ func (o Override) ApplyAll(p Policy) Policy {
 	return p
 }
 
-// ValidateAll is [Override.Validate] of an override of all keys.
+// ValidateAll returns why a policy cannot have an override of all keys.
 func (o Override) ValidateAll(p Policy) []Problem {
 	p = p.WithDefaults()
 	var c checker
-	for field, given := range map[string]bool{"outflow": o.Outflow != nil, "peak": o.Peak != nil,
-		"burst": o.Burst != nil, "capacity": o.Capacity != nil} {
-		if given && p.Door() {
-			c.add(field, "can only be overridden in a %s, not in a %s", LeakingBucket, p.decider())
+	given := given(o)
+	for _, field := range []string{"outflow", "peak", "burst", "capacity"} {
+		if given[field] && p.Door() {
+			c.add(field, "applies only to %s, not to %s", LeakingBucket, p.decider())
 		}
+	}
+	if len(c.problems) > 0 {
+		return c.problems
 	}
 	if o.Paused && !p.HasQueue() {
 		c.add("paused", "applies only to policies with a queue")
@@ -89,8 +90,8 @@ func (o Override) ValidateAll(p Policy) []Problem {
 	if o.Capacity != nil && *o.Capacity < p.Capacity {
 		c.add("capacity", "must be at least the policy's (%d), not %d", p.Capacity, *o.Capacity)
 	}
-	if outflow := o.Apply(p).Outflow; o.Peak != nil {
-		c.peak("peak", *o.Peak, "outflow", outflow)
+	if o.Peak != nil {
+		c.peak("peak", *o.Peak, "outflow", o.Apply(p).Outflow)
 	}
 	if most := o.ApplyAll(p).Capacity; o.Burst != nil && *o.Burst > most {
 		c.add("burst", "must be at most the capacity (%d), not %d", most, *o.Burst)
@@ -105,55 +106,19 @@ func (o Override) IsZero() bool { return o == Override{} }
 
 func ParseOverride(data []byte) (Override, error) { return parse[Override](data) }
 
+// Validate returns why a key of a policy cannot have the override.
 func (o Override) Validate(p Policy) []Problem {
 	p = p.WithDefaults()
-	if !p.HasQueue() {
-		return []Problem{{"",
-			fmt.Sprintf("policy %s has no queue, so its keys cannot have limits of their own",
-				p.Name)}}
-	}
 	var c checker
-	if o.Capacity != nil {
+	switch {
+	case !p.HasQueue():
+		c.add("", "policy %s has no queue, so its keys cannot have limits of their own", p.Name)
+	case o.Capacity != nil:
 		c.add("capacity", "applies only to a whole policy")
-	}
-	paced := o.Outflow != nil || !p.Outflow.IsZero()
-	switch {
-	case o.Outflow == nil:
-	case !p.Paced():
-		c.add("outflow", "applies only to %s, not to %s", LeakingBucket, p.decider())
-	case o.Outflow.IsZero():
-		c.add("outflow", "must be positive; to stop a key's jobs, pause it")
-	default:
-		c.rate("outflow", *o.Outflow)
-		c.drain("outflow", p.Capacity, *o.Outflow)
-	}
-	switch {
-	case o.Peak == nil:
-	case !p.Paced():
-		c.add("peak", "applies only to %s, not to %s", LeakingBucket, p.decider())
-	case o.Peak.IsZero():
-		c.add("peak", "must be positive; omit it for the policy's ratio of peak to outflow")
-	default:
-		c.peak("peak", *o.Peak, "outflow", o.Apply(p).Outflow)
-	}
-	switch {
-	case o.Burst == nil:
-	case !p.Paced():
-		c.add("burst", "applies only to %s, not to %s", LeakingBucket, p.decider())
-	case !paced:
-		c.add("burst", "requires an outflow: outflow_total alone permits no bursts")
-	case *o.Burst < 1 || *o.Burst > p.Capacity:
-		c.add("burst", "must be 1 to the capacity (%d), not %d", p.Capacity, *o.Burst)
-	}
-	if n := o.Concurrency; n != nil && (*n < 0 || *n > MaxConcurrency) {
-		c.add("concurrency", "must be 0 (no limit) to %d, not %d", MaxConcurrency, *n)
-	}
-	switch {
-	case o.Weight == nil:
-	case p.OutflowTotal.IsZero() && p.together() < 0:
+	case o.Weight != nil && p.OutflowTotal.IsZero() && p.together() < 0:
 		c.add("weight", "requires an outflow_total or a limit for all keys in the policy")
-	case *o.Weight < 1 || *o.Weight > MaxWeight:
-		c.add("weight", "must be 1 to %d, not %d", MaxWeight, *o.Weight)
+	default:
+		return o.ValidateAll(p)
 	}
 	return c.problems
 }

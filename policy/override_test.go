@@ -109,8 +109,6 @@ func TestOverrideValidate(t *testing.T) {
 			[]string{"peak: must be at least"}},
 		"peak under total": {total, policy.Override{Peak: &twice},
 			[]string{"peak: requires an outflow"}},
-		"peak from Go": {paced, policy.Override{Peak: &algorithms.Rate{}},
-			[]string{"peak: must be positive"}},
 		"peak of a door": {door, policy.Override{Peak: &twice},
 			[]string{"peak: applies only to leaking_bucket"}},
 		"weight":             {total, policy.Override{Weight: n(1000)}, nil},
@@ -127,19 +125,19 @@ func TestOverrideValidate(t *testing.T) {
 		"burst under total": {total, policy.Override{Burst: n(2)},
 			[]string{"burst: requires an outflow"}},
 		"burst over capacity": {paced, policy.Override{Burst: n(11)},
-			[]string{"burst: must be 1 to the capacity (10), not 11"}},
+			[]string{"burst: must be at most the capacity (10), not 11"}},
 		"pace of a door": {door, policy.Override{Outflow: &slow, Burst: n(1)}, []string{
 			"outflow: applies only to leaking_bucket, not to sliding_log",
 			"burst: applies only to leaking_bucket",
 		}},
 		"rate from Go": {paced, policy.Override{Outflow: &algorithms.Rate{}},
-			[]string{"outflow: must be positive"}},
+			[]string{"outflow: is required"}},
 		"bad rate from Go": {paced, policy.Override{Outflow: &algorithms.Rate{Count: -1}},
 			[]string{"outflow: -1/0s: "}},
 		"negative concurrency": {paced, policy.Override{Concurrency: &negative},
-			[]string{"concurrency: must be 0 (no limit) to"}},
+			[]string{"concurrency: must be 1 to"}},
 		"huge concurrency": {paced, policy.Override{Concurrency: &huge},
-			[]string{"concurrency: must be 0 (no limit) to"}},
+			[]string{"concurrency: must be 1 to"}},
 	} {
 		got := test.override.Validate(test.policy)
 		if len(got) != len(test.want) {

@@ -102,7 +102,7 @@ func TestASecondInstallationInReachIsRefused(t *testing.T) {
 			t.Errorf("a second installation: %v", err)
 		}
 	}
-	if all, err := second.listNames(ctx, "$JS.API.STREAM.NAMES"); err != nil || len(all) > 0 {
+	if all, err := second.js.Names(ctx, "$JS.API.STREAM.NAMES"); err != nil || len(all) > 0 {
 		t.Errorf("it has made %v; %v", all, err)
 	}
 	if err := at(t, leaf.ClientURL(), Options{Domain: "hub"}).Setup(ctx); err != nil {

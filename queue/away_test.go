@@ -73,7 +73,7 @@ func TestTicksEndWhileNATSIsAway(t *testing.T) {
 		ended <- b.Ticks(ctx, func(Tick) (time.Duration, bool) { return 0, true })
 	}()
 	waittest.Until(t, "they are heard", func() bool {
-		_, err := b.js.Consumer(natstest.Context(t), b.names.schedules(), "ticks")
+		_, err := b.js.Consumer(natstest.Context(t), b.names.schedules(), "due")
 		return err == nil
 	})
 	server.Shutdown()

@@ -78,7 +78,7 @@ func (l *Backlog) evict(ctx context.Context) error {
 }
 
 func (l *Backlog) deleteConsumers(ctx context.Context) error {
-	names, err := l.b.listNames(ctx, "$JS.API.CONSUMER.NAMES."+l.stream)
+	names, err := l.b.js.Names(ctx, "$JS.API.CONSUMER.NAMES."+l.stream)
 	if err != nil {
 		return err
 	}

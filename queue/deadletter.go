@@ -81,7 +81,7 @@ func (b *Broker) recordConfig(name, subject, holds string,
 	c.Name, c.Subjects, c.Description = name, []string{subject}, "Penstock: "+holds
 	c.Retention, c.Storage, c.Replicas = jetstream.LimitsPolicy, jetstream.FileStorage, b.replicas
 	c.AllowDirect = true
-	c.Metadata = map[string]string{jsapi.MetaVersion: strconv.Itoa(job.FormatVersion)}
+	c.Metadata = map[string]string{jsapi.MetaVersion: jsapi.Layout}
 	return c
 }
 

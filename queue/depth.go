@@ -91,7 +91,7 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 }
 
 func (b *Broker) Streams(ctx context.Context) ([]string, error) {
-	all, err := b.listNames(ctx, "$JS.API.STREAM.NAMES")
+	all, err := b.js.Names(ctx, "$JS.API.STREAM.NAMES")
 	if err != nil {
 		return nil, err
 	}
@@ -103,21 +103,4 @@ func (b *Broker) Streams(ctx context.Context) ([]string, error) {
 		}
 	}
 	return policies, nil
-}
-
-func (b *Broker) listNames(ctx context.Context, list string) (all []string, err error) {
-	for {
-		var page struct {
-			Total              int
-			Streams, Consumers []string
-		}
-		request := map[string]int{"offset": len(all)}
-		if err := b.js.Call(ctx, list, request, &page); err != nil {
-			return nil, err
-		}
-		found := append(page.Streams, page.Consumers...)
-		if all = append(all, found...); len(found) == 0 || len(all) >= page.Total {
-			return all, nil
-		}
-	}
 }

@@ -83,52 +83,6 @@ func (b *Broker) barrier(ctx context.Context, policy string) error {
 	return fmt.Errorf("wait for jobs under way: %w", err)
 }
 
-type PolicyInUseError struct {
-	Policy string
-	Jobs   uint64
-}
-
-func (e *PolicyInUseError) Error() string {
-	return fmt.Sprintf("policy %s holds %d jobs", e.Policy, e.Jobs)
-}
-
-// CloseQueue closes the door of a policy's queue and calls mark, which records that the policy
-// ends; if mark fails, it opens the door again. If the queue holds jobs, it returns
-// [*PolicyInUseError], unless even is set because the caller drops them.
-func (b *Broker) CloseQueue(ctx context.Context, name string, even bool,
-	mark func(context.Context) error) error {
-	return b.locked(ctx, name, func(ctx context.Context) (err error) {
-		info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
-		if errors.Is(err, ErrNoStream) {
-			return mark(ctx)
-		}
-		if err == nil {
-			err = jsapi.CheckVersion(info.Config.Metadata)
-		}
-		if err != nil {
-			return err
-		}
-		if info.State.Msgs > 0 && !even {
-			return &PolicyInUseError{name, info.State.Msgs}
-		}
-		if !b.isClosed(name, info.Config) {
-			defer func() {
-				if err != nil {
-					err = b.reopen(ctx, info.Config, err)
-				}
-			}()
-		}
-		state, err := b.shut(ctx, name, info.Config)
-		if err != nil {
-			return err
-		}
-		if state.Msgs > 0 && !even {
-			return &PolicyInUseError{name, state.Msgs}
-		}
-		return mark(ctx)
-	})
-}
-
 // Retire closes the door of a policy's stream, whose jobs still run, and deletes it once empty.
 // Call it until it returns true: the stream is gone.
 func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {

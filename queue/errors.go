@@ -77,7 +77,7 @@ const firstErrCode = 10000
 // other reply.
 func PublishRefusal(reply []byte) error {
 	var a jsapi.PubAck
-	if json.Unmarshal(reply, &a) != nil || a.Error == nil || a.Error.ErrCode < firstErrCode {
+	if json.Unmarshal(reply, &a) != nil || a.Error == nil || a.Error.ErrorCode < firstErrCode {
 		return nil
 	}
 	return jsapi.Translate(a.Error)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
@@ -32,7 +33,7 @@ func TestNothingIsWrittenWhileTheDiskIsFull(t *testing.T) {
 }
 
 func TestPublishRefusal(t *testing.T) {
-	refused := func(code int, text string) string {
+	refused := func(code jetstream.ErrorCode, text string) string {
 		return fmt.Sprintf(
 			`{"error":{"code":503,"err_code":%d,"description":%q},"stream":"S","seq":0}`, code,
 			text)

@@ -22,7 +22,7 @@ import (
 //
 // Left out are leases, locks, streams in memory, histories, and counts.
 func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
-	all, err := b.listNames(ctx, "$JS.API.STREAM.NAMES")
+	all, err := b.js.Names(ctx, "$JS.API.STREAM.NAMES")
 	if err != nil {
 		return nil, nil, err
 	}

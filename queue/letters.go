@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -80,93 +79,33 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 		return nil, err
 	}
 	var letters []StoredLetter
-	for {
-		page, err := l.b.someLetters(ctx, stream, subject, after, limit-len(letters))
-		if letters = append(letters, page...); len(letters) >= limit {
-			return letters, nil
-		}
-		if len(page) > 0 {
-			after = page[len(page)-1].ID
-		}
-		// A server that catches up lacks some, and an election takes time.
-		var next uint64
-		if err == nil {
-			next, err = l.b.js.NextStored(ctx, stream, subject, after+1)
-		}
+	for limit > len(letters) {
+		got := len(letters)
+		next, err := l.b.js.NextStored(ctx, stream, subject, after+1)
 		switch {
 		case errors.Is(err, ErrNoStream) || err == nil && next == math.MaxUint64:
 			return letters, nil
-		case err != nil && !errors.Is(err, ErrUnavailable):
+		case err == nil:
+			for m, failed := range l.b.js.Messages(ctx, stream, subject, next, limit-got) {
+				if err = failed; err != nil || len(letters) == limit {
+					break
+				}
+				letter := readLetter(m)
+				letter.Body = nil
+				letters, after = append(letters, letter), letter.ID
+			}
+		}
+		if err != nil && !errors.Is(err, ErrUnavailable) {
 			return nil, err
 		}
-		if ended := jsapi.Pause(ctx, lettersEvery); ended != nil {
-			return nil, cmp.Or(err, ended)
-		}
-	}
-}
-
-func (b *Broker) someLetters(ctx context.Context, stream, subject string, after uint64,
-	limit int) ([]StoredLetter, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
-	defer cancel()
-	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		Name:              "list-" + jsapi.NewID(),
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       after + 1,
-		FilterSubject:     subject,
-		AckPolicy:         jetstream.AckNonePolicy,
-		HeadersOnly:       true,
-		MemoryStorage:     true,
-		Replicas:          1,
-		InactiveThreshold: 10 * time.Second,
-	})
-	if err != nil {
-		return nil, unlessGone(err)
-	}
-	info := consumer.CachedInfo()
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.js.Timeout/4)
-		defer cancel()
-		// or the server does after some seconds
-		_ = b.js.DeleteConsumer(ctx, info.Stream, info.Name)
-	}()
-	want := min(uint64(limit), info.NumPending)
-	letters := make([]StoredLetter, 0, want)
-	for uint64(len(letters)) < want {
-		batch, err := consumer.FetchNoWait(int(want) - len(letters))
-		if err != nil {
-			return nil, jsapi.Translate(err)
-		}
-		got := len(letters)
-		for m := range batch.Messages() {
-			letter, err := bodyless(m)
-			if err != nil {
-				return nil, err
-			}
-			letters = append(letters, letter)
-		}
-		if err := batch.Error(); err != nil {
-			return nil, jsapi.Translate(err)
-		}
+		// A server that catches up lacks some, and an election takes time.
 		if len(letters) == got {
-			break
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, jsapi.Translate(err)
+			if ended := jsapi.Pause(ctx, lettersEvery); ended != nil {
+				return nil, cmp.Or(err, ended)
+			}
 		}
 	}
 	return letters, nil
-}
-
-func bodyless(m jetstream.Msg) (StoredLetter, error) {
-	meta, err := m.Metadata()
-	if err != nil {
-		return StoredLetter{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	l := readLetter(jsapi.Message{Subject: m.Subject(), Seq: meta.Sequence.Stream,
-		Time: meta.Timestamp, Header: m.Headers()})
-	l.Size, _ = strconv.Atoi(jsapi.ServerSays(m.Headers(), headerSize))
-	return l, nil
 }
 
 func (l Letters) Read(ctx context.Context, id uint64) (letter StoredLetter, err error) {

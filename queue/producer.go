@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +31,6 @@ const (
 	messageIDBytes = 256
 	hashPrefix     = "sha256:"
 
-	partitionsFresh = time.Minute
 	// askAgain is the least interval of questions about a stream.
 	askAgain = 250 * time.Millisecond
 
@@ -63,7 +61,6 @@ type Submission struct {
 
 type Receipt struct {
 	Seq       uint64 // in the policy's stream
-	Partition int    // -1: unknown
 	Duplicate bool   // accepted before, as Seq
 }
 
@@ -76,25 +73,21 @@ type Producer struct {
 	replies replies
 
 	mu      sync.Mutex
-	streams map[string]*streamFacts
+	streams map[string]*diagnosis
 }
 
-// streamFacts caches facts about a policy's stream. The holder of the lock requests others.
-type streamFacts struct {
-	mu         sync.Mutex
-	partitions int
-	learnt     time.Time // partitions
-	asked      time.Time // without success
-
-	diagnosis error // of no responders
-	diagnosed time.Time
+// diagnosis caches why a policy's stream does not respond. The holder of the lock asks others.
+type diagnosis struct {
+	mu  sync.Mutex
+	err error
+	at  time.Time
 }
 
 // NewProducer returns a producer. It needs no closing.
 func (b *Broker) NewProducer(o ProducerOptions) *Producer {
 	p := &Producer{b: b, slots: make(chan struct{}, mostInFlight),
 		timeout: cmp.Or(o.Timeout, 5*b.js.Timeout),
-		replies: replies{nc: b.nc}, streams: map[string]*streamFacts{}}
+		replies: replies{nc: b.nc}, streams: map[string]*diagnosis{}}
 	if o.FailFast {
 		p.outages = &outages{b: b, streams: map[string]*streamOutage{}}
 	}
@@ -135,10 +128,7 @@ func (p *Producer) send(ctx context.Context, s *Submission,
 		if err != nil {
 			return Receipt{}, fmt.Errorf("publish to %s: %w", subject, err)
 		}
-		r := Receipt{Seq: ack.Seq, Partition: -1, Duplicate: ack.Duplicate}
-		if n := p.partitions(ctx, s.Policy); n > 0 {
-			r.Partition = job.Partition(subject, n)
-		}
+		r := Receipt{Seq: ack.Seq, Duplicate: ack.Duplicate}
 		if r.Duplicate {
 			return p.Repeated(ctx, *s, r)
 		}
@@ -266,26 +256,26 @@ func (a attempt) wait(ctx context.Context) (jsapi.PubAck, error) {
 	return a.reply.wait(ctx, a.timeout)
 }
 
-func (p *Producer) facts(policy string) *streamFacts {
+func (p *Producer) diagnosis(policy string) *diagnosis {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := p.streams[policy]
-	if f == nil {
+	d := p.streams[policy]
+	if d == nil {
 		if len(p.streams) >= maxKnownStreams {
 			clear(p.streams)
 		}
-		f = &streamFacts{}
-		p.streams[policy] = f
+		d = &diagnosis{}
+		p.streams[policy] = d
 	}
-	return f
+	return d
 }
 
 func (p *Producer) diagnose(ctx context.Context, policy string) error {
-	f := p.facts(policy)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if time.Since(f.diagnosed) < askAgain {
-		return f.diagnosis
+	d := p.diagnosis(policy)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.at) < askAgain {
+		return d.err
 	}
 	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
 	switch {
@@ -298,30 +288,9 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 		err = fmt.Errorf("%w: its stream does not answer", ErrUnavailable)
 	}
 	if ctx.Err() == nil { // otherwise the error is this caller's own
-		f.diagnosis, f.diagnosed = err, time.Now()
+		d.err, d.at = err, time.Now()
 	}
 	return err
-}
-
-func (p *Producer) partitions(ctx context.Context, policy string) int {
-	f := p.facts(policy)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	now := time.Now()
-	if f.partitions > 0 && now.Sub(f.learnt) < partitionsFresh || now.Sub(f.asked) < askAgain {
-		return f.partitions
-	}
-	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
-	n := 0
-	if err == nil {
-		n, err = strconv.Atoi(info.Config.Metadata[metaPartitions])
-	}
-	if err != nil || n < 1 {
-		f.asked = time.Now()
-		return 0
-	}
-	f.partitions, f.learnt = n, time.Now()
-	return n
 }
 
 // storedHeader returns the stored job's header, without headers that mean something to the server.

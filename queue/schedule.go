@@ -21,12 +21,11 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// Schedules use JetStream's own message schedules. They are stored in one stream, under
+// Schedules are stored in one stream, under
 //
-//	penstock.schedule.on.<policy>.<name>.<key>    active; the server ticks by an @every or @at
+//	penstock.schedule.on.<policy>.<name>.<key>    active
 //	penstock.schedule.off.<policy>.<name>.<key>   paused
-//	penstock.schedule.tick.<policy>.<name>.<key>  the server's tick, until its job is stored
-//	penstock.schedule.next.<policy>.<name>.<key>  a cron pattern's next time: the server's timer
+//	penstock.schedule.next.<policy>.<name>.<key>  its next time: a message schedule of the server
 //	penstock.schedule.due.<policy>.<name>.<key>   that time has come, until its job is stored
 //	penstock.schedule.file.<set>                  schedules of a set of files
 //
@@ -34,7 +33,6 @@ import (
 const (
 	scheduleOn   = "on"
 	scheduleOff  = "off"
-	scheduleTick = "tick"
 	scheduleNext = "next"
 	scheduleDue  = "due"
 )
@@ -81,8 +79,6 @@ type Schedule struct {
 
 	seq    uint64 // 0: not read
 	stored time.Time
-	// by the server, too: an @every or @at, or a pattern that an earlier version stored
-	timed bool
 }
 
 func (s Schedule) ID() string { return s.Policy + "." + s.Name + "." + string(s.Key) }
@@ -98,29 +94,25 @@ type Tick struct {
 	First  bool
 }
 
-// byServer reports whether the server decides a schedule's times. It does not for cron patterns:
-// where clocks change at midnight, it skips times and invents others (nats-server 2.15.3).
-func (s Schedule) byServer() bool {
-	return strings.HasPrefix(s.When, "@at ") || strings.HasPrefix(s.When, "@every ")
-}
+const (
+	every   = "@every "
+	instant = "@at "
+)
 
-// Next returns the schedule's first time after now, or a zero time: none comes, it is paused, or
-// only the server knows.
+// Next returns the schedule's first time after now, or a zero time: none comes, it is paused, or it
+// is unknown until the next tick.
 func (s Schedule) Next(now time.Time, last LastRun) (at time.Time) {
-	switch when, text, _ := strings.Cut(s.When, " "); {
-	case s.Paused:
-	case when == "@at":
-		at, _ = time.Parse(time.RFC3339, text)
-	case when == "@every":
-		// The server counts from when the schedule was stored, and later from each tick.
-		every, _ := time.ParseDuration(text)
+	if s.Paused {
+		return at
+	}
+	if strings.HasPrefix(s.When, every) {
 		if s.stored.IsZero() {
 			s.stored = now
 		}
-		if at = s.stored.Round(time.Second).Add(every); at.Before(now) {
+		if at, _ = s.next(s.stored); at.Before(now) {
 			at = last.next
 		}
-	default:
+	} else {
 		at, _ = s.next(now)
 	}
 	if at.Before(now) {
@@ -129,17 +121,38 @@ func (s Schedule) Next(now time.Time, last LastRun) (at time.Time) {
 	return at.UTC()
 }
 
-// next returns the first time of a cron pattern after an instant, or a zero time.
-func (s Schedule) next(after time.Time) (time.Time, error) {
+// next returns the schedule's first time after an instant, or a zero time. An @every counts from
+// that instant.
+func (s Schedule) next(after time.Time) (at time.Time, err error) {
+	if text, is := strings.CutPrefix(s.When, instant); is {
+		if at, err = time.Parse(time.RFC3339, text); err == nil && !at.After(after) {
+			at = time.Time{}
+		}
+		return at, s.unsound(err)
+	}
+	if text, is := strings.CutPrefix(s.When, every); is {
+		if after.Before(s.stored) { // a timer of the schedule that this one replaced
+			after = s.stored
+		}
+		pause, err := time.ParseDuration(text)
+		return after.Round(time.Second).Add(pause), s.unsound(err)
+	}
 	pattern, err := cron.Parse(s.When)
 	if err != nil {
-		return after, fmt.Errorf("%w: %q: %w", ErrSchedule, s.When, err)
+		return after, s.unsound(err)
 	}
 	zone, err := zones.Load(cmp.Or(s.Zone, "UTC"))
 	if err != nil {
-		return after, fmt.Errorf("%w: %w", ErrSchedule, err)
+		return after, s.unsound(err)
 	}
 	return pattern.Next(after, zone), nil
+}
+
+func (s Schedule) unsound(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %q: %w", ErrSchedule, s.When, err)
 }
 
 func (n Names) schedules() string { return n.upper + "_SCHEDULES" }
@@ -192,47 +205,30 @@ func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
 	return b.storeSchedule(ctx, s, now)
 }
 
-// storeSchedule sets the timer of a cron pattern to its first time after an instant.
+// storeSchedule sets the timer to the schedule's first time after an instant.
 func (b *Broker) storeSchedule(ctx context.Context, s Schedule, after time.Time,
 	o ...jetstream.PublishOpt) error {
 	if reason := b.refusal.Load(); reason != nil {
 		return *reason
 	}
-	on, off := b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s)
-	next := b.names.schedule(scheduleNext, s)
-	m := nats.NewMsg(on)
+	m := nats.NewMsg(b.names.schedule(scheduleOn, s))
 	maps.Copy(m.Header, s.Header)
-	m.Header.Set(HeaderSchedule, s.When)
-	if s.Zone != "" {
-		m.Header.Set(HeaderScheduleZone, s.Zone)
-	}
-	if s.Set != "" {
-		m.Header.Set(headerScheduleSet, s.Set)
-	}
-	if s.By != "" {
-		m.Header.Set(headerScheduleBy, s.By)
-	}
-	m.Data = s.Body
-	stale := []string{off}
-	switch {
-	case s.Paused:
-		m.Subject, stale = off, []string{on, next}
-		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	case s.byServer():
-		stale = append(stale, next)
-		m.Header.Set(headerNATSSchedule, s.When)
-		m.Header.Set(headerNATSTarget, b.names.schedule(scheduleTick, s))
-	default:
-		// The timer comes first: without its schedule it does nothing.
-		if err := b.setTimer(ctx, s, after); err != nil {
-			return err
+	for name, value := range map[string]string{HeaderSchedule: s.When, HeaderScheduleZone: s.Zone,
+		headerScheduleSet: s.Set, headerScheduleBy: s.By} {
+		if value != "" {
+			m.Header.Set(name, value)
 		}
-		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	}
+	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	m.Data = s.Body
+	stale := []string{b.names.schedule(scheduleOff, s)}
+	if s.Paused {
+		stale = []string{m.Subject, b.names.schedule(scheduleNext, s)}
+		m.Subject = b.names.schedule(scheduleOff, s)
+	} else if err := b.setTimer(ctx, s, after); err != nil {
+		return err // the timer comes first: without its schedule it does nothing
 	}
 	if _, err := b.js.PublishMsg(ctx, m, o...); err != nil {
-		if jsapi.HasCode(err, jsapi.CodeSchedulePattern) {
-			return fmt.Errorf("%w: %q", ErrSchedule, s.When)
-		}
 		return fmt.Errorf("store a schedule: %w", jsapi.Translate(err))
 	}
 	return b.purgeSchedules(ctx, stale...)
@@ -275,7 +271,6 @@ func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedul
 	}
 	s.When, s.Zone, s.Body = h.Get(HeaderSchedule), h.Get(HeaderScheduleZone), body
 	s.Set, s.By = h.Get(headerScheduleSet), h.Get(headerScheduleBy)
-	s.timed = h.Get(headerNATSSchedule) != ""
 	s.Header = map[string][]string{}
 	for name, values := range h {
 		if !strings.HasPrefix(name, "Nats-") && !strings.HasPrefix(name, HeaderSchedule) {
@@ -344,8 +339,7 @@ func (b *Broker) RemoveSchedule(ctx context.Context, policy string, key job.Key,
 	}
 	s := Schedule{Policy: policy, Key: key, Name: name}
 	var subjects []string
-	for _, kind := range []string{scheduleOn, scheduleOff, scheduleNext, scheduleTick,
-		scheduleDue} {
+	for _, kind := range []string{scheduleOn, scheduleOff, scheduleNext, scheduleDue} {
 		subjects = append(subjects, b.names.schedule(kind, s))
 	}
 	return b.purgeSchedules(ctx, subjects...)

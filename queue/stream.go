@@ -57,7 +57,7 @@ func (b *Broker) streamConfig(p policy.Policy) jetstream.StreamConfig {
 				p.Partitions),
 		},
 		Metadata: map[string]string{
-			jsapi.MetaVersion: strconv.Itoa(job.FormatVersion),
+			jsapi.MetaVersion: jsapi.Layout,
 			metaPartitions:    strconv.Itoa(p.Partitions),
 			metaMaxBytes:      strconv.FormatInt(int64(p.MaxBytes), 10),
 			metaDeadMaxBytes:  strconv.FormatInt(int64(p.Dead.MaxBytes), 10),

@@ -85,18 +85,22 @@ func TestStreamsHaveDescriptions(t *testing.T) {
 	}
 }
 
-func TestSetupRefusesANewerLayout(t *testing.T) {
+func TestSetupRefusesAnotherLayout(t *testing.T) {
 	b := newBroker(t)
 	info, err := b.js.StreamInfo(natstest.Context(t), "KV_"+b.tables.locks.Bucket(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	info.Config.Metadata[jsapi.MetaVersion] = "2"
-	if err := b.js.UpdateStream(natstest.Context(t), info.Config); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Setup(natstest.Context(t)); !errors.Is(err, job.ErrVersion) {
-		t.Errorf("Setup: %v, want ErrVersion", err)
+	for _, layout := range []string{"1", "0.2"} { // of a build before the first release, and later
+		info.Config.Metadata[jsapi.MetaVersion] = layout
+		if err := b.js.UpdateStream(natstest.Context(t), info.Config); err != nil {
+			t.Fatal(err)
+		}
+		err := b.Setup(natstest.Context(t))
+		want := fmt.Sprintf("the store has layout %q, and this build reads \"0.1\"", layout)
+		if !errors.Is(err, job.ErrVersion) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Setup: %v, want %s", err, want)
+		}
 	}
 }
 

@@ -81,6 +81,32 @@ func TestAFailedRunKeepsItsPlaceForTheLongestDelay(t *testing.T) {
 	}
 }
 
+func TestAPauseOfAFailedRunBeginsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := answering()
+	p.MaxDelay, p.Limits[0].Limit = policy.Duration(second), 100
+	b := newBench(t, p)
+	failed, began := make(chan struct{}, 1), make(chan time.Time, 3)
+	b.drain(Options{Sink: queue.SinkFunc(func(e queue.Event) {
+		if e.Type == queue.EventFailed {
+			failed <- struct{}{}
+		}
+	})}, map[string]Handler{"api": func(_ context.Context, j Job) error {
+		if began <- time.Now(); j.Attempt == 1 && j.ID == "api:1" {
+			j.CoolDown(500 * ms)
+			return errors.New("the connection broke")
+		}
+		return nil
+	}})
+	b.publish("api", "a", 0, 1)
+	first := <-began
+	<-failed
+	b.publish("api", "a", 1, 1)
+	if apart := (<-began).Sub(first); apart < 500*ms {
+		t.Errorf("the next job starts %v after one that asked for a pause of 500 ms", apart)
+	}
+}
+
 // An instant that was read before an outcome was taken may precede its answer.
 func TestTheLoopReadsTheClockAfterItHasTakenAnEvent(t *testing.T) {
 	d := &Drainer{parts: &parts{calls: newCalls(newLoop(slog.Default(), nil), nil, second),

@@ -347,28 +347,26 @@ const mostTexts = 256
 
 // Fetch reads omitted bodies and headers.
 func (bs *backlogs) Fetch(refs []handle.Ref) {
-	slices.SortFunc(refs, func(a, b handle.Ref) int {
-		return cmp.Or(cmp.Compare(a.Part.Policy, b.Part.Policy),
-			cmp.Compare(a.Part.Number, b.Part.Number), cmp.Compare(a.Seq, b.Seq))
-	})
-	seqs := make([]uint64, len(refs))
-	for i, r := range refs {
-		seqs[i] = r.Seq
+	groups := map[handle.Partition][]handle.Ref{}
+	for _, r := range refs {
+		groups[r.Part] = append(groups[r.Part], r)
 	}
-	for from := 0; from < len(refs); {
-		to := from + 1
-		for to < len(refs) && to-from < mostTexts && refs[to].Part == refs[from].Part {
-			to++
+	for _, group := range groups {
+		slices.SortFunc(group, func(a, b handle.Ref) int { return cmp.Compare(a.Seq, b.Seq) })
+		for some := range slices.Chunk(group, mostTexts) {
+			bs.fetch(some)
 		}
-		bs.fetch(refs[from:to], seqs[from:to])
-		from = to
 	}
 }
 
-func (bs *backlogs) fetch(refs []handle.Ref, seqs []uint64) {
+func (bs *backlogs) fetch(refs []handle.Ref) {
 	b := bs.all[refs[0].Part]
 	if b == nil {
 		return
+	}
+	seqs := make([]uint64, len(refs))
+	for i, r := range refs {
+		seqs[i] = r.Seq
 	}
 	var found []job.Arrived
 	bs.persist(b.ctx, purpose{refs[0].Part.Policy, "read bodies"}, func() error {

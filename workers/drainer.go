@@ -177,7 +177,6 @@ func (d *Drainer) Run(ctx context.Context) error {
 		d.outages.look(now)
 		d.seldom.Flush(false)
 		d.remote.workerless.look(now)
-		d.lender.look(now)
 	})
 	d.every(newerEvery, func(pace.Instant) { d.look(d.newerRecords()) })
 	return d.drain()

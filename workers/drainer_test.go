@@ -84,10 +84,11 @@ func (b *bench) pause(paused bool) {
 	b.t.Helper()
 	patch := fmt.Appendf(nil, `{"paused":%t}`, paused)
 	b.answered(func() error {
-		_, err := store.New(b.broker, nil).ChangeLevers(b.t.Context(), "api", false,
-			func(e policy.Entry) (policy.Levers, error) {
-				return e.Levers.Patch(patch, policy.Lever{})
-			})
+		_, _, err := store.New(b.broker, nil).Change(b.t.Context(), "api",
+			store.Change{Act: store.Pull, Edit: func(_ policy.Entry, e *policy.Entry) (err error) {
+				e.Levers, err = e.Levers.Patch(patch, policy.Lever{})
+				return err
+			}})
 		return err
 	})
 }

@@ -39,7 +39,9 @@ func TestOutcomesOfADeletedPolicyAreGivenUp(t *testing.T) {
 		return !now.Released && now.Owner != former.Owner
 	})
 	b.answered(func() error {
-		return store.New(b.broker, nil).Delete(t.Context(), "api", true, nil)
+		_, _, err := store.New(b.broker, nil).Change(t.Context(), "api",
+			store.Change{Act: store.Delete})
+		return err
 	})
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -33,12 +32,11 @@ type lender struct {
 	own     *remote // this drainer's own offers return here too
 	claims  *claims.Client
 
-	crews    map[string]*workforce // by policy
-	apart    map[string]bool       // policies for count even if they rest
-	loans    int                   // open claims, runs and settlements
-	closing  bool
-	ownersAt pace.Instant
-	untold   chan struct{} // limits the settlements whose workers continue
+	crews   map[string]*workforce // by policy
+	apart   map[string]bool       // policies for count even if they rest
+	loans   int                   // open claims, runs and settlements
+	closing bool
+	untold  chan struct{} // limits the settlements whose workers continue
 }
 
 type workforce struct {
@@ -68,8 +66,6 @@ const (
 	mostUntold = 256
 	// mostExcept bounds the buckets that a claim excludes.
 	mostExcept = 256
-	// ownerEvery is the interval of checks whether policies with lent workers have a drainer.
-	ownerEvery = 3 * time.Second
 )
 
 func (l *lender) listen() (err error) {
@@ -223,7 +219,7 @@ func (l *lender) run(k *loan) {
 	var t *claims.Turn
 	select {
 	case t = <-k.Turns:
-	case <-time.After(claims.Window):
+	case <-time.After(job.ClaimWindow):
 	case <-l.stopped:
 	}
 	if t == nil || t.To == "" {
@@ -242,7 +238,7 @@ func (l *lender) run(k *loan) {
 	case err != nil:
 		l.seldom.Log("job "+k.policy, slog.LevelWarn, "returned a malformed job", "policy",
 			k.policy, "job", j.ID, "error", err)
-	case now.Since(k.at) > claims.Window, l.clock.Jumps() != k.jumps:
+	case now.Since(k.at) > job.ClaimWindow, l.clock.Jumps() != k.jumps:
 		// another owner may have started others instead
 	default:
 		l.post(func(pace.Instant) {
@@ -329,31 +325,4 @@ func (l *lender) settle(k *loan, to string, s job.Settlement, lease time.Duratio
 	}
 	<-l.untold
 	l.post(func(pace.Instant) { l.loans-- })
-}
-
-// look checks whether policies with lent workers have an owner.
-func (l *lender) look(now pace.Instant) {
-	if now < l.ownersAt || !l.nc.IsConnected() {
-		return
-	}
-	l.ownersAt = now.Add(ownerEvery)
-	var lent []string
-	for name := range l.crews {
-		if _, _, known := l.core.Workers(name); !known {
-			lent = append(lent, name)
-		}
-	}
-	for _, name := range lent {
-		l.call(l.life, purpose{name, "look for an owner"}, func() error {
-			owned, err := l.broker.Owned(l.life, name, 0)
-			if err != nil {
-				return err
-			}
-			l.post(func(pace.Instant) {
-				l.notices.Tell(&lentUnowned, name, notice.If(!owned && l.crews[name] != nil))
-			})
-			return nil
-		})
-	}
-	l.notices.Forget(&lentUnowned, func(name string) bool { return slices.Contains(lent, name) })
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -140,7 +139,7 @@ func TestALateJobGoesBack(t *testing.T) {
 // The final check looks at the clock right before the start.
 func TestAJobThatIsReadTooLateGoesBack(t *testing.T) {
 	for name, spoil := range map[string]func(k *loan){
-		"late":      func(k *loan) { k.at = k.at.Add(-claims.Window) },
+		"late":      func(k *loan) { k.at = k.at.Add(-job.ClaimWindow) },
 		"jumped":    func(k *loan) { k.jumps++ },
 		"in time":   func(k *loan) { k.at = k.at.Add(time.Hour) },
 		"malformed": nil,

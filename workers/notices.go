@@ -2,10 +2,8 @@ package workers
 
 import (
 	"log/slog"
-	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -20,51 +18,30 @@ const noticeEvery = time.Second
 const newerEvery = 5 * time.Second
 
 var (
-	handlerUnknown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "handler waiting: its policy does not exist",
-		End:   "handler running: its policy exists now"}
-	handlerQueueless = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "handler waiting: its policy has no queue",
-		End:   handlerUnknown.End}
-	handlerRefused = notice.Kind{Level: slog.LevelError, Of: "policy",
-		Begin: "handler refused: its policy has a target, which runs all its jobs",
-		End:   handlerUnknown.End}
-	nameUnknown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "policy to drain does not exist",
-		End:   "policy to drain exists now"}
-	nameQueueless = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "policy to drain has no queue", End: nameUnknown.End}
-	lentUnowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "workers waiting: no drainer owns the policy, so its jobs do not start",
-		End:   "a drainer owns the policy again"}
-	fewFiles = notice.Kind{Level: slog.LevelWarn,
-		Begin: "the policies have more workers than this process may open files, and jobs will " +
-			"wait for them: " + files.Advice,
-		End: "the process may open enough files for its policies' workers"}
+	handlerIdle = notice.Kind{Level: slog.LevelWarn, Of: "policy", Begin: "handler waiting",
+		End: "handler running: its policy exists now"}
+	nameIdle = notice.Kind{Level: slog.LevelWarn, Of: "policy",
+		Begin: "policy to drain cannot be drained", End: "policy to drain exists now"}
 	noWorkers = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 		Begin: "jobs waiting: the policy has no worker, neither here nor elsewhere",
 		End:   "the policy has workers again, or its jobs no longer wait"}
 )
 
-func (l *loop) noteHandlers(registered map[string]Handler, set policy.Entries) {
-	for name := range registered {
-		if strings.ContainsAny(name, `*?[\`) {
-			continue
-		}
-		entry := set[name]
-		queue := entry.HasQueue()
-		l.notices.Tell(&handlerUnknown, name, notice.If(entry == nil))
-		l.notices.Tell(&handlerQueueless, name, notice.If(entry != nil && !queue))
-		l.notices.Tell(&handlerRefused, name, notice.If(queue && entry.Policy.Target != nil))
+// note reports why a handler, or a name in [Options.Policies], has no effect.
+func (l *loop) note(k *notice.Kind, name string, entry *policy.Entry) {
+	why := ""
+	switch {
+	case entry == nil:
+		why = "the policy does not exist"
+	case !entry.HasQueue():
+		why = "the policy has no queue"
+	case k == &handlerIdle && entry.Policy.Target != nil:
+		why = "the policy has a target, which runs all its jobs"
+	default:
+		l.notices.Tell(k, name, "")
+		return
 	}
-}
-
-func (l *loop) noteNames(options []string, set policy.Entries) {
-	for _, name := range options {
-		entry := set[name]
-		l.notices.Tell(&nameUnknown, name, notice.If(entry == nil))
-		l.notices.Tell(&nameQueueless, name, notice.If(entry != nil && !entry.HasQueue()))
-	}
+	l.notices.Tell(k, name, why, "reason", why)
 }
 
 // workerless reports policies with due jobs and no workers anywhere, by the results of offers.

@@ -59,7 +59,7 @@ func newParts(nc *nats.Conn, broker *queue.Broker, jobs context.Context, o Optio
 		callbacks: p.callbacks, jobs: jobs, results: make(chan core.Finished, 1024)}
 	p.remote = &remote{calls: c, pool: p.pool, catalog: p.catalog, linger: o.Lease / 2,
 		workerless: workerless{l, map[string]*missing{}}, offers: map[string]*offer{},
-		others: map[string]pace.Instant{}, runs: map[string]chan *nats.Msg{}}
+		others: map[string]pace.Instant{}}
 	p.lender = &lender{calls: c, broker: broker, catalog: p.catalog, own: p.remote,
 		jobs: jobs, crews: map[string]*workforce{}, apart: map[string]bool{},
 		untold: make(chan struct{}, mostUntold)}

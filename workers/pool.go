@@ -73,7 +73,7 @@ func (p *pool) work(r *valve.Run, job Job, owed callback, begin func(),
 	o := exited(r.Seq)
 	defer func() {
 		o = p.end(job, o, owed, now)
-		p.linger(job, &o)
+		p.linger(r, job, &o)
 		p.report(*r, o)
 	}()
 	o = run(job)
@@ -81,10 +81,15 @@ func (p *pool) work(r *valve.Run, job Job, owed callback, begin func(),
 }
 
 // linger waits until the request of a run without an answer no longer arrives, as far as a limit
-// asks. If the drainer stops meanwhile, the outcome says so.
-func (p *pool) linger(job Job, o *record.Outcome) {
+// asks. A pause begins at once. If the drainer stops meanwhile, the outcome says so.
+func (p *pool) linger(r *valve.Run, job Job, o *record.Outcome) {
 	if job.settled.maxDelay == 0 || o.Answer != record.AnswerNone {
 		return
+	}
+	if o.RetryAfter > 0 {
+		paused := core.Paused{Policy: r.Part.Policy, Run: r.Number, For: o.RetryAfter}
+		p.post(func(now pace.Instant) { p.core.Handle(paused, now) })
+		o.RetryAfter = max(1, o.RetryAfter-job.settled.maxDelay)
 	}
 	timer := time.NewTimer(job.settled.maxDelay)
 	defer timer.Stop()
@@ -175,15 +180,13 @@ func (p *pool) progressed(r valve.Run, text string) {
 		return
 	}
 	question := encodeOutcome(report.Outcome)
-	p.call(p.jobs, purpose{r.Part.Policy, "pass progress on"}, func() error {
+	p.call(p.jobs, purpose{r.Part.Policy, "pass progress on"}, func() {
 		ctx, cancel := context.WithTimeout(p.jobs, p.patience)
 		defer cancel()
-		_, err := p.broker.AskValve(ctx, r.Part.Policy, r.Part.Number, question)
-		if err != nil {
+		if _, err := p.broker.AskValve(ctx, r.Part.Policy, r.Part.Number, question); err != nil {
 			p.log.Debug("progress not passed on", "job", job.ID(r.Part.Policy, r.Seq),
 				"error", err)
 		}
-		return err
 	})
 }
 

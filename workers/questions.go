@@ -21,22 +21,21 @@ type questions struct {
 }
 
 func (q *questions) serve(p handle.Partition) (stop func()) {
-	stopNATS, err := q.broker.ServeValve(p.Policy, p.Number,
+	var stops []func()
+	serves := func(stop func(), err error) {
+		if err != nil {
+			q.log.Warn("the valve will not hear all", "policy", p.Policy, "error", err)
+			return
+		}
+		stops = append(stops, stop)
+	}
+	serves(q.broker.ServeValve(p.Policy, p.Number,
 		func(asked job.Question, reply func(job.Answer)) {
 			q.send(core.Asked{Part: p, Question: asked, Reply: reply})
-		})
-	stops := []func(){stopNATS}
-	if err == nil {
-		stopNATS, err = q.broker.ServeClaims(p.Policy, p.Number,
-			func(c job.Claim, reply func(job.Turn)) {
-				q.send(core.Heard{Part: p, Claim: c, Reply: reply})
-			})
-		stops = append(stops, stopNATS)
-	}
-	if err != nil {
-		q.log.Warn("questions to the valve will not be answered", "policy", p.Policy, "error", err)
-		stops = stops[:len(stops)-1]
-	}
+		}))
+	serves(q.broker.ServeClaims(p.Policy, p.Number, func(c job.Claim, reply func(job.Turn)) {
+		q.send(core.Heard{Part: p, Claim: c, Reply: reply})
+	}))
 	at := handle.Partition{Policy: p.Policy, Number: p.Number}
 	q.served.Store(at, p)
 	return func() {

@@ -67,12 +67,10 @@ func (r performer) Delete(p core.Put) {
 }
 
 func (c *calls) delete(p purpose, from *kv.Table, key string, revision uint64) {
-	c.call(c.life, p, func() error {
-		err := from.Delete(c.life, key, revision)
-		if err != nil {
+	c.call(c.life, p, func() {
+		if err := from.Delete(c.life, key, revision); err != nil {
 			c.log.Debug("record not deleted", "record", key, "error", err)
 		}
-		return err
 	})
 }
 

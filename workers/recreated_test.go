@@ -30,7 +30,9 @@ func TestAPolicyThatComesBackAtOnceRunsAllItsJobs(t *testing.T) {
 		b.publish("api", "a", round*each, each)
 		b.empty("api")
 		b.answered(func() error {
-			return store.New(b.broker, nil).Delete(t.Context(), "api", false, nil)
+			_, _, err := store.New(b.broker, nil).Change(t.Context(), "api",
+				store.Change{Act: store.Delete})
+			return err
 		})
 		b.forget("api")
 	}
@@ -58,7 +60,9 @@ func TestADrainerEndsAlsoWhenAPolicysStreamIsGone(t *testing.T) {
 	b.publish("api", "a", 0, 20)
 	b.empty("api")
 	b.answered(func() error {
-		return store.New(b.broker, nil).Delete(t.Context(), "api", false, nil)
+		_, _, err := store.New(b.broker, nil).Change(t.Context(), "api",
+			store.Change{Act: store.Delete})
+		return err
 	})
 	b.until("its stream is gone", func() bool {
 		gone, err := b.broker.Retire(t.Context(), "api")

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -35,9 +35,8 @@ type remote struct {
 	offers map[string]*offer       // by reply subject
 	others map[string]pace.Instant // last answer of another process's worker, by policy
 
-	mu       sync.Mutex
-	followed uint64
-	runs     map[string]chan *nats.Msg // by reply subject
+	followed atomic.Uint64
+	runs     sync.Map // of chan *nats.Msg, by reply subject
 }
 
 // offer goes to one worker after another until the claim of one fits.
@@ -83,15 +82,13 @@ func (r *remote) hear(m *nats.Msg) {
 		r.post(func(now pace.Instant) { r.answered(m.Subject, m.Reply, c, nobody, now) })
 		return
 	}
-	r.mu.Lock()
-	reports := r.runs[m.Subject]
-	r.mu.Unlock()
-	if reports == nil {
+	reports, runs := r.runs.Load(m.Subject)
+	if !runs {
 		r.say(m.Reply, job.Turn{State: job.TurnGone})
 		return
 	}
 	select {
-	case reports <- m:
+	case reports.(chan *nats.Msg) <- m:
 	default:
 	}
 }
@@ -107,7 +104,7 @@ func (r *remote) propose(o *offer, now pace.Instant) {
 	o.tries--
 	r.offers[o.reply] = o
 	reply := o.reply
-	o.timer = time.AfterFunc(claims.Window, func() {
+	o.timer = time.AfterFunc(job.ClaimWindow, func() {
 		r.post(func(now pace.Instant) {
 			if o := r.offers[reply]; o != nil {
 				r.end(o, valve.OfferBusy, now)
@@ -187,8 +184,11 @@ func (r *remote) start(run valve.Run) {
 }
 
 func (r *remote) work(run valve.Run, timeout time.Duration, born born) {
-	to, reports := r.follow(run.Part.Policy)
-	defer r.unfollow(to)
+	reports := make(chan *nats.Msg, mostUnread)
+	to := r.catalog.names.ClaimsOf(run.Part.Policy, r.id,
+		"r"+strconv.FormatUint(r.followed.Add(1), 36))
+	r.runs.Store(to, reports)
+	defer r.runs.Delete(to)
 	j := newJob(&run, born)
 	m := jobMessage(run.Worker, to, j, timeout)
 	var err error
@@ -268,21 +268,4 @@ func (r *remote) await(run valve.Run, j Job, reports <-chan *nats.Msg,
 			return overdue
 		}
 	}
-}
-
-// follow makes a subject for a worker's reports.
-func (r *remote) follow(policy string) (to string, reports chan *nats.Msg) {
-	reports = make(chan *nats.Msg, mostUnread)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.followed++
-	to = r.catalog.names.ClaimsOf(policy, r.id, "r"+strconv.FormatUint(r.followed, 36))
-	r.runs[to] = reports
-	return to, reports
-}
-
-func (r *remote) unfollow(to string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.runs, to)
 }

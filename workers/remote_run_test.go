@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -28,7 +27,7 @@ func TestRemoteLateCountsNoAttempt(t *testing.T) {
 		switch {
 		case !refused:
 			refused = true
-			wait(t.Context(), 2*claims.Window)
+			wait(t.Context(), 2*job.ClaimWindow)
 			if answer := s.claim(offer, 1); answer != nil {
 				answers <- turnOf(answer).State
 			}

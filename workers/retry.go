@@ -35,22 +35,21 @@ func newCalls(l *loop, nc *nats.Conn, patience time.Duration) *calls {
 type purpose struct{ policy, what string }
 
 type line struct {
-	waiting []func() error
+	waiting []func()
 	running int
-	failing bool
 }
 
 const (
-	// mostCalls bounds a queue's concurrent calls, mostFailing while they fail.
-	mostCalls, mostFailing = 64, 8
-	retryPause             = 250 * time.Millisecond
+	// mostCalls bounds a queue's concurrent calls.
+	mostCalls  = 64
+	retryPause = 250 * time.Millisecond
 	// triesUntold is the number of failures before a log line.
 	triesUntold = 4
 	// wellFor is the least run of a permanent task whose end is not another failure.
 	wellFor = 10 * time.Second
 )
 
-func (c *calls) add(p purpose, f func() error) {
+func (c *calls) add(p purpose, f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lines[p] == nil {
@@ -62,17 +61,16 @@ func (c *calls) add(p purpose, f func() error) {
 }
 
 func (c *calls) proceed(p purpose, l *line) {
-	for len(l.waiting) > 0 && l.running < l.room() {
+	for len(l.waiting) > 0 && l.running < mostCalls {
 		f := l.waiting[0]
 		l.waiting[0] = nil
 		l.waiting = l.waiting[1:]
 		l.running++
 		c.spawn(func() {
-			err := f()
+			f()
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			l.running--
-			l.failing = err != nil
 			c.proceed(p, l)
 		})
 	}
@@ -81,19 +79,11 @@ func (c *calls) proceed(p purpose, l *line) {
 	}
 }
 
-func (l *line) room() int {
-	if l.failing {
-		return mostFailing
-	}
-	return mostCalls
-}
-
-func (c *calls) call(ctx context.Context, p purpose, f func() error) {
-	c.add(p, func() error {
-		if ctx.Err() != nil {
-			return nil
+func (c *calls) call(ctx context.Context, p purpose, f func()) {
+	c.add(p, func() {
+		if ctx.Err() == nil {
+			f()
 		}
-		return f()
 	})
 }
 
@@ -103,7 +93,7 @@ func (c *calls) persist(ctx context.Context, p purpose, try func() error, done f
 
 func (c *calls) try(ctx context.Context, p purpose, failures int, try func() error,
 	done func() core.Event) {
-	c.add(p, func() error {
+	c.add(p, func() {
 		err := ctx.Err()
 		if err == nil {
 			err = try()
@@ -116,14 +106,13 @@ func (c *calls) try(ctx context.Context, p purpose, failures int, try func() err
 			if err == nil {
 				c.send(done())
 			}
-			return nil
+			return
 		case failures == triesUntold:
 			c.struggles.begin(p.what, err)
 		}
 		time.AfterFunc(retryPause, func() {
 			c.post(func(pace.Instant) { c.try(ctx, p, failures+1, try, done) })
 		})
-		return err
 	})
 }
 

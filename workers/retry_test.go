@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/penstock-mq/penstock/internal/waittest"
 )
 
 type callsBench struct {
@@ -18,7 +16,6 @@ type callsBench struct {
 	mu    sync.Mutex
 	under map[purpose]int
 	most  map[purpose]int
-	ended int
 }
 
 func newTestCalls() *calls {
@@ -30,8 +27,8 @@ func newCallsBench() *callsBench {
 		under: map[purpose]int{}, most: map[purpose]int{}}
 }
 
-func (b *callsBench) call(p purpose, f func() error) {
-	b.add(p, func() error {
+func (b *callsBench) call(p purpose, f func()) {
+	b.add(p, func() {
 		b.mu.Lock()
 		b.under[p]++
 		b.most[p] = max(b.most[p], b.under[p])
@@ -40,16 +37,15 @@ func (b *callsBench) call(p purpose, f func() error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.under[p]--
-			b.ended++
 		}()
-		return f()
+		f()
 	})
 }
 
 func TestCallsThatAreNotAnsweredHoldUpNoOther(t *testing.T) {
 	b := newCallsBench()
 	answered, answer := context.WithCancel(t.Context())
-	hang := func() error { <-answered.Done(); return nil }
+	hang := func() { <-answered.Done() }
 	for dead := range 20 {
 		for range 3 * mostCalls {
 			b.call(purpose{fmt.Sprint("dead", dead), "read body"}, hang)
@@ -58,8 +54,8 @@ func TestCallsThatAreNotAnsweredHoldUpNoOther(t *testing.T) {
 	var live sync.WaitGroup
 	for range 1000 {
 		live.Add(2)
-		b.call(purpose{"live", "read body"}, func() error { live.Done(); return nil })
-		b.call(purpose{"dead1", "store dead letter"}, func() error { live.Done(); return nil })
+		b.call(purpose{"live", "read body"}, live.Done)
+		b.call(purpose{"dead1", "store dead letter"}, live.Done)
 	}
 	live.Wait()
 	answer()
@@ -71,39 +67,6 @@ func TestCallsThatAreNotAnsweredHoldUpNoOther(t *testing.T) {
 	}
 	if len(b.lines) != 0 {
 		t.Errorf("%d lines are left", len(b.lines))
-	}
-}
-
-// A queue whose calls fail has few in flight, and the full number again once one succeeds.
-func TestFewCallsAreTriedWhileTheyFail(t *testing.T) {
-	b := newCallsBench()
-	p := purpose{"api", "record attempt"}
-	end := make(chan error)
-	until := func(n, ended int) {
-		t.Helper()
-		waittest.Until(t, fmt.Sprintf("%d calls are under way, after %d", n, ended), func() bool {
-			b.calls.mu.Lock()
-			running := b.lines[p].running
-			b.calls.mu.Unlock()
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return b.under[p] == n && b.ended == ended && running == n
-		})
-	}
-	for range 4 * mostCalls {
-		b.call(p, func() error { return <-end })
-	}
-	until(mostCalls, 0)
-	for range mostCalls {
-		end <- errors.New("no leader")
-	}
-	until(mostFailing, mostCalls)
-	end <- nil
-	until(mostCalls, mostCalls+1)
-	close(end)
-	b.wait.Wait()
-	if most := b.most[p]; most > mostCalls {
-		t.Errorf("%d calls were under way at once", most)
 	}
 }
 
@@ -128,9 +91,9 @@ func TestAnAbandonedCallDoesNotCountAsFailing(t *testing.T) {
 func TestCallsThatCannotSucceedHoldNothingUp(t *testing.T) {
 	c := newTestCalls()
 	var failing atomic.Int32
-	var again func() error
+	var again func()
 	stop := make(chan struct{})
-	again = func() error {
+	again = func() {
 		failing.Add(1)
 		c.spawn(func() {
 			select {
@@ -139,13 +102,12 @@ func TestCallsThatCannotSucceedHoldNothingUp(t *testing.T) {
 				c.add(purpose{}, again)
 			}
 		})
-		return errors.New("no leader")
 	}
 	for range 4 * mostCalls {
 		c.add(purpose{}, again)
 	}
 	done := make(chan struct{})
-	c.add(purpose{}, func() error { close(done); return nil })
+	c.add(purpose{}, func() { close(done) })
 	select {
 	case <-done:
 	case <-time.After(deadline):
@@ -160,14 +122,13 @@ func TestCallsAreBounded(t *testing.T) {
 	var now, most, made atomic.Int32
 	release := make(chan struct{})
 	for range 10 * mostCalls {
-		c.add(purpose{}, func() error {
+		c.add(purpose{}, func() {
 			n := now.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
 			<-release
 			now.Add(-1)
 			made.Add(1)
-			return nil
 		})
 	}
 	close(release)

@@ -3,14 +3,13 @@ package workers
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/internal/files"
-	"github.com/penstock-mq/penstock/internal/notice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -145,31 +144,14 @@ func (d *Drainer) configure(changed []string, now pace.Instant) {
 			}
 		}
 	}
-	d.noteHandlers(d.catalog.handlers, d.set)
-	d.noteNames(d.options.Policies, d.set)
-	d.core.Handle(queues, now)
-	d.noteFiles()
-	d.lender.serve(slices.Values(changed))
-}
-
-// noteFiles compares the workers for HTTP targets, with a connection each, with the files that the
-// process may open.
-func (d *Drainer) noteFiles() {
-	workers := 0
-	for name, entry := range d.set {
-		if entry.HasQueue() && entry.Policy.Target != nil && entry.Policy.Target.HTTP != nil &&
-			d.core.MayOwn(name) {
-			workers += entry.Policy.WithDefaults().Workers
+	for name := range d.catalog.handlers {
+		if !strings.ContainsAny(name, `*?[\`) {
+			d.note(&handlerIdle, name, d.set[name])
 		}
 	}
-	if d.options.Slots > 0 {
-		workers = min(workers, d.options.Slots)
+	for _, name := range d.options.Policies {
+		d.note(&nameIdle, name, d.set[name])
 	}
-	most := files.Limit()
-	d.notices.Tell(&fewFiles, "", notice.If(workers > most-otherFiles), "workers", workers,
-		"limit", most)
+	d.core.Handle(queues, now)
+	d.lender.serve(slices.Values(changed))
 }
-
-// otherFiles is about the files that a process has open without jobs: connections, and those of an
-// embedded server.
-const otherFiles = 64

@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/api"
 )
 
+// Right is a set of rights, as bits.
 type Right uint8
 
 const (
@@ -30,6 +31,7 @@ const Envoy = "envoy."
 
 var words = []string{"submit", "check", "read", "operate", "admin"}
 
+// String lists the rights as a file of clients has them: "submit,read".
 func (r Right) String() string {
 	var all []string
 	for i, word := range words {
@@ -40,7 +42,8 @@ func (r Right) String() string {
 	return strings.Join(all, ",")
 }
 
-// The zero Client has no rights.
+// Client is an authenticated client with its rights, policies and keys. The zero Client has no
+// rights.
 type Client struct {
 	Name     string
 	rights   Right
@@ -48,6 +51,7 @@ type Client struct {
 	keys     patterns
 }
 
+// Grant returns the rights as GET /v1/whoami answers them.
 func (c *Client) Grant() api.Grant {
 	return api.Grant{Name: c.Name, Rights: strings.Split((c.rights & Any).String(), ","),
 		Policies: c.policies, Keys: c.keys}
@@ -56,16 +60,20 @@ func (c *Client) Grant() api.Grant {
 // Everyone is the client without access control.
 var Everyone = &Client{rights: ^Right(0), policies: patterns{"*"}, keys: patterns{"*"}}
 
+// May reports whether the client has one of the rights for anything at all.
 func (c *Client) May(r Right) bool { return c.rights&r != 0 }
 
+// MayAll reports whether the client has one of the rights for all policies and keys.
 func (c *Client) MayAll(r Right) bool {
 	return c.May(r) && c.policies.all() && c.keys.all()
 }
 
+// MayPolicy reports whether the client has one of the rights for all keys of a policy.
 func (c *Client) MayPolicy(r Right, policy string) bool {
 	return c.May(r) && c.policies.match(policy) && c.keys.all()
 }
 
+// MayKey reports whether the client has one of the rights for a key of a policy.
 func (c *Client) MayKey(r Right, policy, key string) bool {
 	return c.May(r) && c.policies.match(policy) && c.keys.match(key)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/strict"
 )
 
+// Load reads a file of clients. Errors name the line.
 func Load(name string) (*Clients, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -170,6 +171,8 @@ func notForPolicies(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '*')
 }
 
+// Line returns the line of a file of clients that lists a new client, with the [Sum] of its
+// token.
 func Line(name string, rights, policies, keys []string, token string) string {
 	flow := func(texts []string) string {
 		quoted := make([]string, len(texts))

@@ -18,6 +18,7 @@ type OIDC struct {
 	CA       string `json:"ca"` // file of trusted certificates; empty: the system's
 }
 
+// Verifier checks a token and returns its claims; [ErrProvider] says that the provider is away.
 type Verifier func(ctx context.Context, token string) (claims map[string]any, err error)
 
 // NewVerifier makes verifiers; nil in programs that do not link package openid.

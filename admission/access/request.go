@@ -21,7 +21,7 @@ var (
 	ErrProvider = errors.New("the OpenID provider does not answer")
 )
 
-// RFC 6750
+// Challenge returns the WWW-Authenticate header for a failed authentication (RFC 6750).
 func Challenge(err error) string {
 	if errors.Is(err, ErrUnknown) {
 		return Realm + `, error="invalid_token"`
@@ -32,12 +32,15 @@ func Challenge(err error) string {
 // tokenPrefix lets secret scanners recognize tokens.
 const tokenPrefix = "pst_"
 
+// NewToken returns a random token of 256 bits, for a client's Authorization header.
 func NewToken() string {
 	bits := make([]byte, sha256.Size)
 	_, _ = rand.Read(bits)
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(bits)
 }
 
+// Sum returns the hash of a token that a file of clients stores: "sha256:" and hexadecimal
+// digits.
 func Sum(token string) string {
 	s := sha256.Sum256([]byte(token))
 	return "sha256:" + hex.EncodeToString(s[:])
@@ -48,6 +51,7 @@ type sum [sha256.Size]byte
 // handle is the looked-up part of a hash; the rest is compared in constant time.
 func (s sum) handle() [8]byte { return [8]byte(s[:8]) }
 
+// Clients identifies the clients of a file by their tokens, certificates or claims.
 type Clients struct {
 	tokens       map[[8]byte][]known
 	certificates map[string]*Client
@@ -61,6 +65,7 @@ type known struct {
 	client *Client
 }
 
+// Len returns the number of clients.
 func (cs *Clients) Len() int { return len(cs.all) }
 
 // Of identifies a client by its token, or without one by its verified certificate.

@@ -37,8 +37,8 @@ var verdictStatus = map[admission.Verdict]int{
 	admission.Rejected: 429,
 }
 
-// appendAccepted appends an [api.Accepted], appendDecided an [api.Decision], without encoding/json,
-// as the most frequent answers. Ids need no escapes.
+// appendAccepted appends an [api.Accepted] without encoding/json, as the most frequent answer. Ids
+// need no escapes.
 func appendAccepted(body []byte, o admission.Outcome) []byte {
 	body = append(append(body, `{"verdict":"`...), o.Verdict...)
 	body = append(append(append(body, `","job":"`...), o.Job...), '"')
@@ -60,20 +60,9 @@ func appendAccepted(body []byte, o admission.Outcome) []byte {
 	return append(body, '}')
 }
 
-func appendDecided(body []byte, c admission.Checked) []byte {
-	body = strconv.AppendBool(append(body, `{"allowed":`...), c.Allowed)
-	body = appendMember(body, `,"limit":`, c.Limit)
-	body = appendMember(body, `,"remaining":`, c.Remaining)
-	body = appendMember(body, `,"delay_ms":`, milliseconds(c.Delay))
-	body = appendMember(body, `,"retry_after_ms":`, milliseconds(c.RetryAfter))
-	return append(appendMember(body, `,"reset_after_ms":`, milliseconds(c.ResetAfter)), '}')
-}
-
 func appendMember(body []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(body, name...), n, 10)
 }
-
-const usualBody = 160
 
 func Submitted(o admission.Outcome) Answer {
 	state := quotaState{o.Quota, o.Remaining, o.ResetAfter, o.RetryAfter,
@@ -92,19 +81,18 @@ func Submitted(o admission.Outcome) Answer {
 		fields = append(fields, Field{"Idempotent-Replayed", "true"})
 	}
 	return Answer{Status: status, Header: fields, Late: o.NoResult != "",
-		Body: appendAccepted(make([]byte, 0, usualBody), o)}
+		Body: appendAccepted(make([]byte, 0, 160), o)}
 }
 
 func Checked(c admission.Checked) Answer {
 	state := quotaState{c.Quota, c.Remaining, c.ResetAfter, c.RetryAfter, !c.Allowed}
+	decision := api.Decision{Allowed: c.Allowed, Limit: c.Limit, Remaining: c.Remaining,
+		DelayMS: milliseconds(c.Delay), RetryAfterMS: milliseconds(c.RetryAfter),
+		ResetAfterMS: milliseconds(c.ResetAfter)}
 	if !c.Allowed {
-		return state.refusal(api.Refused{Problem: state.violated(quotaExceeded),
-			Decision: api.Decision{Limit: c.Limit, Remaining: c.Remaining,
-				DelayMS: milliseconds(c.Delay), RetryAfterMS: milliseconds(c.RetryAfter),
-				ResetAfterMS: milliseconds(c.ResetAfter)}})
+		return state.refusal(api.Refused{Problem: state.violated(quotaExceeded), Decision: decision})
 	}
-	return Answer{Status: 200, Header: state.fields(contentJSON),
-		Body: appendDecided(make([]byte, 0, usualBody), c)}
+	return Answer{Status: 200, Header: state.fields(contentJSON), Body: encode(decision)}
 }
 
 func Refunded() Answer { return Answer{Status: 204} }

@@ -35,5 +35,4 @@ func TestAnswersWrittenByHandAreTheStructs(t *testing.T) {
 			same(bytes.TrimSpace(line), &api.BatchLine{})
 		}
 	}
-	same(appendDecided(nil, admission.Checked{}), &api.Decision{})
 }

@@ -228,7 +228,7 @@ func (h *handler) job(r *http.Request, from string,
 		header = make(http.Header, len(j.Headers)+1)
 	}
 	for name, value := range j.Headers {
-		if !token(name) {
+		if !job.IsToken(name) {
 			return request, bad("headers", "%.64q is not a header name", name)
 		}
 		header.Add(name, value)
@@ -262,14 +262,4 @@ func bodyOf(j *api.BatchJob) (body []byte, err error) {
 		return nil, bad("body", "must be given only once, as body, text or base64")
 	}
 	return body, nil
-}
-
-func token(name string) bool {
-	for i := range len(name) {
-		c := name[i]
-		if c <= ' ' || c >= 0x7F || bytes.IndexByte([]byte(`"(),/:;<=>?@[\]{}`), c) >= 0 {
-			return false
-		}
-	}
-	return name != ""
 }

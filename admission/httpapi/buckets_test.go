@@ -24,12 +24,13 @@ func TestManageBuckets(t *testing.T) {
 	i.expect("GET", "/v1/buckets/signup", "", 409, `has no queue`)
 
 	// Without a drainer, the depth comes from JetStream.
-	receipt := i.publish("stripe", "tenant 7", nil)
+	i.publish("stripe", "tenant 7", nil)
+	partition := job.Partition(i.broker.Names().Jobs("stripe", "tenant%207"), 4)
 	i.expect("GET", "/v1/buckets/stripe/tenant%207", "", 200,
 		fmt.Sprintf(
-			`{"key":"tenant 7","partition":%d,"depth":1,"blocked_by":"no_drainer","unanswered":[%[1]d]}`, receipt.Partition))
+			`{"key":"tenant 7","partition":%d,"depth":1,"blocked_by":"no_drainer","unanswered":[%[1]d]}`, partition))
 	// A drainer that still reads the queue counts fewer jobs than JetStream.
-	stopReading, err := i.broker.ServeValve("stripe", receipt.Partition,
+	stopReading, err := i.broker.ServeValve("stripe", partition,
 		func(q job.Question, reply func(job.Answer)) {
 			reply(job.Answer{Bucket: &job.BucketState{Key: q.Key,
 				BucketState: api.BucketState{Reading: true}}})

@@ -380,8 +380,8 @@ func TestADeletedPolicyThatIsWrittenAgainStays(t *testing.T) {
 	i := install(t, manage.Options{})
 	const path = "/v1/policies/stripe"
 	i.want(201, nil, "PUT", path, stripe)
-	receipt := i.publish("stripe", "acme", nil)
-	i.valve("stripe", receipt.Partition, func(job.Question) job.Answer { return job.Answer{} })
+	i.publish("stripe", "acme", nil)
+	i.valve("stripe", job.Partition(i.broker.Names().Jobs("stripe", "acme"), 4), func(job.Question) job.Answer { return job.Answer{} })
 	i.want(202, nil, "DELETE", path+"?purge=1", "")
 	i.want(200, []string{`"state":"live"`}, "PUT", path, stripe)
 	if gone, err := store.New(i.broker, nil).Forget(t.Context(), "stripe"); err != nil || gone {

@@ -75,61 +75,16 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	op, of := job.OpSettle, job.Settlement{Status: job.SettledReturned}
+	settled := api.Settlement{Status: job.SettledReturned}
 	if r.Method == http.MethodPut {
-		var settled api.Settlement
+		settled.Status = nil
 		if err := h.document(r, at, &settled); err != nil {
 			return answer.Answer{}, err
 		}
-		switch settled.Answer {
-		case "", job.SettledAnswered, job.SettledUnanswered, job.SettledUnsent:
-		default:
-			return answer.Answer{}, bad("answer", "want seen, none or unsent")
-		}
-		if settled.RetryAfterMS < 0 {
-			return answer.Answer{}, bad("retry_after_ms", "must not be negative")
-		}
-		for cost, n := range settled.Used {
-			if n < 0 {
-				return answer.Answer{}, bad("used", "%.64q must not be negative", cost)
-			}
-		}
-		header := http.Header{}
-		for name, value := range settled.Headers {
-			header.Set(name, value)
-		}
-		if settled.RetryAfterMS > 0 {
-			header.Set("Retry-After-Ms", strconv.FormatInt(settled.RetryAfterMS, 10))
-		}
-		var ended permits.Result
-		switch status := settled.Status.(type) {
-		case string:
-			if ended = permits.ResultOf(0, header); status == job.SettledThrottled {
-				ended = permits.ResultOf(http.StatusTooManyRequests, header)
-			}
-			ended.Status = permits.Status(status)
-		case float64:
-			if code := int(status); float64(code) == status && code >= 100 && code <= 599 {
-				ended = permits.ResultOf(code, header)
-				begun := job.SettledAnswered
-				if ended.Unanswered {
-					begun = job.SettledUnanswered
-				}
-				settled.Answer = cmp.Or(settled.Answer, begun)
-			}
-		}
-		of = job.Settlement{Status: string(ended.Status), Error: settled.Error, Used: settled.Used,
-			Answer:       settled.Answer,
-			RetryAfterMS: max(settled.RetryAfterMS, ended.RetryAfter.Milliseconds())}
 	}
-	switch of.Status {
-	case job.OpProgress, job.OpAnswered:
-		op, of.Status = of.Status, ""
-	case job.SettledDone, job.SettledFailed, job.SettledUnavailable, job.SettledUnreached,
-		job.SettledThrottled, job.SettledReturned:
-	default:
-		return answer.Answer{}, bad("status", "want progress, answered, done, fail, unavailable, "+
-			"unreached, retry-after, returned or an HTTP status")
+	op, of, err := settlement(settled)
+	if err != nil {
+		return answer.Answer{}, err
 	}
 	id := query.Get("permit")
 	if !permit.MatchString(id) {
@@ -139,6 +94,56 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 		return answer.Answer{}, err
 	}
 	return answer.Answer{Status: http.StatusNoContent}, nil
+}
+
+// settlement reads a report, whose status may be that of HTTP.
+func settlement(of api.Settlement) (op string, s job.Settlement, err error) {
+	header := http.Header{}
+	for name, value := range of.Headers {
+		header.Set(name, value)
+	}
+	if of.RetryAfterMS > 0 {
+		header.Set("Retry-After-Ms", strconv.FormatInt(of.RetryAfterMS, 10))
+	}
+	status, named := of.Status.(string)
+	number, _ := of.Status.(float64)
+	code := int(number)
+	if status == job.SettledThrottled {
+		code = http.StatusTooManyRequests
+	}
+	ended := permits.ResultOf(code, header)
+	if !named && float64(code) == number && code >= 100 && code <= 599 {
+		status = string(ended.Status)
+		if of.Answer == "" && ended.Unanswered {
+			of.Answer = job.SettledUnanswered
+		}
+		of.Answer = cmp.Or(of.Answer, job.SettledAnswered)
+	}
+	op, s = job.OpSettle, job.Settlement{Status: status, Error: of.Error, Used: of.Used,
+		Answer: of.Answer, RetryAfterMS: max(of.RetryAfterMS, ended.RetryAfter.Milliseconds())}
+	switch status {
+	case job.OpProgress, job.OpAnswered:
+		op, s.Status = status, ""
+	case job.SettledDone, job.SettledFailed, job.SettledUnavailable, job.SettledUnreached,
+		job.SettledThrottled, job.SettledReturned:
+	default:
+		return "", s, bad("status", "want progress, answered, done, fail, unavailable, "+
+			"unreached, retry-after, returned or an HTTP status")
+	}
+	switch of.Answer {
+	case "", job.SettledAnswered, job.SettledUnanswered, job.SettledUnsent:
+	default:
+		return "", s, bad("answer", "want seen, none or unsent")
+	}
+	if of.RetryAfterMS < 0 {
+		return "", s, bad("retry_after_ms", "must not be negative")
+	}
+	for cost, n := range of.Used {
+		if n < 0 {
+			return "", s, bad("used", "%.64q must not be negative", cost)
+		}
+	}
+	return op, s, nil
 }
 
 func (h *handler) document(r *http.Request, at place, into any) error {
@@ -166,7 +171,7 @@ func decode(text []byte, into any) error {
 	if len(spaced(text[in.InputOffset():])) > 0 {
 		return errors.New("is followed by unexpected data")
 	}
-	if name := twice(text); name != "" {
+	if name := twice(json.NewDecoder(bytes.NewReader(text)), true); name != "" {
 		return fmt.Errorf("%.64q is given twice", name)
 	}
 	return nil
@@ -174,42 +179,28 @@ func decode(text []byte, into any) error {
 
 // twice returns a name that an object of valid JSON, or one in it, has twice in any case.
 // Jobs' bodies may have such names, and others read the policies and overrides.
-func twice(text []byte) string {
-	open := make([]map[string]bool, 0, 4) // names of objects and lists
-	apart := false
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '{', '[':
-			open = append(open, nil)
-		case '}', ']':
-			open = open[:len(open)-1]
-		case '"':
-			begin := i
-			for i++; text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
-			if !bytes.HasPrefix(spaced(text[i+1:]), []byte(":")) || apart && len(open) > 1 {
-				continue // a value, or apart
-			}
-			name := string(text[begin+1 : i])
-			if strings.Contains(name, `\`) {
-				_ = json.Unmarshal(text[begin:i+1], &name)
-			}
-			name = strings.ToLower(name)
-			names := &open[len(open)-1]
-			if (*names)[name] {
+func twice(in *json.Decoder, top bool) string {
+	begin, _ := in.Token()
+	if _, inside := begin.(json.Delim); !inside {
+		return ""
+	}
+	for names := map[string]bool{}; in.More(); {
+		name := ""
+		if begin == json.Delim('{') {
+			text, _ := in.Token()
+			name, _ = text.(string)
+			if name = strings.ToLower(name); names[name] {
 				return name
-			} else if *names == nil {
-				*names = map[string]bool{}
 			}
-			(*names)[name] = true
-			if len(open) == 1 {
-				apart = name == "body" || name == "policy" || name == "override"
-			}
+			names[name] = true
+		}
+		if top && (name == "body" || name == "policy" || name == "override") {
+			_ = in.Decode(new(json.RawMessage))
+		} else if name := twice(in, false); name != "" {
+			return name
 		}
 	}
+	_, _ = in.Token() // its end
 	return ""
 }
 

@@ -138,7 +138,7 @@ func TestManageOverrides(t *testing.T) {
 	for body, want := range map[string]string{
 		``:                `is not JSON`,
 		`{"weight":2}`:    `"field":"weight","reason":"requires an outflow_total`,
-		`{"burst":3}`:     `must be 1 to the capacity (2), not 3`,
+		`{"burst":3}`:     `must be at most the capacity (2), not 3`,
 		`{"rate":"1/s"}`:  `"field":"rate","reason":"unknown field"`,
 		`{"outflow":"5"}`: `"field":"outflow"`,
 		`{"burst":0}`:     `must not be 0`,

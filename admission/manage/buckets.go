@@ -26,16 +26,23 @@ const (
 func (s *Service) Buckets(ctx context.Context, name string, offset, limit int) (api.Buckets,
 	error) {
 
-	page, err := s.buckets(ctx, name, job.ByDepth, offset, limit)
-	if err != nil {
-		return page, err
+	page, _, err := s.page(ctx, name, job.ByDepth, offset, limit)
+	return page, err
+}
+
+// page also returns the jobs of the whole policy.
+func (s *Service) page(ctx context.Context, name, by string, offset, limit int) (page api.Buckets,
+	jobs uint64, err error) {
+
+	if page, err = s.buckets(ctx, name, by, offset, limit); err != nil {
+		return page, 0, err
 	}
-	_, bytes, err := s.broker.Use(ctx, name)
+	jobs, bytes, err := s.broker.Use(ctx, name)
 	page.Bytes = api.Fill(bytes)
 	if errors.Is(err, queue.ErrNoStream) {
 		err = nil
 	}
-	return page, translate(err)
+	return page, jobs, translate(err)
 }
 
 // sizeOf returns what a list is sorted by.
@@ -121,22 +128,18 @@ func (s *Service) AllBuckets(ctx context.Context, may func(policy string) bool, 
 		return !p.Policy.HasQueue() || !may(p.Policy.Name)
 	})
 	err = each(policiesAtOnce, policies, func(p *Policy) error {
-		page, pageErr := s.buckets(ctx, p.Policy.Name, by, 0, limit)
-		depth, bytes, depthErr := s.broker.Use(ctx, p.Policy.Name)
-		if depthErr != nil && !errors.Is(depthErr, queue.ErrNoStream) {
-			pageErr = cmp.Or(pageErr, translate(depthErr))
+		page, jobs, err := s.page(ctx, p.Policy.Name, by, 0, limit)
+		switch {
+		case errors.Is(err, admission.ErrUnknownPolicy):
+			return nil
+		case err != nil:
+			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case errors.Is(pageErr, admission.ErrUnknownPolicy):
-			return nil
-		case pageErr != nil:
-			return pageErr
-		}
 		all.Total += page.Total
-		if depth > 0 {
-			all.Depths[p.Policy.Name], all.Bytes[p.Policy.Name] = depth, api.Fill(bytes)
+		if jobs > 0 {
+			all.Depths[p.Policy.Name], all.Bytes[p.Policy.Name] = jobs, page.Bytes
 		}
 		for _, b := range page.Buckets {
 			all.Buckets = append(all.Buckets, api.PlacedBucket{Policy: p.Policy.Name, Bucket: b})

@@ -3,15 +3,14 @@ package manage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -22,53 +21,34 @@ const (
 	deletionAgain = 50 * time.Millisecond
 )
 
-// DeletePolicy deletes a policy and its overrides, but no dead letters. Jobs in its queue are an
-// ErrConflict, unless purge: then waiting ones are dropped, and the policy goes when the running
-// ones have ended. A file's policy is an ErrConflict.
+// DeletePolicy ends a policy: it drains, and goes with its overrides once its queue is empty; dead
+// letters stay. purge drops the jobs that wait. A file's policy is an ErrConflict.
 func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	w Write) (d api.Deleted, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
 	defer cancel()
-	var entry policy.Entry
-	err = s.policies.Delete(ctx, name, purge, func(current policy.Entry) error {
-		entry = current
-		return w.check(current.Revision)
-	})
+	p, _, err := s.change(ctx, name, "policy deleted through the API", w,
+		store.Change{Act: store.Delete})
+	if err != nil {
+		return d, err
+	}
 	d.Policy = name
-	note := func() {
-		s.NoteTried(ctx, err, "policy deleted through the API", "policy", name, "gone", d.Deleted,
-			"removed", d.Removed, "jobs", d.Jobs, "changed", policy.Fields(entry.Policy))
-	}
-	var used *queue.PolicyInUseError
-	switch {
-	case errors.As(err, &used):
-		return api.Deleted{},
-			fmt.Errorf("%w: policy %q holds %d jobs; ?purge=1 drops the waiting ones",
-				admission.ErrConflict, name, used.Jobs)
-	case errors.Is(err, queue.ErrNotFound):
-		return api.Deleted{}, admission.UnknownPolicy(name)
-	case err != nil:
-		if err = change(err); entry.Revision > 0 {
-			note()
+	d.Deleted, err = s.policies.Forget(ctx, name) // it closes the queue
+	if err == nil && !d.Deleted && purge {
+		if d.Removed, err = s.purgeAll(ctx, p.Policy); err == nil {
+			d.Deleted, err = s.forget(ctx, name)
 		}
-		return api.Deleted{}, err
-	}
-	defer note()
-	if purge && entry.Policy.HasQueue() {
-		if d.Removed, err = s.purgeAll(ctx, entry.Policy); err != nil {
-			return d, translate(err)
-		}
-	}
-	if d.Deleted, err = s.forget(ctx, name); err != nil {
-		return d, translate(err)
+		s.NoteTried(ctx, translate(err), "policy purged", "policy", name, "removed", d.Removed)
 	}
 	if d.Deleted {
 		s.awaitFollowed(ctx, name, 0)
-	} else if d.Jobs, err = s.broker.Depth(ctx, name); err != nil &&
-		!errors.Is(err, queue.ErrNoStream) {
-		return d, translate(err)
+	} else if err == nil {
+		d.Jobs, err = s.broker.Depth(ctx, name)
 	}
-	return d, nil
+	if errors.Is(err, queue.ErrNoStream) {
+		err = nil
+	}
+	return d, translate(err)
 }
 
 func (s *Service) forget(ctx context.Context, name string) (gone bool, err error) {

@@ -50,7 +50,6 @@ type Service struct {
 	producer *queue.Producer
 	options  Options
 	listing  chan struct{}
-	making   making
 }
 
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
@@ -68,7 +67,7 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Watch = cmp.Or(o.Watch, watch.New(broker))
 	return &Service{broker, store.New(broker, o.Logger), producer, o,
-		make(chan struct{}, listsAtOnce), make(chan struct{}, 1)}
+		make(chan struct{}, listsAtOnce)}
 }
 
 func (s *Service) Watch() *watch.Watch { return s.options.Watch }
@@ -82,7 +81,7 @@ func (s *Service) entry(ctx context.Context, name string) (policy.Entry, error) 
 	if errors.Is(err, queue.ErrNotFound) {
 		return policy.Entry{}, admission.UnknownPolicy(name)
 	}
-	return entry, change(err)
+	return entry, conflict(err)
 }
 
 func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error) {
@@ -252,7 +251,7 @@ func (s *Service) Drainers(ctx context.Context) ([]api.Drainer, error) {
 	defer cancel()
 	set, err := s.policies.Policies(ctx)
 	if err != nil {
-		return nil, change(err)
+		return nil, conflict(err)
 	}
 	drainers, err := workers.Drainers(ctx, s.broker, set)
 	return drainers, translate(err)

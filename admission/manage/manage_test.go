@@ -2,7 +2,6 @@ package manage
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -231,31 +230,4 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 			t.Errorf("%s, which has none: %v", name, err)
 		}
 	}
-}
-
-func TestNewPoliciesOfAClusterAreMadeOneByOne(t *testing.T) {
-	s := open(t, Options{})
-	put(t, s, stripe(10))
-	broker, err := queue.NewBroker(s.broker.Conn(), queue.Options{Replicas: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.broker = broker
-	turn := func(name string, w Write) (leave func()) {
-		leave, err := s.turn(t.Context(), name, w)
-		if err != nil {
-			t.Error(err)
-		}
-		return leave
-	}
-	leave := turn("first", Write{})
-	turn("stripe", Write{})
-	turn("second", Write{DryRun: true})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	if _, err := s.turn(ctx, "second", Write{}); !errors.Is(err, admission.ErrUnavailable) {
-		t.Errorf("another one meanwhile: %v", err)
-	}
-	leave()
-	turn("second", Write{})()
 }

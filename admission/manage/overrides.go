@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,35 +71,49 @@ func (s *Service) Override(ctx context.Context, name string, key job.Key) (Overr
 func (s *Service) ChangeOverride(ctx context.Context, name string, key job.Key, w Write,
 	next func(policy.Override) (policy.Override, error)) (Override, error) {
 
-	return s.changeOverride(ctx, name, key, w, func(p policy.Policy,
-		o policy.Override) (policy.Override, error) {
-		o, err := next(o)
-		if err == nil {
-			err = policy.Invalid(o.Validate(p))
-		}
-		return o, err
-	})
+	return s.changeOverride(ctx, name, key, "override written through the API", w,
+		func(e policy.Entry, o policy.Override) (policy.Override, error) {
+			o, err := next(o)
+			if err == nil {
+				err = policy.Invalid(o.Validate(e.Policy))
+			}
+			return o, cmp.Or(err, takesOverrides(e))
+		})
 }
 
 // PauseKey leaves the rest of the override unchanged. The end of a pause ends a cool-down too.
 func (s *Service) PauseKey(ctx context.Context, name string, key job.Key,
 	paused bool) (Override, error) {
 	var of policy.Policy
-	o, err := s.changeOverride(ctx, name, key, Write{}, func(p policy.Policy,
-		o policy.Override) (policy.Override, error) {
-		of, o.Paused = p, paused
-		return o, nil
-	})
+	o, err := s.changeOverride(ctx, name, key, "override written through the API", Write{},
+		func(e policy.Entry, o policy.Override) (policy.Override, error) {
+			of, o.Paused = e.Policy, paused
+			return o, takesOverrides(e)
+		})
 	if o.Changed = nil; err == nil && !paused {
 		o.Resumed = s.resume(ctx, of, key)
 	}
 	return o, err
 }
 
+func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, w Write) error {
+	_, err := s.changeOverride(ctx, name, key, "override deleted through the API", w,
+		func(policy.Entry, policy.Override) (o policy.Override, err error) { return o, nil })
+	return err
+}
+
+func takesOverrides(e policy.Entry) error {
+	if e.Draining {
+		return fmt.Errorf("%w: policy %q is draining", admission.ErrConflict, e.Policy.Name)
+	}
+	return nil
+}
+
 var errDry = errors.New("dry run")
 
-func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, w Write,
-	change func(policy.Policy, policy.Override) (policy.Override, error)) (Override, error) {
+func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, what string,
+	w Write, change func(policy.Entry, policy.Override) (policy.Override, error)) (Override,
+	error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -106,16 +121,12 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 	if err != nil {
 		return Override{}, err
 	}
-	if entry.Draining {
-		return Override{}, fmt.Errorf("%w: policy %q is draining", admission.ErrConflict, name)
-	}
 	o := Override{Key: key.Raw(), Written: api.Written{DryRun: w.DryRun}}
 	written, err := s.policies.ChangeOverride(ctx, name, key, func(
-		current store.Override) (policy.Override, error) {
-		if err := w.check(current.Revision); err != nil {
-			return policy.Override{}, err
+		current store.Override) (next policy.Override, err error) {
+		if err = w.check(current.Revision); err == nil {
+			next, err = change(entry, current.Override)
 		}
-		next, err := change(entry.Policy, current.Override)
 		o.Override, o.Revision, o.Changed = next, current.Revision, policy.Diff(current.Override,
 			next)
 		if err == nil && w.DryRun {
@@ -130,32 +141,11 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 		return o, nil
 	}
 	err = translate(err)
-	s.NoteTried(ctx, err, "override written through the API", "policy", name, "key", key.Raw(),
-		"revision", written.Revision, "changed", policy.Changes(o.Changed))
+	s.NoteTried(ctx, err, what, "policy", name, "key", key.Raw(), "revision", written.Revision,
+		"changed", policy.Changes(o.Changed))
 	if err != nil {
 		return Override{}, err
 	}
 	o.Revision = written.Revision
 	return o, nil
-}
-
-func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, w Write) error {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	if _, err := s.entry(ctx, name); err != nil {
-		return err
-	}
-	var before policy.Override
-	_, err := s.policies.ChangeOverride(ctx, name, key, func(
-		current store.Override) (policy.Override, error) {
-		before = current.Override
-		return policy.Override{}, w.check(current.Revision)
-	})
-	if errors.Is(err, job.ErrVersion) && w.If == nil {
-		err = s.policies.DeleteOverride(ctx, name, key)
-	}
-	err = translate(err)
-	s.NoteTried(ctx, err, "override deleted through the API", "policy", name, "key", key.Raw(),
-		"changed", policy.Diff(before, policy.Override{}))
-	return err
 }

@@ -1,17 +1,19 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // Policy is a policy's document.
@@ -68,6 +70,15 @@ func (w Write) check(revision uint64) error {
 	return fmt.Errorf("%w: the revision is %d", admission.ErrPrecondition, revision)
 }
 
+// checkPolicy also checks the pause.
+func (w Write) checkPolicy(e policy.Entry) error {
+	if err := w.check(e.Revision); err != nil || w.Paused == nil || *w.Paused == e.Paused {
+		return err
+	}
+	return fmt.Errorf("%w: paused is %t: change it with POST /v1/pause or /v1/resume",
+		admission.ErrConflict, e.Paused)
+}
+
 func (s *Service) Policies(ctx context.Context) ([]Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -106,40 +117,9 @@ func (s *Service) PutPolicy(ctx context.Context, p policy.Policy,
 	if err := policy.Invalid(p.Validate()); err != nil {
 		return Policy{}, false, err
 	}
-	leave, err := s.turn(ctx, p.Name, w)
-	if err != nil {
-		return Policy{}, false, err
-	}
-	defer leave()
-	return s.writePolicy(ctx, p.Name, w, func(*policy.Entry) (policy.Policy, error) {
+	return s.writePolicy(ctx, p.Name, w, func(policy.Entry) (policy.Policy, error) {
 		return p, nil
 	})
-}
-
-func (s *Service) turn(ctx context.Context, name string, w Write) (leave func(), err error) {
-	if s.broker.Replicas() < 2 || w.DryRun {
-		return func() {}, nil
-	}
-	if _, err := s.Policy(ctx, name); !errors.Is(err, admission.ErrUnknownPolicy) {
-		return func() {}, nil
-	}
-	return s.making.take(ctx)
-}
-
-// making holds one token while a policy's streams are made on several servers, and then for the
-// same time again, which slows down submissions.
-type making chan struct{}
-
-func (m making) take(ctx context.Context) (leave func(), err error) {
-	select {
-	case m <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: other policies are being created", admission.ErrUnavailable)
-	}
-	began := time.Now()
-	return func() {
-		time.AfterFunc(time.Since(began), func() { <-m })
-	}, nil
 }
 
 // PatchPolicy applies a JSON merge patch (RFC 7396). Of a file's policy it can only override
@@ -153,9 +133,9 @@ func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	if entry.Source == policy.SourceFile && policy.Overrides(patch) {
 		return s.OverridePolicy(ctx, name, patch, w)
 	}
-	patched, _, err := s.writePolicy(ctx, name, w, func(current *policy.Entry) (policy.Policy,
+	patched, _, err := s.writePolicy(ctx, name, w, func(current policy.Entry) (policy.Policy,
 		error) {
-		if current == nil {
+		if current.Written.Name == "" {
 			return policy.Policy{}, admission.UnknownPolicy(name)
 		}
 		if current.Draining {
@@ -176,103 +156,95 @@ func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 }
 
 func (s *Service) writePolicy(ctx context.Context, name string, w Write,
-	next func(current *policy.Entry) (policy.Policy, error)) (Policy, bool, error) {
+	next func(current policy.Entry) (policy.Policy, error)) (Policy, bool, error) {
+
+	return s.change(ctx, name, "policy written through the API", w, store.Change{Act: store.Write,
+		Edit: func(before policy.Entry, after *policy.Entry) error {
+			p, err := next(before)
+			if err != nil {
+				return err
+			}
+			p = p.Keeping(before.Written).WithDefaults()
+			after.Written = p
+			stands := before.Written
+			if before.Draining {
+				stands = policy.Policy{}
+			}
+			problems := append(s.options.Possible(stands, p),
+				p.CheckPrefix(s.broker.Names().Prefix())...)
+			if w.Possible != nil {
+				problems = append(problems, w.Possible(before.Written, p)...)
+			}
+			return policy.Invalid(problems)
+		}})
+}
+
+// change does an act to a whole policy, lists it, and returns the policy once this process follows
+// it: the client may publish at once.
+func (s *Service) change(ctx context.Context, name, what string, w Write, c store.Change) (Policy,
+	bool, error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	c := policyChange{s: s, w: w, next: next}
-	entry, err := s.policies.Change(ctx, name, w.DryRun, func(current *policy.Entry) (policy.Policy,
-		error) {
-		return c.of(ctx, current)
-	})
-	note := func(err error) {
-		s.NoteTried(ctx, err, "policy written through the API", "policy", name, "revision",
-			entry.Revision, "new", c.created, "changed", c.noted)
+	edit, lowered, tried := c.Edit, false, false
+	var refused error // by the caller's mistake
+	c.Dry = w.DryRun
+	c.Edit = func(before policy.Entry, after *policy.Entry) (err error) {
+		if refused = w.checkPolicy(before); refused == nil && edit != nil {
+			refused = edit(before, after)
+		}
+		if refused == nil && c.Act == store.Write {
+			lowered, err = s.lower(ctx, before, *after, w.DryRun)
+		}
+		tried = refused == nil && err == nil
+		return cmp.Or(refused, err)
+	}
+	before, after, err := s.policies.Change(ctx, name, c)
+	if err != nil && lowered {
+		s.restore(ctx, name)
+	}
+	switch {
+	case refused != nil:
+		return Policy{}, false, translate(refused)
+	case errors.Is(err, queue.ErrNotFound):
+		return Policy{}, false, admission.UnknownPolicy(name)
+	}
+	created, changed := before.Written.Name == "", policy.Diff(before.Written, after.Written)
+	switch {
+	case created:
+		changed = policy.Fields(after.Written)
+	case c.Act == store.Pull:
+		changed = before.Difference(after)
+	case c.Act == store.Delete:
+		changed = policy.Fields(before.Written)
+	}
+	err = conflict(err)
+	if tried && !w.DryRun && (err != nil || after.Revision != before.Revision) {
+		args := []any{"policy", name, "revision", after.Revision, "new", created,
+			"changed", changed}
+		if w.For > 0 {
+			args = append(args, "for", policy.Duration(w.For))
+		}
+		if w.Because != "" {
+			args = append(args, "because", w.Because)
+		}
+		s.NoteTried(ctx, err, what, args...)
 	}
 	if err != nil {
-		if c.lowered {
-			s.restore(ctx, name)
-		}
-		if c.unfit != nil {
-			return Policy{}, false, translate(c.unfit)
-		}
-		if err = change(err); len(c.noted) > 0 && !w.DryRun {
-			note(err)
-		}
 		return Policy{}, false, err
 	}
-	if !w.DryRun && entry.Revision != c.revision {
-		var noting sync.WaitGroup
-		defer noting.Wait()
-		noting.Go(func() { note(nil) })
-	}
 	if !w.DryRun { // also a repeat: the first request may have been interrupted
-		s.enforce(ctx, entry, c.lowered)
+		s.enforce(ctx, after, lowered)
 	}
-	answer := described(entry)
-	answer.Changed, answer.DryRun = c.changed, w.DryRun
-	return answer, c.created, nil
-}
-
-type policyChange struct {
-	s    *Service
-	w    Write
-	next func(current *policy.Entry) (policy.Policy, error)
-
-	created  bool
-	revision uint64 // before the change
-	changed  policy.Changes
-	noted    policy.Changes // changed, or all fields of a new policy
-	unfit    error          // the caller's mistake, and no conflict
-	lowered  bool           // the stream has the new capacity
-}
-
-func (c *policyChange) of(ctx context.Context, current *policy.Entry) (policy.Policy, error) {
-	var before policy.Entry
-	if c.created = current == nil; !c.created {
-		before = *current
+	answer := described(after)
+	if answer.DryRun = w.DryRun; !created {
+		answer.Changed = changed
 	}
-	c.revision = before.Revision
-	p, err := c.fit(before, current)
-	if c.unfit = err; err != nil {
-		return policy.Policy{}, err
-	}
-	if c.w.Paused != nil && *c.w.Paused != before.Paused {
-		return policy.Policy{}, pausedOtherwise(before)
-	}
-	if c.created {
-		c.noted = policy.Fields(p)
-		return p, nil
-	}
-	c.changed = policy.Diff(before.Written, p)
-	c.noted = c.changed
-	c.lowered, err = c.s.lower(ctx, before, p, c.w.DryRun)
-	return p, err
-}
-
-func (c *policyChange) fit(before policy.Entry, current *policy.Entry) (policy.Policy, error) {
-	if err := c.w.check(before.Revision); err != nil {
-		return policy.Policy{}, err
-	}
-	p, err := c.next(current)
-	if err != nil {
-		return policy.Policy{}, err
-	}
-	p = p.Keeping(before.Written).WithDefaults()
-	stands := before.Written
-	if before.Draining {
-		stands = policy.Policy{}
-	}
-	problems := append(c.s.options.Possible(stands, p),
-		p.CheckPrefix(c.s.broker.Names().Prefix())...)
-	if c.w.Possible != nil {
-		problems = append(problems, c.w.Possible(before.Written, p)...)
-	}
-	return p, policy.Invalid(problems)
+	return answer, created, nil
 }
 
 // enforce updates the stream, as every admitter does, and waits until this process follows the
-// policy: the client may publish at once.
+// policy.
 func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool) {
 	name := entry.Policy.Name
 	if !lowered && !entry.Draining {
@@ -286,19 +258,16 @@ func (s *Service) enforce(ctx context.Context, entry policy.Entry, lowered bool)
 
 // lower rejects a capacity in use. Only the stream can tell without a race, so it is lowered before
 // the record, except for a draining policy, which stays closed until its record opens it.
-func (s *Service) lower(ctx context.Context, before policy.Entry, p policy.Policy,
-	dry bool) (bool, error) {
-	after := before
-	after.Written = p
+func (s *Service) lower(ctx context.Context, before, after policy.Entry, dry bool) (bool, error) {
 	after.InForce()
-	if !before.Policy.HasQueue() || !p.HasQueue() ||
+	if !before.Policy.HasQueue() || !after.Policy.HasQueue() ||
 		!before.Draining && after.Policy.QueueCapacity() >= before.Policy.QueueCapacity() {
 		return false, nil
 	}
 	if before.Draining || dry {
 		return false, s.broker.CheckCapacity(ctx, after.Policy)
 	}
-	if err := policy.CheckChange(before.Written, p); err != nil {
+	if err := policy.CheckChange(before.Written, after.Written); err != nil {
 		return false, err
 	}
 	return true, s.broker.Apply(ctx, after.Policy)
@@ -318,8 +287,8 @@ func (s *Service) restore(ctx context.Context, name string) {
 	}
 }
 
-// An invalid change is a conflict.
-func change(err error) error {
+// conflict: an invalid change is one.
+func conflict(err error) error {
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		return fmt.Errorf("%w: %w", admission.ErrConflict, invalid)
 	}

@@ -153,7 +153,7 @@ func (a attack) play(t *testing.T, major int) {
 	}
 	if end := w.end(1); end.Status != a.ended || len(end.Used) > 0 {
 		t.Errorf("settled %+v", end)
-	} else if a.goes && end.Error != "the caller left before the upstream answered" {
+	} else if a.goes && end.Error != "the caller left before the target answered" {
 		t.Errorf("the bucket's last error is %q", end.Error)
 	}
 	response := w.ask("GET", "/fine", "")

@@ -11,11 +11,10 @@ var bom = []byte("\ufeff")
 
 // eachEvent reads the data of server-sent events, by the algorithm of the standard
 // (https://html.spec.whatwg.org/multipage/server-sent-events.html), except that a stream may end
-// within its last event.
+// within its last event, and that lines end at LF or CRLF, not at CR alone.
 func eachEvent(from io.Reader, read func(data []byte)) error {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, mostRead)
-	lines.Split(eventLines())
 	var data []byte
 	dispatch := func() {
 		if len(data) > 0 {
@@ -41,28 +40,6 @@ func eachEvent(from io.Reader, read func(data []byte)) error {
 	}
 	dispatch()
 	return lines.Err()
-}
-
-// eventLines splits at LF, CR, and both together.
-func eventLines() bufio.SplitFunc {
-	afterCR := false
-	return func(data []byte, atEOF bool) (advance int, line []byte, err error) {
-		if afterCR && len(data) > 0 {
-			if afterCR = false; data[0] == '\n' {
-				advance = 1
-			}
-		}
-		rest := data[advance:]
-		end := bytes.IndexAny(rest, "\r\n")
-		switch {
-		case end >= 0:
-			afterCR = rest[end] == '\r'
-			return advance + end + 1, rest[:end], nil
-		case atEOF && len(rest) > 0:
-			return len(data), rest, nil
-		}
-		return advance, nil, nil
-	}
 }
 
 // eachDocument reads a JSON document, or the elements of an array, as Gemini streams them.

@@ -1,6 +1,8 @@
 package outbound
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"testing"
 )
@@ -12,11 +14,12 @@ func FuzzMeter(f *testing.F) {
 	}
 	f.Add(101, "", "", []byte("\x81\x05{\"a\"}\xc1\x02\x01\x00"))
 	f.Fuzz(func(_ *testing.T, status int, coding, kind string, body []byte) {
-		m := newMeter(Route{Tokens: "tokens"}, status, http.Header{"Content-Encoding": {coding},
-			"Content-Type":             {kind},
-			"Sec-Websocket-Extensions": {"permessage-deflate"}})
-		_, _ = m.copy.Write(body)
-		m.end(true)
+		m := newMeter(Route{Tokens: "tokens"}, &http.Response{StatusCode: status,
+			Header: http.Header{"Content-Encoding": {coding}, "Content-Type": {kind},
+				"Sec-Websocket-Extensions": {"permessage-deflate"}},
+			Body: io.NopCloser(bytes.NewReader(body))})
+		_, _ = io.Copy(io.Discard, m)
+		m.end()
 		estimate(includeUsage(body))
 	})
 }

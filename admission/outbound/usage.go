@@ -12,6 +12,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
@@ -119,20 +120,23 @@ func (u *usage) read(document []byte) {
 	}{at, at, at})
 }
 
-// meter reads a copy of an answer's body.
+// meter is an answer's body, of which it reads a copy.
 type meter struct {
+	io.ReadCloser
 	copy   *io.PipeWriter
 	done   chan struct{}
+	whole  atomic.Bool
 	tokens string
 	from   policy.CostFromResponse
-	used   map[string]int64
+	found  map[string]int64
 }
 
-func newMeter(r Route, status int, header http.Header) *meter {
+func newMeter(r Route, a *http.Response) *meter {
 	from, to := io.Pipe()
-	m := &meter{copy: to, done: make(chan struct{}), tokens: r.Tokens, from: r.CostFromResponse,
-		used: map[string]int64{}}
-	header = header.Clone() // the original changes
+	m := &meter{ReadCloser: a.Body, copy: to, done: make(chan struct{}), tokens: r.Tokens,
+		from: r.CostFromResponse, found: map[string]int64{}}
+	m.whole.Store(a.StatusCode == http.StatusSwitchingProtocols) // messages are complete
+	status, header := a.StatusCode, a.Header.Clone()             // the original changes
 	go func() {
 		defer close(m.done)
 		m.read(from, status, header)
@@ -141,15 +145,27 @@ func newMeter(r Route, status int, header http.Header) *meter {
 	return m
 }
 
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	_, _ = m.copy.Write(p[:n])
+	if err == io.EOF {
+		m.whole.Store(true)
+	}
+	return n, err
+}
+
+// Write is for upgraded connections.
+func (m *meter) Write(p []byte) (int, error) { return m.ReadCloser.(io.Writer).Write(p) }
+
 func (m *meter) read(from io.Reader, status int, header http.Header) {
 	if status == http.StatusSwitchingProtocols {
 		deflated := strings.Contains(header.Get("Sec-Websocket-Extensions"), "permessage-deflate")
 		_ = eachMessage(from, deflated, func(text []byte) {
-			sum := maps.Clone(m.used)
-			clear(m.used)
+			sum := maps.Clone(m.found)
+			clear(m.found)
 			m.document(&usage{}, text)
 			for cost, n := range sum {
-				m.used[cost] += n
+				m.found[cost] += n
 			}
 		})
 		return
@@ -172,17 +188,19 @@ func (m *meter) read(from io.Reader, status int, header http.Header) {
 func (m *meter) document(u *usage, text []byte) {
 	if m.tokens != "" && bytes.Contains(text, []byte(`"usage`)) {
 		if u.read(text); u.tokens() > 0 {
-			m.used[m.tokens] = u.tokens()
+			m.found[m.tokens] = u.tokens()
 		}
 	}
 	for cost, at := range m.from {
 		if n, ok := job.UsedAt(at, nil, text); ok && at.JSON != "" {
-			m.used[cost] = n
+			m.found[cost] = n
 		}
 	}
 }
 
-func (m *meter) end(whole bool) map[string]int64 {
+// end returns the costs of an answer that was read to its end.
+func (m *meter) end() map[string]int64 {
+	whole := m.whole.Load()
 	if whole {
 		_ = m.copy.Close()
 	} else {
@@ -191,7 +209,7 @@ func (m *meter) end(whole bool) map[string]int64 {
 	if <-m.done; !whole {
 		return nil
 	}
-	return m.used
+	return m.found
 }
 
 func decoded(body io.Reader, coding string) (io.Reader, error) {

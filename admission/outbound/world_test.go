@@ -25,7 +25,6 @@ import (
 	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/waittest"
-	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -162,7 +161,7 @@ func (w *world) acquire(ctx context.Context, r permits.Request) (*permits.Permit
 	w.mu.Unlock()
 	for {
 		permit, err := shared.Acquire(ctx, r)
-		if err != nil || time.Until(permit.StartBy) > claims.Window/2 {
+		if err != nil || time.Until(permit.StartBy) > job.ClaimWindow/2 {
 			return permit, err
 		}
 		w.mu.Lock()

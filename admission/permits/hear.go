@@ -11,65 +11,30 @@ import (
 	"github.com/penstock-mq/penstock/internal/answers"
 )
 
-// Listening says how [Hear] reads a body.
-type Listening struct {
-	// Hold reads JSON of unknown length before it is passed on.
-	Hold bool
-	// Decode reverses a content coding; nil: bodies are plain.
-	Decode func(body io.Reader, coding string) (io.Reader, error)
-}
-
-// Heard is what an answer means, as far as it is known. An answer whose body decides, and is not
-// read yet, is done until its end.
-type Heard struct {
-	answers.Verdict
-	rules  answers.Set
-	status int
-	header http.Header
-	with   Listening
-	copy   *bytes.Buffer // of a body that is passed on; nil: decided
-}
-
-// Hear judges an answer. If a rule asks for the body, it is read first, at most
-// [answers.MostRead], unless that would hold up a stream: a success of unknown or larger size.
-// Then the body is copied while it is read.
-func Hear(a *http.Response, rules answers.Set, with Listening) *Heard {
-	h := &Heard{rules: rules, status: a.StatusCode, header: a.Header.Clone(), with: with}
-	var text []byte
-	if rules.Reads(a.StatusCode) && a.Body != nil && a.StatusCode >= http.StatusOK {
-		kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
-		failed := a.StatusCode >= http.StatusMultipleChoices
-		short := a.ContentLength >= 0 && a.ContentLength <= answers.MostRead
-		isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
-		if kind != "text/event-stream" && (failed || short || with.Hold && isJSON) {
-			text = Peek(a)
-		} else {
-			h.copy = &bytes.Buffer{}
-			a.Body = &copied{a.Body, h.copy}
-		}
+// begin returns what decides of an answer's body besides its status and header, read first, at most
+// [answers.MostRead]. later: only its end decides, as reading it would hold up a stream: a success
+// of unknown or larger size.
+func (s Sender) begin(a *http.Response) (text []byte, later bool) {
+	if !s.Rules.Reads(a.StatusCode) || a.Body == nil || a.StatusCode < http.StatusOK {
+		return nil, false
 	}
-	h.Verdict = h.judge(text)
-	return h
-}
-
-// Partly reports whether the rest of the answer decides.
-func (h *Heard) Partly() bool { return h.copy != nil }
-
-// End judges by what has been read.
-func (h *Heard) End() answers.Verdict {
-	if h.copy != nil {
-		h.Verdict, h.copy = h.judge(h.copy.Bytes()), nil
+	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	failed := a.StatusCode >= http.StatusMultipleChoices
+	short := a.ContentLength >= 0 && a.ContentLength <= answers.MostRead
+	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	if kind != "text/event-stream" && (failed || short || s.Hold && isJSON) {
+		return Peek(a), false
 	}
-	return h.Verdict
+	return nil, true
 }
 
-func (h *Heard) judge(text []byte) answers.Verdict {
-	if coding := h.header.Get("Content-Encoding"); h.with.Decode != nil && len(text) > 0 {
-		if plain, err := h.with.Decode(bytes.NewReader(text), coding); err == nil {
+func (s Sender) judge(status int, header http.Header, text []byte) answers.Verdict {
+	if coding := header.Get("Content-Encoding"); s.Decode != nil && len(text) > 0 {
+		if plain, err := s.Decode(bytes.NewReader(text), coding); err == nil {
 			text, _ = io.ReadAll(io.LimitReader(plain, answers.MostRead)) // a part matches no rule
 		}
 	}
-	return h.rules.Judge(h.status, h.header, text, time.Now())
+	return s.Rules.Judge(status, header, text, time.Now())
 }
 
 // Peek returns the begin of a body, at most [answers.MostRead], which stays readable.
@@ -82,15 +47,4 @@ func Peek(a *http.Response) []byte {
 type readCloser struct {
 	io.Reader
 	io.Closer
-}
-
-type copied struct {
-	io.ReadCloser
-	to *bytes.Buffer
-}
-
-func (c *copied) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	c.to.Write(p[:min(n, max(0, answers.MostRead+1-c.to.Len()))])
-	return n, err
 }

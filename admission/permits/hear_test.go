@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/admission/permits"
 	"github.com/penstock-mq/penstock/internal/answers"
@@ -22,14 +23,22 @@ func TestABodyThatBreaksOffDoesNotLookWhole(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}))
 	defer server.Close()
-	response, err := server.Client().Get(server.URL)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	heard := permits.Hear(response, answers.For(nil, "github", ""), permits.Listening{})
+	var ended permits.Result
+	response, err := permits.Sender{Base: server.Client().Transport,
+		Rules: answers.For(nil, "github", ""),
+		Ended: func(_ *http.Response, _ answers.Verdict, r permits.Result) { ended = r }}.Send(
+		t.Context(), request, permits.Lent("x", time.Now(), 0, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
 	text, err := io.ReadAll(response.Body)
-	if heard.Partly() || string(text) != "half" || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("%q, %v", text, err)
+	response.Body.Close()
+	if ended.Status != permits.Done || string(text) != "half" ||
+		!errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%+v: %q, %v", ended, text, err)
 	}
 }

@@ -52,14 +52,19 @@ type Permit struct {
 	tell     func(op string, s job.Settlement) error
 	once     sync.Once
 	answered atomic.Bool
-	answers  chan struct{}       // of a leased call, for keep
-	pauses   chan job.Settlement // the same
-	ended    chan job.Settlement // the same
+	reports  chan report // of a leased call, for keep
 }
 
+type report struct {
+	op string
+	job.Settlement
+}
+
+// mostReports has room for the answer, the end, and pauses that are told at once.
+const mostReports = 8
+
 func newPermit(id string, startBy time.Time, lease time.Duration) *Permit {
-	return &Permit{ID: id, StartBy: startBy, Lease: lease, answers: make(chan struct{}, 1),
-		pauses: make(chan job.Settlement, 1), ended: make(chan job.Settlement, 1)}
+	return &Permit{ID: id, StartBy: startBy, Lease: lease, reports: make(chan report, mostReports)}
 }
 
 // Lent is a permit of another process ([Client.Lend]), which gets the reports of tell.
@@ -78,7 +83,7 @@ func Lent(id string, startBy time.Time, lease time.Duration,
 // call of several requests reports the last answer.
 func (p *Permit) Answered() {
 	if p.MaxDelay > 0 && !p.answered.Swap(true) {
-		p.answers <- struct{}{}
+		p.reports <- report{op: job.OpAnswered}
 	}
 }
 
@@ -106,14 +111,12 @@ func (p *Permit) Settle(r Result) {
 
 // Pause pauses the bucket during the call.
 func (p *Permit) Pause(d time.Duration) {
-	s := job.Settlement{RetryAfterMS: ceil(d)}
-	if p.Lease == 0 {
-		go p.repeat(job.OpProgress, s)
-		return
-	}
-	select {
-	case p.pauses <- s:
-	default: // another one waits for its owner
+	paused := report{job.OpProgress, job.Settlement{RetryAfterMS: ceil(d)}}
+	switch {
+	case p.Lease == 0:
+		go p.repeat(paused)
+	case len(p.reports) == 0: // otherwise another one waits for its owner
+		p.reports <- paused
 	}
 }
 
@@ -139,9 +142,9 @@ func (p *Permit) settle(s job.Settlement) {
 	p.once.Do(func() {
 		switch {
 		case p.Lease > 0:
-			p.ended <- s
+			p.reports <- report{job.OpSettle, s}
 		case s.Status != job.SettledDone || s.RetryAfterMS > 0:
-			go p.repeat(job.OpSettle, s)
+			go p.repeat(report{job.OpSettle, s})
 		}
 	})
 }
@@ -154,15 +157,10 @@ func (p *Permit) keep(turns <-chan *claims.Turn, closed <-chan struct{}) {
 	defer renew.Stop()
 	for {
 		select {
-		case s := <-p.ended:
-			p.repeat(job.OpSettle, s)
-			return
-		case <-p.answers:
-			if len(p.ended) == 0 { // which says it, too
-				_ = p.tell(job.OpAnswered, job.Settlement{})
+		case r := <-p.reports:
+			if p.repeat(r); r.op == job.OpSettle {
+				return
 			}
-		case s := <-p.pauses:
-			p.repeat(job.OpProgress, s)
 		case t := <-turns:
 			if t.State == job.TurnMoved {
 				renew.Reset(min(claims.Pause/10, every))
@@ -178,9 +176,9 @@ func (p *Permit) keep(turns <-chan *claims.Turn, closed <-chan struct{}) {
 
 const settleTries = 5
 
-func (p *Permit) repeat(op string, s job.Settlement) {
+func (p *Permit) repeat(r report) {
 	for range settleTries {
-		if err := p.tell(op, s); !errors.Is(err, admission.ErrUnavailable) &&
+		if err := p.tell(r.op, r.Settlement); !errors.Is(err, admission.ErrUnavailable) &&
 			!errors.Is(err, admission.ErrNoDrainer) {
 			return
 		}

@@ -194,7 +194,7 @@ func (k *call) wait(ctx context.Context, wait time.Duration) (*Permit, error) {
 			case !k.Answers(t):
 				continue
 			case t.State == job.TurnGo:
-				by := k.At.Add(claims.Window)
+				by := k.At.Add(job.ClaimWindow)
 				if time.Now().Before(by) {
 					p := newPermit(k.ID, by, time.Duration(t.LeaseMS)*time.Millisecond)
 					p.MaxDelay = time.Duration(t.MaxDelayMS) * time.Millisecond

@@ -1,6 +1,7 @@
 package permits
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/answers"
+	"github.com/penstock-mq/penstock/internal/clienttls"
 	"github.com/penstock-mq/penstock/internal/files"
 	"github.com/penstock-mq/penstock/internal/oneshot"
 	"github.com/penstock-mq/penstock/policy"
@@ -42,7 +44,8 @@ type Transport struct {
 	Base http.RoundTripper
 }
 
-// RoundTrip sends the request when its turn comes. Closing the answer's body ends the call.
+// RoundTrip sends the request when its turn comes. The end of the answer's body, or its Close, ends
+// the call.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := Request{Key: r.URL.Host}
 	if t.Call != nil {
@@ -60,60 +63,85 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	once := r.Clone(r.Context())
+	switch once.GetBody = nil; { // net/http would resend it
+	case r.Body == nil || r.Body == http.NoBody:
+		oneshot.SetBody(once, nil)
+	case r.GetBody == nil: // reads may fail
+		once.Body = Upload{r.Body}
+	}
 	base := t.Base
 	if base == nil {
 		base = usual()
 	}
-	exchange := oneshot.Exchange{MaxDelay: permit.MaxDelay}
-	once := r.Clone(httptrace.WithClientTrace(r.Context(), // net/http would resend it
-		&httptrace.ClientTrace{GetConn: exchange.GetConn, GotConn: exchange.GotConn}))
-	switch once.GetBody = nil; {
-	case r.Body == nil || r.Body == http.NoBody:
-		oneshot.SetBody(once, nil)
-	case r.GetBody == nil: // reads may fail
-		once.Body = upload{r.Body}
+	return Sender{Base: base, Rules: rules, Used: t.Used}.Send(r.Context(), once, permit)
+}
+
+// Sender makes HTTP calls that have a permit.
+type Sender struct {
+	Base  http.RoundTripper
+	Rules answers.Set // what answers mean
+	// Hold reads JSON of unknown length before it is passed on, if it may decide.
+	Hold bool
+	// Decode reverses a content coding; nil: bodies are plain.
+	Decode func(body io.Reader, coding string) (io.Reader, error)
+	// Used returns the actual costs of an answered request, by name; nil: as estimated.
+	Used func(*http.Response) map[string]int64
+	// Ended is called with what is known of a call at its end; a is nil without an answer. Nil:
+	// nobody asks.
+	Ended func(a *http.Response, v answers.Verdict, r Result)
+}
+
+// Send sends a request once, and settles the permit at the end of the answer's body. The end of ctx
+// is the caller's doing, and no fault of the target, unlike that of the request's own context.
+func (s Sender) Send(ctx context.Context, r *http.Request,
+	permit *Permit) (*http.Response, error) {
+
+	if s.Ended == nil {
+		s.Ended = func(*http.Response, answers.Verdict, Result) {}
 	}
-	a, err := base.RoundTrip(once)
+	exchange := &oneshot.Exchange{MaxDelay: permit.MaxDelay}
+	a, err := s.Base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(),
+		&httptrace.ClientTrace{GetConn: exchange.GetConn, GotConn: exchange.GotConn})))
 	if err != nil {
 		err = oneshot.Cause(err)
-		result := Result{Status: Unavailable, Err: err}
-		_, own := errors.AsType[*uploadError](err)
-		left, unsent := own || r.Context().Err() != nil, exchange.Unsent()
-		untouched := oneshot.Leaving(err) || files.Short(err)
-		switch {
-		case unsent && left, untouched && (unsent || permit.MaxDelay == 0):
-			permit.Return() // before Settle, which then has no effect
-		case left, untouched:
-			result.Status = Failed
-		case unsent:
-			result.Status = Unreached
-		}
+		result := s.failed(ctx, exchange, permit, err)
+		s.Ended(nil, answers.Verdict{}, result)
 		exchange.After(func() { permit.Settle(result) })
 		return nil, err
 	}
 	if !answers.Gateways(a.StatusCode) {
 		permit.Answered()
 	}
-	heard := Hear(a, rules, Listening{})
-	result := Ended(heard.Verdict, a.StatusCode)
+	header := a.Header.Clone() // the original changes
+	text, later := s.begin(a)
+	verdict := s.judge(a.StatusCode, header, text)
+	result := Ended(verdict, a.StatusCode)
 	if result.Status != Throttled && result.RetryAfter > 0 {
 		permit.Pause(result.RetryAfter)
 		result.RetryAfter = 0
 	}
 	connection, upgraded := a.Body.(io.Writer)
 	read := &body{ReadCloser: a.Body}
+	if later {
+		read.copy = &bytes.Buffer{}
+	}
 	read.end = sync.OnceFunc(func() {
-		if late := Ended(heard.End(), a.StatusCode); late.Status != result.Status {
-			result = late
+		if later {
+			verdict = s.judge(a.StatusCode, header, read.copy.Bytes())
+			if late := Ended(verdict, a.StatusCode); late.Status != result.Status {
+				result = late
+			}
 		}
-		if t.Used != nil {
-			result.Used = t.Used(a)
+		if s.Used != nil {
+			result.Used = s.Used(a)
 		}
 		if read.whole.Load() || result.Status == Throttled {
 			permit.Settle(result)
 		} else {
 			exchange.After(func() { permit.Settle(result) })
 		}
+		s.Ended(a, verdict, result)
 	})
 	if read.whole.Store(a.Body == http.NoBody); read.whole.Load() || result.Status == Throttled {
 		read.end()
@@ -125,6 +153,30 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}{a.Body, connection}
 	}
 	return a, nil
+}
+
+var errLeft = errors.New("the caller left before the target answered")
+
+// failed derives how a call without an answer ended. It returns a permit whose call did not begin.
+func (s Sender) failed(ctx context.Context, exchange *oneshot.Exchange, permit *Permit,
+	err error) Result {
+
+	result := Result{Status: Unavailable, Err: err}
+	_, own := errors.AsType[*uploadError](err)
+	_, unread := errors.AsType[*clienttls.FileError](err)
+	left, unsent := own || ctx.Err() != nil, unread || exchange.Unsent()
+	untouched := oneshot.Leaving(err) || files.Short(err)
+	switch {
+	case unsent && left, untouched && (unsent || permit.MaxDelay == 0):
+		permit.Return() // before Settle, which then has no effect
+	case left && !own:
+		result.Status, result.Err = Failed, errLeft
+	case left, untouched:
+		result.Status = Failed
+	case unsent:
+		result.Status = Unreached
+	}
+	return result
 }
 
 // usual is the default of [Transport.Base].
@@ -171,19 +223,19 @@ func Ended(v answers.Verdict, status int) Result {
 	case v.Means == answers.Throttled:
 		r.Status, r.RetryAfter = Throttled, v.Wait
 	case v.Means == answers.Retry && status >= http.StatusInternalServerError:
-		r.Status = Unavailable
+		r.Status, r.Err = Unavailable, fmt.Errorf("the target answered %d", status)
 	}
 	return r
 }
 
-// upload marks the errors of a caller's body, which are not the target's.
-type upload struct{ io.ReadCloser }
+// Upload marks the errors of a caller's body, which are not the target's.
+type Upload struct{ io.ReadCloser }
 
 type uploadError struct{ error }
 
 func (e *uploadError) Unwrap() error { return e.error }
 
-func (u upload) Read(p []byte) (int, error) {
+func (u Upload) Read(p []byte) (int, error) {
 	n, err := u.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		err = &uploadError{err}
@@ -193,14 +245,19 @@ func (u upload) Read(p []byte) (int, error) {
 
 type body struct {
 	io.ReadCloser
-	whole atomic.Bool // was read
+	whole atomic.Bool   // was read
+	copy  *bytes.Buffer // of what decides; nil: nothing more does
 	end   func()
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		b.whole.Store(true)
+	if b.copy != nil {
+		b.copy.Write(p[:min(n, max(0, answers.MostRead+1-b.copy.Len()))])
+	}
+	if err != nil {
+		b.whole.Store(err == io.EOF)
+		b.end()
 	}
 	return n, err
 }

@@ -21,29 +21,25 @@ const (
 )
 
 type figures struct {
-	last    int64 // event, in Unix seconds
-	seconds [window]second
-	times   [parts]part
-	hot     heat
-	full    heat
-}
-
-type second struct {
-	unix   int64
-	shadow map[string]api.Shadow
-}
-
-func (s *second) shadowed(limit string, ms int64) {
-	if s.shadow == nil {
-		s.shadow = map[string]api.Shadow{}
-	}
-	before := s.shadow[limit]
-	s.shadow[limit] = api.Shadow{Over: before.Over + 1, ByMS: before.ByMS + ms}
+	last  int64 // event, in Unix seconds
+	times [parts]part
+	hot   heat
+	full  heat
 }
 
 type part struct {
 	number         int64
 	wait, duration histogram
+	shadow         map[string]api.Shadow
+}
+
+// shadowed adds delays by a shadow limit.
+func shadowed(all *map[string]api.Shadow, limit string, by api.Shadow) {
+	if *all == nil {
+		*all = map[string]api.Shadow{}
+	}
+	before := (*all)[limit]
+	(*all)[limit] = api.Shadow{Over: before.Over + by.Over, ByMS: before.ByMS + by.ByMS}
 }
 
 // of returns a policy's figures, or nil if there are too many policies.
@@ -60,19 +56,10 @@ func (w *Watch) of(policy string) *figures {
 	return f
 }
 
-func (f *figures) second(now time.Time) *second {
-	s := &f.seconds[now.Unix()%window]
-	f.last = max(f.last, now.Unix())
-	if s.unix != now.Unix() {
-		*s = second{unix: now.Unix()}
-	}
-	return s
-}
-
 func (f *figures) heard(now time.Time, e queue.Event) {
 	f.last = max(f.last, now.Unix())
 	for limit, ms := range e.Shadow {
-		f.second(now).shadowed(limit, ms)
+		shadowed(&f.part(now).shadow, limit, api.Shadow{Over: 1, ByMS: ms})
 	}
 	switch e.Type {
 	case queue.EventStarted:
@@ -103,7 +90,9 @@ func (w *Watch) Take(e queue.Event) {
 		})
 	case e.Type == queue.EventShadowed && e.Value > 0:
 		w.note(e.Policy, func(f *figures) {
-			f.second(w.now()).shadowed(e.Name, e.For.Milliseconds())
+			f.last = max(f.last, w.now().Unix())
+			shadowed(&f.part(w.now()).shadow, e.Name,
+				api.Shadow{Over: 1, ByMS: e.For.Milliseconds()})
 		})
 	}
 }
@@ -165,7 +154,7 @@ func (w *Watch) Stats(ctx context.Context, may func(policy string) bool, keys in
 		}
 		s := statOf(name, sums[name], longest)
 		if f := w.figures[name]; f != nil {
-			f.describe(&s, now, watched)
+			f.describe(&s, now)
 			if keys > 0 {
 				s.Keys = f.hot.hottest(now, keys)
 			}
@@ -204,24 +193,15 @@ func statOf(name string, r queue.Recent, countedMS int64) api.Stat {
 	return s
 }
 
-func (f *figures) describe(s *api.Stat, now time.Time, watched time.Duration) {
-	for i := range f.seconds {
-		if second := &f.seconds[i]; second.unix >= now.Add(-watched).Unix() {
-			for limit, more := range second.shadow {
-				if s.Shadow == nil {
-					s.Shadow = map[string]api.Shadow{}
-				}
-				before := s.Shadow[limit]
-				s.Shadow[limit] = api.Shadow{Over: before.Over + more.Over,
-					ByMS: before.ByMS + more.ByMS}
-			}
-		}
-	}
+func (f *figures) describe(s *api.Stat, now time.Time) {
 	var wait, duration histogram
 	for i := range f.times {
 		if p := &f.times[i]; p.number > now.Unix()/partSeconds-parts {
 			wait.merge(&p.wait)
 			duration.merge(&p.duration)
+			for limit, by := range p.shadow {
+				shadowed(&s.Shadow, limit, by)
+			}
 		}
 	}
 	s.Wait, s.Duration = wait.quantiles(), duration.quantiles()

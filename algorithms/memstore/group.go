@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
+// Member is a [Store] of any rule, as part of a [Group].
 type Member interface {
 	most() int64
 	clock() time.Time
@@ -77,6 +78,7 @@ func (g *Group) Take(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
+// Peek decides as Take does, without taking units.
 func (g *Group) Peek(_ context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	states := g.look(keys)
@@ -89,6 +91,7 @@ func (g *Group) Peek(_ context.Context, keys []string,
 	return combined, ruling, nil
 }
 
+// Refund returns n units to each member.
 func (g *Group) Refund(_ context.Context, keys []string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, g.most())

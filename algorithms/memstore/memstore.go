@@ -41,6 +41,7 @@ const (
 	mostEvicted  = 8
 )
 
+// Option configures a [Store].
 type Option func(*options)
 
 type options struct {
@@ -61,6 +62,7 @@ func MaxBytes(n int64) Option {
 	return func(o *options) { o.maxBytes = n }
 }
 
+// Clock replaces [time.Now].
 func Clock(now func() time.Time) Option {
 	return func(o *options) { o.now = now }
 }
@@ -112,6 +114,7 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	return nil
 }
 
+// Rule returns the rule in force.
 func (s *Store[S]) Rule() algorithms.Rule[S] { return *s.rule.Load() }
 
 // Len counts keys, including expired ones that were not removed yet.
@@ -155,6 +158,7 @@ func (s *Store[S]) TakeUpTo(_ context.Context, key string,
 	return d, nil
 }
 
+// Peek decides on n units of a key without taking them.
 func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Decision, error) {
 	rule := s.Rule()
 	if err := algorithms.CheckCost(n, rule.Most()); err != nil {
@@ -170,6 +174,7 @@ func (s *Store[S]) Peek(_ context.Context, key string, n int64) (algorithms.Deci
 	return rule.Peek(state, s.now(), n), nil
 }
 
+// Refund returns n units to a key.
 func (s *Store[S]) Refund(_ context.Context, key string, n int64) error {
 	rule := s.Rule()
 	if n < 1 {

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
+// Member is a [Store] of any rule, as part of a [Group].
 type Member interface {
 	nameSuffix() string
 	current() member
@@ -74,6 +75,7 @@ func (g *Group) decide(ctx context.Context, kind kind, keys []string,
 	return g.client.ask(ctx, &g.lane, joinKeys(keys), kind, n)
 }
 
+// Peek decides as Take does, without taking units.
 func (g *Group) Peek(ctx context.Context, keys []string,
 	n int64) (combined algorithms.Decision, ruling int, err error) {
 	return g.decide(ctx, peek, keys, n)

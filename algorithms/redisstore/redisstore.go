@@ -56,6 +56,7 @@ var ErrOverloaded = errors.New("too many requests wait for Redis")
 // ErrTimeout: no answer within [Options].Timeout.
 var ErrTimeout = errors.New("no answer from Redis in time")
 
+// Options configures a [Client].
 type Options struct {
 	// Prefix of keys; default [DefaultPrefix].
 	Prefix string

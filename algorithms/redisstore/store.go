@@ -46,6 +46,7 @@ func (s *Store[S]) SetRule(rule algorithms.Rule[S]) error {
 	return nil
 }
 
+// Rule returns the rule in force.
 func (s *Store[S]) Rule() algorithms.Rule[S] { return s.mirror.Load().rule }
 
 // Take takes all n units of key, or no units. Errors: [*algorithms.CostError] if n can never pass,
@@ -76,6 +77,7 @@ func (s *Store[S]) TakeUpTo(ctx context.Context, key string, n int64) (algorithm
 	return d, err
 }
 
+// Peek decides on n units of a key without taking them.
 func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error) {
 	if err := algorithms.CheckCost(n, s.mirror.Load().most()); err != nil {
 		return algorithms.Decision{}, err
@@ -84,6 +86,7 @@ func (s *Store[S]) Peek(ctx context.Context, key string, n int64) (algorithms.De
 	return d, err
 }
 
+// Refund returns n units to a key.
 func (s *Store[S]) Refund(ctx context.Context, key string, n int64) error {
 	if n < 1 {
 		return algorithms.CheckCost(n, s.mirror.Load().most())

@@ -23,8 +23,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-const notInIt = `not included: leases and locks, which expire; Idempotency-Keys of completed jobs; limit counters;
-configuration, tokens, certificates and other files
+const notInIt = `not included: leases and locks, which expire; histories, counts of minutes, and Idempotency-Keys of completed jobs;
+limit counters; configuration, tokens, certificates and other files
 `
 
 func makeBackup(args []string, stdout, stderr io.Writer) int {
@@ -122,54 +122,40 @@ func overInstallation(name, does string, args []string, stdout, stderr io.Writer
 // reach starts an embedded server on its directory, or with running set connects to the admitter
 // that has it open.
 func reach(c config.Config, running bool) (*nats.Conn, func(), error) {
-	if c.NATS.URL != "" {
-		login, err := c.NATS.Credentials.Options()
-		if err != nil {
+	url, e := c.NATS.URL, c.NATS.Embedded
+	if url == "" {
+		if _, err := os.Stat(e.Dir); err != nil && running {
+			return nil, nil, fmt.Errorf("no embedded server to back up: %w", err)
+		}
+		server, err := embedded.Start(embedded.Options{Dir: e.Dir, MaxStore: int64(e.MaxStore),
+			Logger: slog.New(slog.DiscardHandler)})
+		switch {
+		case err == nil:
+			nc, err := server.Connect()
+			if err != nil {
+				server.Shutdown()
+				return nil, nil, err
+			}
+			return nc, func() { nc.Close(); server.Shutdown() }, nil
+		case !errors.Is(err, embedded.ErrInUse):
 			return nil, nil, err
+		case !running:
+			return nil, nil, fmt.Errorf("%w: stop the running admitter first", err)
 		}
-		nc, err := nats.Connect(c.NATS.URL, append(login, nats.Name("penstock backup"))...)
-		if err != nil {
-			return nil, nil, fmt.Errorf("connect to NATS: %w", err)
+		url = "nats://" + e.Listen
+		if _, port, err := net.SplitHostPort(e.Listen); err != nil || port == "0" {
+			return nil, nil, errors.New("an admitter is running without nats.embedded.listen, " +
+				"so give its address as --nats-url")
 		}
-		return nc, nc.Close, nil
 	}
-	e := c.NATS.Embedded
-	if _, err := os.Stat(e.Dir); err != nil && running {
-		return nil, nil, fmt.Errorf("no embedded server to back up: %w", err)
-	}
-	server, err := embedded.Start(embedded.Options{Dir: e.Dir, MaxStore: int64(e.MaxStore),
-		Logger: slog.New(slog.DiscardHandler)})
-	if errors.Is(err, embedded.ErrInUse) && !running {
-		return nil, nil, fmt.Errorf("%w: stop the running admitter first", err)
-	}
-	if errors.Is(err, embedded.ErrInUse) {
-		return ask(e)
-	}
+	login, err := c.NATS.Credentials.Options()
 	if err != nil {
 		return nil, nil, err
 	}
-	nc, err := server.Connect()
+	nc, err := nats.Connect(url, append(login, nats.Name("penstock backup"))...)
 	if err != nil {
-		server.Shutdown()
-		return nil, nil, err
-	}
-	return nc, func() { nc.Close(); server.Shutdown() }, nil
-}
-
-func ask(e config.Embedded) (*nats.Conn, func(), error) {
-	listen := e.Listen
-	if _, port, err := net.SplitHostPort(listen); err != nil || port == "0" {
-		return nil, nil, errors.New("an admitter is running without nats.embedded.listen, " +
-			"so give its address as --nats-url")
-	}
-	nc, err := nats.Connect("nats://"+listen, nats.Name("penstock backup"))
-	if err != nil && (e.TLS.Cert != "" || errors.Is(err, nats.ErrAuthorization)) {
-		return nil, nil, fmt.Errorf("%w: an admitter is running at %s with users or TLS; give "+
-			"--nats-url with that address, the credentials of a user with the role admitter, and "+
-			"nats.tls", err, listen)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("a running admitter should answer at %s: %w", listen, err)
+		return nil, nil, fmt.Errorf("connect to NATS: %w; a running admitter with users or TLS "+
+			"needs --nats-url, the credentials of a user with the role admitter, and nats.tls", err)
 	}
 	return nc, nc.Close, nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -30,31 +29,13 @@ const routesEvery = 2 * time.Second
 
 var routeFault = notice.Kind{Level: slog.LevelWarn, Of: "route",
 	Begin: "a route of the proxy cannot work as configured",
-	End:   "the route works as configured"}
-
-type placedFault struct {
-	outbound.Fault
-	at string
-}
-
-func (r *routes) faults() (faults []placedFault) {
-	known := r.policies()
-	if known == nil {
-		return nil
-	}
-	for _, p := range r.proxies {
-		for _, f := range p.Faults(known) {
-			faults = append(faults, placedFault{f, p.listen + " " + f.Route + " " + f.Field})
-		}
-	}
-	return faults
-}
+	End:   "the route works as configured", Note: "%s: %s"}
 
 func (r *routes) parts() []health.Part {
-	part := health.Part{Name: "outbound", Status: "its routes work as configured"}
-	for _, f := range r.faults() {
+	part := health.Part{Name: "outbound", Status: "its routes work as configured",
+		Notes: r.notices.Notes(&routeFault)}
+	if len(part.Notes) > 0 {
 		part.Status = "routes cannot work as configured"
-		part.Notes = append(part.Notes, fmt.Sprintf("%s: %s", f.at, f.Reason))
 	}
 	return []health.Part{part}
 }
@@ -73,11 +54,18 @@ func (r *routes) run(ready <-chan struct{}) func(context.Context) error {
 }
 
 func (r *routes) look(context.Context) (time.Duration, error) {
+	known := r.policies()
+	if known == nil {
+		return routesEvery, nil
+	}
 	counts, now := map[[2]string]int{}, map[string]bool{}
-	for _, f := range r.faults() {
-		counts[[2]string{f.Policy, f.Kind}]++
-		now[f.at] = true
-		r.notices.Tell(&routeFault, f.at, f.Reason, "policy", f.Policy, "reason", f.Reason)
+	for _, p := range r.proxies {
+		for _, f := range p.Faults(known) {
+			at := p.listen + " " + f.Route + " " + f.Field
+			counts[[2]string{f.Policy, f.Kind}]++
+			now[at] = true
+			r.notices.Tell(&routeFault, at, f.Reason, "policy", f.Policy, "reason", f.Reason)
+		}
 	}
 	r.notices.Only(&routeFault, func(at string) bool { return now[at] })
 	r.observe(counts)

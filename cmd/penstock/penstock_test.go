@@ -194,7 +194,7 @@ func TestAJobIsSubmittedExplainedAndSteered(t *testing.T) {
 		"other:1")
 	i.until("\nother is overridden", "why", "other")
 	i.run(0, "rate", "other", "2/h", "--for", "1h", "--because", "their incident")
-	i.says(0, words("policies ls"), "now 2/h by 127.0.0.1, 60 min left: their incident")
+	i.says(0, words("policies ls"), "now 2/h by 127.0.0.1, 1h left: their incident")
 	i.says(0, words("policies show other"), "outflow: 1/h", "# overridden: file: 1/h, now 2/h")
 	i.says(0, words("policies override other concurrency=2"), "concurrency none → 2")
 	i.says(2, words("policies override other concurrency"), "want FIELD=VALUE")

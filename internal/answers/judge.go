@@ -54,7 +54,7 @@ func (s Set) API() string {
 	if s.api == nil {
 		return ""
 	}
-	return s.api.name
+	return s.api.Name
 }
 
 // Verdict says what an answer means.
@@ -85,7 +85,7 @@ func (v Verdict) Pause(status int) time.Duration {
 func (s Set) Reads(status int) bool {
 	reads := func(r Rule) bool { return isFor(r, status) && readsBody(r) }
 	return slices.ContainsFunc(s.own, reads) ||
-		s.api != nil && slices.ContainsFunc(s.api.rules, reads)
+		s.api != nil && slices.ContainsFunc(s.api.Rules, reads)
 }
 
 // Judge returns what an answer means. Of the body it reads at most [MostRead]; JSON that is longer
@@ -99,8 +99,8 @@ func (s Set) Judge(status int, header http.Header, body []byte, now time.Time) (
 	if i := a.first(s.own, status); i >= 0 {
 		v.By, v.Rule = &s.own[i], "answers["+strconv.Itoa(i)+"]"
 	} else if s.api != nil {
-		if i := a.first(s.api.rules, status); i >= 0 {
-			v.By, v.Rule = &s.api.rules[i], s.api.name+"["+strconv.Itoa(i)+"]"
+		if i := a.first(s.api.Rules, status); i >= 0 {
+			v.By, v.Rule = &s.api.Rules[i], s.api.Name+"["+strconv.Itoa(i)+"]"
 		}
 	}
 	by := v.By

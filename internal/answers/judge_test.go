@@ -143,7 +143,7 @@ func TestBodiesAreReadOnlyWhereARuleAsks(t *testing.T) {
 		{"api.github.com.example.com", nil, "[]"}, {"api.stripe.com", nil, "[409 429]"},
 		{"myshopify.com", nil, "[]"}, {"api.linear.app", nil, "[200 400]"},
 		{"", []Rule{{AnswerPlace: field("X"), Means: Done}}, "[]"},
-		{"", []Rule{{Status: []int{403}, Means: Throttled, Wait: waitAt(at("x"))}}, "[403]"},
+		{"", []Rule{{Status: []int{403}, Means: Throttled, Wait: Wait{AnswerPlace: at("x")}}}, "[403]"},
 		{"", []Rule{{AnswerPlace: at("x"), Means: Done}}, "[302 400 403 409 429 500]"},
 	} {
 		read := []int{}
@@ -210,9 +210,9 @@ func TestPatterns(t *testing.T) {
 func TestTheRulesOfAPIsAreSound(t *testing.T) {
 	var names []string
 	for _, a := range apis {
-		names = append(names, a.name)
-		policy.CheckAnswers(a.name, a.rules, func(field, format string, args ...any) {
-			t.Errorf("%s: %s: "+format, append([]any{a.name, field}, args...)...)
+		names = append(names, a.Name)
+		policy.CheckAnswers(a.Name, a.Rules, func(field, format string, args ...any) {
+			t.Errorf("%s: %s: "+format, append([]any{a.Name, field}, args...)...)
 		})
 	}
 	if slices.Sort(names); !slices.Equal(names, policy.AnswerAPIs) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock"
+	"github.com/penstock-mq/penstock/internal/policytest"
+	"github.com/penstock-mq/penstock/policy"
 )
 
 func TestEveryAnswerIsAsDescribed(t *testing.T) {
@@ -23,7 +25,8 @@ func TestEveryAnswerIsAsDescribed(t *testing.T) {
 	if err := away.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, d, all, penstock.Options{})
+	s := start(t, d, all, penstock.Options{Policies: []policy.Policy{
+		policytest.Door("filed", 5, 1)}})
 	without := start(t, d, all, penstock.Options{URL: nowhere, StartWithoutNATS: true,
 		AdmitOnly: true})
 	url, release := target(t)
@@ -357,11 +360,12 @@ func (s *server) happenings() {
 }
 
 func (s *server) deletion() {
-	s.ask("DELETE", "/v1/policies/slow", "", 409)
 	s.ask("DELETE", "/v1/policies/slow", "", 412, `If-Match: "1"`)
+	s.ask("DELETE", "/v1/policies/slow", "", 202)
 	s.ask("DELETE", "/v1/policies/slow?purge=1", "", 200)
 	s.ask("DELETE", "/v1/policies/fast?purge=1", "", 202)
 	s.ask("DELETE", "/v1/policies/none", "", 404)
+	s.ask("DELETE", "/v1/policies/filed", "", 409)
 }
 
 func (s *server) wrong() {

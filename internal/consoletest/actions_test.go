@@ -109,6 +109,27 @@ func TestAPolicyIsPaused(t *testing.T) {
 		func(b bucket) bool { return b.BlockedBy != "policy_paused" })
 }
 
+// The rate of a whole policy is changed for a while, and restored.
+func TestTheRateOfAPolicyIsChangedForAWhile(t *testing.T) {
+	w := quick(t)
+	b := visit(t, w.base, desk)
+	b.open("policy/mail")
+	b.press("Change the rate")
+	b.sees("The rate of mail", "what its file, or the API, says")
+	b.types("5/y")
+	b.press("Change it")
+	b.expect("status of 400")
+	b.sees("want a rate per s, m, h, d, w")
+	b.selectAll()
+	b.types("5/s")
+	b.press("Change it")
+	b.sees("→ 5/s", "overridden", "now 5/s by", "1h left")
+	b.press("End overrides")
+	b.press("End them")
+	b.sees("mail is as its file, or the API, says.")
+	b.holds(`!document.body.innerText.includes("now 5/s by")`)
+}
+
 func TestAKeyIsFoundByTheKeyboardAlone(t *testing.T) {
 	w := quick(t)
 	w.submit("mail", "a/b c", 40, "hello")

@@ -27,7 +27,6 @@ type front struct {
 	brief   func(*http.Request) bool
 	handler http.Handler
 	server  *http.Server
-	stall   time.Duration
 
 	mu       sync.Mutex
 	conns    map[net.Conn]bool // whether their first answer is still due
@@ -41,8 +40,11 @@ func (f *front) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, secure := conn.(*tls.Conn); secure || f.brief == nil {
-			return problemConn{conn, f.stall}, nil
+		if secure, ok := conn.(*tls.Conn); ok {
+			return hidden{secure}, nil
+		}
+		if f.brief == nil {
+			return conn, nil
 		}
 		go f.serve(conn)
 	}
@@ -73,7 +75,7 @@ func (f *front) serve(conn net.Conn) {
 		_ = conn.SetDeadline(time.Time{})
 		// It returns when the connection has its own goroutine, or the server shuts down.
 		only := make(onlyConn, 1)
-		only <- &resumedConn{problemConn{conn, f.stall}, c.buf[:c.read]}
+		only <- &resumedConn{conn, c.buf[:c.read]}
 		_ = f.server.Serve(only)
 	}
 }
@@ -253,9 +255,12 @@ func (l onlyConn) Close() error {
 
 // resumedConn begins with the bytes that were read before.
 type resumedConn struct {
-	problemConn
+	net.Conn
 	before []byte
 }
+
+// CloseWrite is as [member.CloseWrite].
+func (c *resumedConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func (c *resumedConn) Read(p []byte) (int, error) {
 	if len(c.before) > 0 {
@@ -263,5 +268,5 @@ func (c *resumedConn) Read(p []byte) (int, error) {
 		c.before = c.before[n:]
 		return n, nil
 	}
-	return c.problemConn.Read(p)
+	return c.Conn.Read(p)
 }

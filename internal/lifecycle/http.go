@@ -91,7 +91,7 @@ func HTTP(listener net.Listener, handler http.Handler, o HTTPOptions) func(conte
 			ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
 		}
 		front := &front{Listener: listener, brief: o.Brief, handler: counted, server: server,
-			stall: o.Stall, conns: map[net.Conn]bool{}}
+			conns: map[net.Conn]bool{}}
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(front) }()
 		select {

@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"regexp"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -97,7 +95,7 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		entered := &member{Conn: conn, leave: sync.OnceFunc(func() { c.leave(conn) })}
+		entered := &member{Conn: conn, stall: c.options.Stall, leave: sync.OnceFunc(func() { c.leave(conn) })}
 		why := c.enter(conn)
 		if why == "" {
 			return entered, nil
@@ -141,6 +139,14 @@ func (c *crowd) leave(conn net.Conn) {
 type member struct {
 	net.Conn
 	leave func()
+	stall time.Duration // of each write; 0: net/http's deadline
+}
+
+func (m *member) Write(p []byte) (int, error) {
+	if m.stall > 0 {
+		_ = m.SetWriteDeadline(time.Now().Add(m.stall)) // Write reports its error
+	}
+	return m.Conn.Write(p)
 }
 
 func (m *member) Close() error {
@@ -187,48 +193,10 @@ func (o HTTPOptions) Client(at net.Addr) (netip.Addr, bool) {
 
 // A new connection's buffers have room for the answer.
 func refuse(conn net.Conn, why string) {
-	_ = writeProblem(conn, http.StatusServiceUnavailable, "Retry-After: 1\r\n", fmt.Sprintf(
-		`{"type":%q,"title":"Temporarily reduced capacity","status":503,"detail":%q,"reason":"busy"}`,
-		"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", why))
+	document := fmt.Sprintf(`{"type":%q,"title":"Temporarily reduced capacity","status":503,`+
+		`"detail":%q,"reason":"busy"}`,
+		"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", why)
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"+
+		"Content-Type: application/problem+json\r\nContent-Length: %d\r\n"+
+		"Connection: close\r\n\r\n%s", len(document), document)
 }
-
-// problemConn turns net/http's own answers into problem documents. Malformed requests reach no
-// handler, and net/http has no setting for their answers.
-type problemConn struct {
-	net.Conn
-	stall time.Duration // of each write; 0: net/http's deadline
-}
-
-// plainRefusal matches net/http's own answers, which have no Date.
-var plainRefusal = regexp.MustCompile(
-	"^HTTP/1.1 ([45][0-9][0-9]) [^\r\n]*\r\nContent-Type: text/plain; charset=utf-8\r\n" +
-		"Connection: close\r\n\r\n([0-9]{3} )?(.*)$")
-
-func (c problemConn) Write(p []byte) (int, error) {
-	const longest = 1024
-	const status = len("HTTP/1.1 ")
-	if c.stall > 0 {
-		_ = c.SetWriteDeadline(time.Now().Add(c.stall)) // Write reports its error
-	}
-	if len(p) > longest || len(p) <= status || p[status] != '4' && p[status] != '5' {
-		return c.Conn.Write(p)
-	}
-	found := plainRefusal.FindSubmatch(p)
-	if found == nil {
-		return c.Conn.Write(p)
-	}
-	code, _ := strconv.Atoi(string(found[1]))
-	return len(p), writeProblem(c.Conn, code, "", fmt.Sprintf(
-		`{"type":"about:blank","title":%q,"status":%d,"detail":%q}`, http.StatusText(code), code,
-		found[3]))
-}
-
-func writeProblem(to io.Writer, status int, header, document string) error {
-	_, err := fmt.Fprintf(to, "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\n"+
-		"Content-Length: %d\r\n%sConnection: close\r\n\r\n%s", status, http.StatusText(status),
-		len(document), header, document)
-	return err
-}
-
-// CloseWrite is as [member.CloseWrite].
-func (c problemConn) CloseWrite() error { return closeWrite(c.Conn) }

@@ -3,7 +3,6 @@ package lifecycle_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -74,30 +73,6 @@ var readAll = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	fmt.Fprintf(w, "%d %v", n, err)
 })
-
-// net/http's own answers are problem documents too.
-func TestEveryRefusalIsAProblem(t *testing.T) {
-	address := listen(t, readAll, lifecycle.HTTPOptions{})
-	for request, status := range map[string]int{
-		"GET /\x00 HTTP/1.1\r\nHost: x\r\n\r\n": 400,
-		"GET / HTTP/1.1\r\n\r\n":                400,
-		"GARBAGE\r\n\r\n":                       400,
-		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 100<<10) + "\r\n\r\n": 431,
-		"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: odd\r\n\r\n":                  501,
-	} {
-		response, body := receive(t, dial(t, address, request))
-		var problem struct {
-			Status int
-			Title  string
-		}
-		if err := json.Unmarshal([]byte(body), &problem); err != nil ||
-			response.StatusCode != status ||
-			problem.Status != status || problem.Title != http.StatusText(status) ||
-			response.Header.Get("Content-Type") != "application/problem+json" || !response.Close {
-			t.Errorf("%.20q: %s %v %q", request, response.Status, response.Header, body)
-		}
-	}
-}
 
 func TestASlowBodyIsCutOff(t *testing.T) {
 	address := listen(t, readAll, lifecycle.HTTPOptions{BodyGrace: 300 * time.Millisecond})

@@ -9,12 +9,13 @@ import (
 
 type tlsKey struct{}
 
-// net/http only sees problemConn, so the TLS one is in the context. The first read
-// performs the handshake, within the header timeout.
+// hidden keeps a TLS connection from net/http, which logs each failed handshake, such as a probe's.
+type hidden struct{ *tls.Conn }
+
+// The first read performs the handshake, within the header timeout.
 func withTLS(ctx context.Context, conn net.Conn) context.Context {
-	p, _ := conn.(problemConn)
-	if secure, ok := p.Conn.(*tls.Conn); ok {
-		return context.WithValue(ctx, tlsKey{}, secure)
+	if secure, ok := conn.(hidden); ok {
+		return context.WithValue(ctx, tlsKey{}, secure.Conn)
 	}
 	return ctx
 }

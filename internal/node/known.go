@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -123,20 +123,11 @@ type cache struct {
 	kept []byte
 }
 
-type keptPolicies struct {
-	V        int          `json:"v"`
-	Policies []keptPolicy `json:"policies"`
+// kept is the form of the file: a version, and records.
+type kept[T any] struct {
+	V        int `json:"v"`
+	Policies []T `json:"policies"`
 }
-
-type keptPolicy struct {
-	Policy   json.RawMessage `json:"policy"` // in force
-	Draining bool            `json:"draining,omitempty"`
-	Paused   bool            `json:"paused,omitempty"`
-	Source   string          `json:"source,omitempty"`
-}
-
-// others are ignored
-const keptVersion = 1
 
 func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 	set, err := c.read()
@@ -160,42 +151,31 @@ func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 
 // Revisions are zero: any from NATS is newer.
 func (c *cache) read() (policy.Entries, error) {
-	if c.file == "" {
+	text, err := os.ReadFile(c.file)
+	if c.file == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	text, err := os.ReadFile(c.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	var found kept[json.RawMessage]
+	if err == nil {
+		err = json.Unmarshal(text, &found)
+	}
+	set := policy.Entries{}
+	for _, record := range found.Policies {
+		var entry policy.Entry
+		if entry, err = store.Parse(record); err != nil {
+			break
+		}
+		set[entry.Policy.Name] = &entry
 	}
 	if err != nil {
 		return nil, err
-	}
-	var kept keptPolicies
-	if err := json.Unmarshal(text, &kept); err != nil {
-		return nil, err
-	}
-	if kept.V != keptVersion {
-		return nil, fmt.Errorf("%w: format %d", job.ErrVersion, kept.V)
-	}
-	set := policy.Entries{}
-	for _, one := range kept.Policies {
-		p, err := policy.Read(one.Policy)
-		if err != nil {
-			return nil, err
-		}
-		set[p.Name] = &policy.Entry{Policy: p, Written: p, Draining: one.Draining,
-			Paused: one.Paused, Source: one.Source}
 	}
 	return set, nil
 }
 
 func (c *cache) keep(set policy.Entries) {
-	if c.file == "" {
-		return
-	}
 	if err := c.write(set); err != nil {
-		c.log.Warn("policy cache not written", "file", c.file, "error",
-			err)
+		c.log.Warn("policy cache not written", "file", c.file, "error", err)
 	}
 }
 
@@ -204,17 +184,11 @@ var cached = regexp.MustCompile(`^(\{\s*"v":|\s*$)`)
 
 // A crash leaves the former file intact.
 func (c *cache) write(set policy.Entries) error {
-	kept := keptPolicies{V: keptVersion}
+	next := kept[*policy.Entry]{V: job.FormatVersion}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		entry := set[name]
-		content, err := json.Marshal(entry.Policy)
-		if err != nil {
-			return fmt.Errorf("encode policy %s: %w", name, err)
-		}
-		kept.Policies = append(kept.Policies, keptPolicy{content, entry.Draining, entry.Paused,
-			entry.Source})
+		next.Policies = append(next.Policies, set[name])
 	}
-	text, err := json.MarshalIndent(kept, "", " ")
+	text, err := json.MarshalIndent(next, "", " ")
 	if err != nil {
 		return err
 	}
@@ -224,16 +198,16 @@ func (c *cache) write(set policy.Entries) error {
 	if former, err := os.ReadFile(c.file); c.kept == nil && err == nil && !cached.Match(former) {
 		return errors.New("it is not a cache of policies: remove it, or change state.cache")
 	}
-	next, err := os.CreateTemp(filepath.Dir(c.file), filepath.Base(c.file)+".*")
+	part, err := os.CreateTemp(filepath.Dir(c.file), filepath.Base(c.file)+".*")
 	if err != nil {
 		return err
 	}
-	_, err = next.Write(text)
-	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
-		err = os.Rename(next.Name(), c.file)
+	_, err = part.Write(text)
+	if err = errors.Join(err, part.Sync(), part.Close()); err == nil {
+		err = os.Rename(part.Name(), c.file)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(next.Name()))
+		return errors.Join(err, os.Remove(part.Name()))
 	}
 	c.kept = text
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/natsconn"
 	"github.com/penstock-mq/penstock/internal/notice"
+	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -25,16 +26,8 @@ import (
 
 // Wanted is written for all processes; nil policies are not written.
 type Wanted struct {
-	Set       string
-	Policies  []policy.Policy
-	Prune     bool
-	Shrink    bool // see [store.Set]
+	store.Set
 	Schedules []schedules.Entry
-}
-
-func (w Wanted) set() store.Set {
-	return store.Set{Name: cmp.Or(w.Set, policy.DefaultSet), Policies: w.Policies, Prune: w.Prune,
-		Shrink: w.Shrink}
 }
 
 // Check needs no NATS. possible returns why this installation cannot have a policy.
@@ -59,7 +52,7 @@ func (w Wanted) Check(prefix string, possible func(policy.Policy) []policy.Probl
 			add("Policies[%d].%s", i, problem)
 		}
 	}
-	if err := policy.CheckSet(cmp.Or(w.Set, policy.DefaultSet)); err != nil {
+	if err := policy.CheckSet(w.Name); err != nil {
 		add("Set: %w", err)
 	}
 	for _, problem := range schedules.Check(w.Schedules, w.Policies) {
@@ -106,10 +99,12 @@ type Node struct {
 	LaidOut, Prepared, Applied lifecycle.Latch
 
 	notices  *notice.Log
+	lines    *seldom.Log // when JetStream is away
 	known    *known
 	streams  *streams
 	storage  *storage
 	policies *policyWriter
+	cache    cache
 	kept     chan struct{} // the cache is outdated
 
 	writing sync.Mutex // while policies and schedules are written
@@ -119,8 +114,8 @@ type Node struct {
 func New(o Options) *Node {
 	o.RetakeAfter = cmp.Or(o.RetakeAfter, retakeAfter)
 	n := &Node{Options: o, LaidOut: make(lifecycle.Latch), Prepared: make(lifecycle.Latch),
-		notices: notice.New(o.Log), known: &known{follow: o.Follow},
-		kept: make(chan struct{}, 1)}
+		notices: notice.New(o.Log), lines: seldom.New(o.Log), known: &known{follow: o.Follow},
+		cache: cache{file: o.Cache, log: o.Log}, kept: make(chan struct{}, 1)}
 	n.streams = newStreams(recorded{o.Broker, o.Store}, n.known, n.notices, o.Sink, o.Log)
 	n.streams.own = slices.DeleteFunc(slices.Clone(o.Wanted.Policies),
 		func(p policy.Policy) bool { return !p.HasQueue() })
@@ -159,10 +154,9 @@ func (n *Node) Parts() []func(context.Context) error {
 		repeat(nil, n.storage.look), repeat(n.storage.back, n.storage.share),
 		repeat(n.policies.retaking, n.policies.retake),
 		repeat(n.policies.expiring, n.policies.expire), repeat(nil, n.policies.look),
-		repeat(nil, n.policies.sweep),
 		repeat(nil, owners.look)}
 	if n.Cache != "" {
-		parts = append(parts, n.keep)
+		parts = append(parts, lifecycle.Repeat(n.kept, n.keep))
 	}
 	if n.Offline {
 		parts = append(parts, n.meanwhile)
@@ -198,7 +192,7 @@ func (n *Node) Health(stopping, starting error) []health.Part {
 	parts := []health.Part{{Name: "process", Status: "running", Err: stopping}, nats,
 		{Name: "policies", Err: starting,
 			Status: fmt.Sprintf("%d are followed, with their streams", len(n.Policies())),
-			Notes:  slices.Concat(n.streams.troubles(), n.policies.notes())},
+			Notes:  slices.Concat(n.notices.Notes(&unapplied), n.policies.notes())},
 		{Name: "storage", Err: n.storage.fit(), Status: "can be written",
 			Notes: n.storage.notes()}}
 	if n.Drainer != nil {
@@ -257,30 +251,22 @@ func (n *Node) follow(ctx context.Context) error {
 
 // keep writes the cache, whose size grows with the number of policies, once for the changes of a
 // second: writers of policies do not wait for it.
-func (n *Node) keep(ctx context.Context) error {
-	cache := cache{file: n.Cache, log: n.Log}
-	for ctx.Err() == nil {
-		select {
-		case <-n.kept:
-		case <-ctx.Done():
-		}
-		select {
-		case <-time.After(keepAfter):
-		case <-ctx.Done():
-		}
-		if set := n.known.policies(); set != nil {
-			cache.keep(set)
-		}
+func (n *Node) keep(ctx context.Context) (time.Duration, error) {
+	select {
+	case <-time.After(keepAfter):
+	case <-ctx.Done():
 	}
-	return nil
+	if set := n.known.policies(); set != nil {
+		n.cache.keep(set)
+	}
+	return never, nil
 }
 
 func (n *Node) meanwhile(ctx context.Context) error {
 	select {
 	case <-time.After(knownAfter):
-		cache := cache{file: n.Cache, log: n.Log}
 		n.known.followInstead(
-			func() policy.Entries { return cache.lastKnown(n.Wanted.Policies) })
+			func() policy.Entries { return n.cache.lastKnown(n.Wanted.Policies) })
 		<-ctx.Done()
 	case <-ctx.Done():
 	}
@@ -336,7 +322,7 @@ func (n *Node) setUpAgain(ctx context.Context) error {
 func (n *Node) Write(ctx context.Context, w Wanted) error {
 	n.writing.Lock()
 	defer n.writing.Unlock()
-	changed := n.Prepared.Closed() && claim(w.set()) != claim(n.written.set())
+	changed := n.Prepared.Closed() && claim(w.Set) != claim(n.written.Set)
 	n.written = w
 	return n.put(ctx, w, changed)
 }
@@ -354,8 +340,8 @@ func (n *Node) put(ctx context.Context, w Wanted, again bool) error {
 		return err
 	}
 	return n.persist(ctx, "write the schedules", func(ctx context.Context) error {
-		return n.Schedules.Apply(ctx, schedules.File{Set: cmp.Or(w.Set, policy.DefaultSet),
-			Policies: w.Policies, Entries: w.Schedules})
+		return n.Schedules.Apply(ctx, schedules.File{Set: w.Name, Policies: w.Policies,
+			Entries: w.Schedules})
 	})
 }
 
@@ -370,7 +356,7 @@ func (n *Node) persist(ctx context.Context, what string, do func(context.Context
 		if err == nil || !errors.Is(err, queue.ErrUnavailable) {
 			return err
 		}
-		n.streams.lines.Log(what, slog.LevelWarn, "NATS is not available: retrying",
+		n.lines.Log(what, slog.LevelWarn, "NATS is not available: retrying",
 			"doing", what, "error", err)
 		select {
 		case <-time.After(pause):

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -19,11 +18,9 @@ import (
 
 const (
 	inventoryAgain = 10 * time.Second
-	inventoryFirst = time.Second
 	// delay before a deleted policy's partition records are swept
-	leftFor    = 10 * time.Minute
-	sweepAgain = 10 * time.Minute
-	never      = 1 << 62 * time.Nanosecond
+	leftFor = 10 * time.Minute
+	never   = 1 << 62 * time.Nanosecond
 
 	expireAgain = time.Second // after a failure
 
@@ -33,23 +30,28 @@ const (
 	retakeAfter = time.Minute
 )
 
+const (
+	hasNewer = "the set has a newer text of other processes, which applies: this one returns " +
+		"once every process with the set has had it for a minute"
+	isOfAPI = "policy of the file belongs to the API: the file's text has no effect until " +
+		"penstock policies take"
+	startsNone = "no job of %[1]s starts: %[2]s"
+)
+
 var (
-	superseded = notice.Kind{Level: slog.LevelWarn, Of: "set",
-		Begin: "the set has a newer text of other processes, which applies: this one returns " +
-			"once every process with the set has had it for a minute",
-		End: "this process's text of the set applies"}
-	ofAPI = notice.Kind{Level: slog.LevelWarn, Of: "policy",
-		Begin: "policy of the file belongs to the API: the file's text has no effect until " +
-			"penstock policies take",
-		End: "policy no longer belongs to both the file and the API"}
+	superseded = notice.Kind{Level: slog.LevelWarn, Of: "set", Begin: hasNewer,
+		End: "this process's text of the set applies", Note: "set %[1]s: " + hasNewer}
+	ofAPI = notice.Kind{Level: slog.LevelWarn, Of: "policy", Begin: isOfAPI,
+		End:  "policy no longer belongs to both the file and the API",
+		Note: "%[1]s: " + isOfAPI + " %[1]s"}
 	unreadable = notice.Kind{Level: slog.LevelError, Of: "policy",
 		Begin: "policy record unreadable, so its jobs do not start: write the policy " +
 			"again, or run the version that wrote it",
-		End: "policy record readable again"}
+		End: "policy record readable again", Note: startsNone}
 	orphaned = notice.Kind{Level: slog.LevelError, Of: "policy",
 		Begin: "policy record missing but its stream exists, so its jobs do not start: " +
 			"write the policy again, or delete the stream",
-		End: unreadable.End}
+		End: unreadable.End, Note: startsNone}
 )
 
 type policyWriter struct {
@@ -58,13 +60,13 @@ type policyWriter struct {
 	expiring chan struct{} // the policies have changed
 
 	mu    sync.Mutex
-	last  store.SetChange // with the highest revision
-	rival time.Time       // when another process last had another text
+	last  policy.Entry // that this process wrote
+	rival time.Time    // when another process last had another text
 }
 
 // write makes the wanted policies those of their set, and reports whether they are.
 func (f *policyWriter) write(ctx context.Context, w Wanted, again bool) (applied bool, err error) {
-	set := w.set()
+	set := w.Set
 	others, err := f.Roster.Say(ctx, claim(set))
 	if err != nil {
 		return false, err
@@ -95,7 +97,7 @@ func claim(set store.Set) string { return set.Name + " " + set.Text() }
 func (f *policyWriter) retake(ctx context.Context) (time.Duration, error) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
-	set := f.written.set()
+	set := f.written.Set
 	if len(f.notices.Open(&superseded)) == 0 {
 		return never, nil
 	}
@@ -121,34 +123,30 @@ func (f *policyWriter) retake(ctx context.Context) (time.Duration, error) {
 }
 
 func (f *policyWriter) report(ctx context.Context, set store.Set, result store.Replaced) {
-	by := "file of set " + set.Name
-	var last store.SetChange
-	for _, change := range slices.Concat(result.Written, result.Left) {
-		if change.Revision > last.Revision {
-			last = change
+	var last policy.Entry
+	for _, c := range result.Changes {
+		if c.After.Revision > last.Revision {
+			last = c.After
 		}
+		what, level, isNew := "policy written by the file", slog.LevelInfo, c.Before.Written.Name == ""
+		changed := policy.Diff(c.Before.Written, c.After.Written)
+		switch {
+		case isNew:
+			changed = policy.Fields(c.After.Written)
+		case c.After.Draining:
+			what, level = "policy left the file, and is draining", slog.LevelWarn
+		case c.After.Source == policy.SourceAPI:
+			what, level = "policy left the file, and belongs to the API", slog.LevelWarn
+		}
+		name := c.After.Written.Name
+		f.Log.Log(ctx, level, what, "policy", name, "set", set.Name, "revision", c.After.Revision,
+			"new", isNew, "changed", changed)
+		f.list(ctx, api.AuditEntry{By: "file of set " + set.Name, What: what, Policy: name,
+			Changed: changed})
 	}
 	f.mu.Lock()
 	f.last = last
 	f.mu.Unlock()
-	for _, change := range result.Written {
-		changed := policy.Fields(change.After)
-		if change.Before != nil {
-			changed = policy.Diff(*change.Before, change.After)
-		}
-		f.Log.Info("policy written by the file", "policy", change.After.Name, "set", set.Name,
-			"revision", change.Revision, "new", change.Before == nil, "changed", changed)
-		f.list(ctx, api.AuditEntry{By: by, What: "policy written by the file",
-			Policy: change.After.Name, Changed: changed})
-	}
-	what := "policy left the file, and belongs to the API"
-	if set.Prune {
-		what = "policy left the file, and is draining"
-	}
-	for _, change := range result.Left {
-		f.Log.Warn(what, "policy", change.After.Name, "set", set.Name, "revision", change.Revision)
-		f.list(ctx, api.AuditEntry{By: by, What: what, Policy: change.After.Name})
-	}
 	for _, name := range result.OfAPI {
 		f.notices.Tell(&ofAPI, name, "of the API", "set", set.Name)
 	}
@@ -177,23 +175,12 @@ func (f *policyWriter) followed(ctx context.Context) {
 	last := f.last
 	f.mu.Unlock()
 	if last.Revision > 0 {
-		f.known.wait(ctx, last.After.Name, last.Revision)
+		f.known.wait(ctx, last.Written.Name, last.Revision)
 	}
 }
 
-func (f *policyWriter) notes() (notes []string) {
-	open := map[string]string{}
-	maps.Copy(open, f.notices.Open(&unreadable))
-	maps.Copy(open, f.notices.Open(&orphaned))
-	for _, name := range slices.Sorted(maps.Keys(open)) {
-		notes = append(notes, fmt.Sprintf("no job of %s starts: %s", name, open[name]))
-	}
-	for set := range f.notices.Open(&superseded) {
-		notes = append(notes, fmt.Sprintf("set %s: %s", set, superseded.Begin))
-	}
-	for _, name := range slices.Sorted(maps.Keys(f.notices.Open(&ofAPI))) {
-		notes = append(notes, name+": "+ofAPI.Begin+" "+name)
-	}
+func (f *policyWriter) notes() []string {
+	notes := f.notices.Notes(&unreadable, &orphaned, &superseded, &ofAPI)
 	set := f.known.policies()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		for _, text := range set[name].Overridden(time.Now()) {
@@ -215,12 +202,11 @@ func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
 		if len(entry.Levers.At(now)) == len(entry.Levers) {
 			continue
 		}
-		var before policy.Entry
-		after, err := f.Store.ChangeLevers(ctx, name, false,
-			func(current policy.Entry) (policy.Levers, error) {
-				before = current
-				return current.Levers.At(now), nil
-			})
+		before, after, err := f.Store.Change(ctx, name, store.Change{Act: store.Pull,
+			Edit: func(_ policy.Entry, e *policy.Entry) error {
+				e.Levers = e.Levers.At(now)
+				return nil
+			}})
 		if err != nil {
 			f.Log.Debug("an expired override is not removed yet", "policy", name, "error", err)
 			again = min(again, expireAgain)
@@ -235,12 +221,8 @@ func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
 }
 
 func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
-	known := f.known.policies()
-	if known == nil {
-		return inventoryFirst, nil
-	}
 	began := time.Now()
-	found, err := f.Store.Inventory(ctx, known)
+	found, err := f.Store.Inventory(ctx, leftFor)
 	if err != nil {
 		f.Log.Debug("stored policies not listed", "error", err)
 		return inventoryAgain, nil
@@ -255,14 +237,7 @@ func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
 	}
 	f.notices.Only(&unreadable, has(found.Unreadable))
 	f.notices.Only(&orphaned, has(found.Orphaned))
-	return max(inventoryAgain, restAfter(time.Since(began), len(known))), nil
-}
-
-func (f *policyWriter) sweep(ctx context.Context) (time.Duration, error) {
-	if err := f.Store.Sweep(ctx, leftFor); err != nil {
-		f.Log.Debug("records of deleted policies may be left", "error", err)
-	}
-	return sweepAgain, nil
+	return max(inventoryAgain, restAfter(time.Since(began), len(f.known.policies()))), nil
 }
 
 func has[V any](m map[string]V) func(string) bool {

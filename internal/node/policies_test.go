@@ -29,7 +29,8 @@ func prepared(t *testing.T, nc *nats.Conn, capacity int64) *Node {
 	n := New(Options{Broker: broker, Store: store.New(broker, log), Log: log, Sink: queue.Sinks{},
 		Roster:    kv.NewRoster(broker.Tables().Admitters, 2*time.Second, func(int) {}),
 		Schedules: schedules.New(broker, nil, schedules.Options{}),
-		Wanted:    Wanted{Policies: []policy.Policy{p}}, RetakeAfter: retakeSoon})
+		Wanted: Wanted{Set: store.Set{Name: policy.DefaultSet,
+			Policies: []policy.Policy{p}}}, RetakeAfter: retakeSoon})
 	if err := n.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestATextReturnsOnceEveryProcessHasIt(t *testing.T) {
 	}
 	began := time.Now()
 	waittest.Until(t, "the new text is there for a while", func() bool {
-		if _, err := upgraded.Roster.Say(t.Context(), claim(upgraded.Wanted.set())); err != nil {
+		if _, err := upgraded.Roster.Say(t.Context(), claim(upgraded.Wanted.Set)); err != nil {
 			t.Error(err)
 		}
 		look()
@@ -100,16 +101,18 @@ func TestAnExpiredOverrideIsRemovedAndListed(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	n := prepared(t, nc, 10)
 	expires := time.Now().Add(retakeSoon)
-	after, err := n.Store.ChangeLevers(t.Context(), "stripe", false,
-		func(e policy.Entry) (policy.Levers, error) {
-			return e.Levers.Patch([]byte(`{"burst":3}`), policy.Lever{By: "ann", Expires: &expires})
-		})
+	_, after, err := n.Store.Change(t.Context(), "stripe", store.Change{Act: store.Pull,
+		Edit: func(_ policy.Entry, e *policy.Entry) (err error) {
+			e.Levers, err = e.Levers.Patch([]byte(`{"burst":3}`),
+				policy.Lever{By: "ann", Expires: &expires})
+			return err
+		}})
 	if err != nil || after.Policy.Burst != 3 {
 		t.Fatalf("%+v, %v", after, err)
 	}
 	n.known.take(policy.Entries{"stripe": &after}, nil)
 	if notes := strings.Join(n.policies.notes(), "\n"); !strings.Contains(notes,
-		"stripe is overridden: file: burst 1, now burst 3 by ann, 1 s left") {
+		"stripe is overridden: file: burst 1, now burst 3 by ann, 1s left") {
 		t.Errorf("the notes are %q", notes)
 	}
 	waittest.Until(t, "it expires", func() bool {

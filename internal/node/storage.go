@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/files"
@@ -41,10 +39,16 @@ var (
 		End: "the process has free file descriptors again"}
 	unshared = notice.Kind{Level: slog.LevelWarn, Begin: "the store cannot be divided among the " +
 		"policies: retrying"}
-	lacking = notice.Kind{Level: slog.LevelWarn, Of: "limits", Begin: tooSmall}
-	full    = notice.Kind{Level: slog.LevelWarn, Of: "of",
+	lacking = notice.Kind{Level: slog.LevelWarn, Of: "limits", Begin: tooSmall,
+		Note: tooSmall + ": %[1]s"}
+	lost = notice.Kind{Level: slog.LevelWarn,
+		Begin: "NATS has lost data: recreating what is missing, without the data",
+		End:   "what NATS has lost is set up again, without the data"}
+	uncopied = notice.Kind{Level: slog.LevelWarn, Of: "streams", Begin: "streams lack copies",
+		End: "streams have all copies again", Note: "%[1]s: streams that lack copies: %[2]s"}
+	full = notice.Kind{Level: slog.LevelWarn, Of: "of",
 		Begin: "80 % of the space for jobs is used: jobs are refused once it is full",
-		End:   "space for jobs is available again"}
+		End:   "space for jobs is available again", Note: "nearly full: %[1]s"}
 	boundless = notice.Kind{Level: slog.LevelWarn, Begin: "JetStream's storage limit is unknown: " +
 		"policies without max_bytes are unbounded, and one that fills the " +
 		"store stops all; set max_bytes, or a storage limit for the account"}
@@ -53,10 +57,7 @@ var (
 type storage struct {
 	*Node
 
-	mu    sync.Mutex
-	short []string // streams without copies
-	lost  []string // streams to set up
-
+	lost       []string             // streams to set up
 	made       map[string]time.Time // creation of known streams
 	reconnects uint64
 	back       chan struct{} // NATS may be back with another store
@@ -147,7 +148,6 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	for _, p := range policies {
 		jobs[p.Name] = true
 	}
-	var lost []string
 	for name, was := range s.made {
 		p, ours := strings.CutPrefix(name, s.Broker.Names().Stream(""))
 		switch now := made[name]; {
@@ -156,7 +156,7 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 			delete(s.made, name)
 		case s.Broker.Replaced(ctx, name, was):
 			delete(s.made, name)
-			lost = append(lost, name)
+			s.lost = append(s.lost, name)
 		}
 	}
 	if s.made == nil {
@@ -167,25 +167,17 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 			s.made[name] = now
 		}
 	}
-	if len(lost) > 0 {
-		slices.Sort(lost)
-		s.Log.Warn("NATS has lost data: recreating what is missing, without the data",
-			"streams", lost)
-	}
-	s.mu.Lock()
-	s.lost = append(s.lost, lost...)
-	lost = s.lost
-	s.mu.Unlock()
-	if len(lost) == 0 {
+	slices.Sort(s.lost)
+	if len(s.lost) == 0 {
 		return
 	}
+	s.notices.Tell(&lost, "", strings.Join(s.lost, ", "), "streams", s.lost)
 	if err := s.setUpAgain(ctx); err != nil {
 		s.Log.Warn("what NATS lost cannot be recreated yet: retrying", "error", err)
 		return
 	}
-	s.mu.Lock()
 	s.lost = nil
-	s.mu.Unlock()
+	s.notices.Tell(&lost, "", "")
 }
 
 func (s *storage) warn(found queue.Storage) {
@@ -198,42 +190,27 @@ func (s *storage) warn(found queue.Storage) {
 			policy.Size(fill.Max))
 	}
 	s.notices.Only(&full, has(fills))
-	var short []string
-	for _, group := range slices.Sorted(maps.Keys(found.Copies)) {
-		if c := found.Copies[group]; c.Lacking > 0 {
-			short = append(short, fmt.Sprintf("%s: streams that lack copies: %d, with %d of %d",
-				group, c.Lacking, c.Current, c.Wanted))
+	for group, c := range found.Copies {
+		state := ""
+		if c.Lacking > 0 {
+			state = fmt.Sprintf("%d, with %d of %d", c.Lacking, c.Current, c.Wanted)
 		}
+		s.notices.Tell(&uncopied, group, state)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.short = short
+	s.notices.Only(&uncopied, has(found.Copies))
 }
 
 func (s *storage) fit() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if len(s.notices.Open(&fileless)) > 0 {
 		return fmt.Errorf("%w: the process has no free file descriptor", queue.ErrUnavailable)
 	}
 	if len(s.notices.Open(&readOnly)) > 0 {
 		return fmt.Errorf("%w: the disk cannot be written", queue.ErrStorage)
 	}
-	if len(s.lost) > 0 {
-		return fmt.Errorf("%w: NATS has lost %s, not set up again yet", queue.ErrUnavailable,
-			strings.Join(s.lost, ", "))
+	if names := s.notices.Open(&lost)[""]; names != "" {
+		return fmt.Errorf("%w: NATS has lost %s, not set up again yet", queue.ErrUnavailable, names)
 	}
 	return nil
 }
 
-func (s *storage) notes() (notes []string) {
-	for limits := range s.notices.Open(&lacking) {
-		notes = append(notes, tooSmall+": "+limits)
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.notices.Open(&full))) {
-		notes = append(notes, "nearly full: "+name)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append(notes, s.short...)
-}
+func (s *storage) notes() []string { return s.notices.Notes(&lacking, &full, &uncopied) }

@@ -3,16 +3,13 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/lifecycle"
 	"github.com/penstock-mq/penstock/internal/notice"
-	"github.com/penstock-mq/penstock/internal/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
@@ -66,7 +63,8 @@ func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 
 var unapplied = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 	Begin: "policy change not applied to its stream yet",
-	End:   "policy change applied"}
+	End:   "policy change applied",
+	Note:  "the stream of %[1]s stays as it is, for now: %[2]s"}
 
 // streams keeps streams in line with their policies. A failed change leaves the stream as it was
 // and is retried. All admitters do this concurrently; the broker makes that safe.
@@ -75,61 +73,36 @@ type streams struct {
 	known   *known
 	log     *slog.Logger
 	notices *notice.Log
-	lines   *seldom.Log // when JetStream is away
 	sink    queue.Sink
 	own     []policy.Policy
 	whole   lifecycle.Latch // known includes own
 	applied lifecycle.Latch // since then every policy was tried
 
-	work map[string]*streamWork // of pass
-	late sync.WaitGroup         // changes that outlast their pass
+	late sync.WaitGroup // changes that outlast their pass
 	due  chan struct{}
 
-	mu      sync.Mutex // also of streamWork.busy
-	trouble map[string]error
+	mu   sync.Mutex
+	work map[string]*streamWork
 }
-
-var errSlow = errors.New("it is under way, and takes its time")
 
 type streamWork struct {
 	revision uint64
 	due      time.Time
 	failures int
-	tried    bool // on its stream
 	gone     bool // with its stream
-	err      error
-	busy     bool // do owns the other fields
+	busy     bool
 }
 
 func newStreams(broker streamBroker, known *known, notices *notice.Log,
 	sink queue.Sink, log *slog.Logger) *streams {
 	return &streams{broker: broker, known: known, notices: notices, sink: sink, log: log,
-		lines: seldom.New(log), applied: make(lifecycle.Latch), whole: make(lifecycle.Latch),
-		work: map[string]*streamWork{}, trouble: map[string]error{}, due: make(chan struct{}, 1)}
+		applied: make(lifecycle.Latch), whole: make(lifecycle.Latch),
+		work: map[string]*streamWork{}, due: make(chan struct{}, 1)}
 }
 
 func (s *streams) failed(policy string, failed bool) {
 	s.sink.Take(queue.Event{Type: queue.EventApplyFailed, Policy: policy,
 		Value: queue.Whether(failed)})
-}
-
-func (s *streams) note(name string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.trouble[name] = err; err == nil {
-		delete(s.trouble, name)
-	}
-}
-
-func (s *streams) troubles() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var lines []string
-	for _, name := range slices.Sorted(maps.Keys(s.trouble)) {
-		lines = append(lines, fmt.Sprintf("the stream of %s stays as it is, for now: %v", name,
-			s.trouble[name]))
-	}
-	return lines
 }
 
 func (s *streams) run(ctx context.Context) error {
@@ -157,18 +130,11 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	again := roundAgain(applyAgain, len(set))
-	for _, name := range due {
-		work := s.work[name]
-		if work.tried && work.err == nil && s.broker.Fits(set[name].Policy) {
-			work.due = now.Add(again)
-			continue
-		}
+	for name, work := range due {
 		places <- struct{}{}
 		doing.Go(func() {
 			defer func() { <-places }()
-			s.tryFor(applyPatience, name, work, func() {
-				s.do(ctx, name, set[name], work, now, again)
-			})
+			s.try(ctx, name, set[name], work, now, again)
 		})
 	}
 	doing.Wait()
@@ -186,46 +152,16 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 	return time.Until(next), nil
 }
 
-func (s *streams) tryFor(patience time.Duration, name string, work *streamWork, do func()) {
-	s.mu.Lock()
-	work.busy = true
-	s.mu.Unlock()
-	ended := make(chan struct{})
-	s.late.Go(func() {
-		do()
-		s.mu.Lock()
-		if work.busy = false; s.trouble[name] == errSlow {
-			delete(s.trouble, name)
-		}
-		s.mu.Unlock()
-		close(ended)
-	})
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-ended:
-	case <-timer.C:
-		s.late.Go(func() { <-ended; wake(s.due) })
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if work.busy {
-			s.trouble[name] = errSlow
-			s.failed(name, true)
-		}
-	}
-}
+// duties returns the work that is due, which is busy from now on, and policies that are new.
+func (s *streams) duties(set policy.Entries, changed []string, now time.Time) (
+	due map[string]*streamWork, coming []policy.Policy) {
 
-func (s *streams) duties(set policy.Entries, changed []string,
-	now time.Time) (names []string, coming []policy.Policy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range changed {
 		entry, work := set[name], s.work[name]
 		switch {
-		case entry == nil:
-			delete(s.trouble, name)
-			delete(s.work, name)
-		case !entry.HasQueue() && !entry.Draining:
+		case entry == nil, !entry.HasQueue() && !entry.Draining:
 			delete(s.work, name)
 		case work == nil || work.revision != entry.Revision:
 			s.work[name] = &streamWork{revision: entry.Revision}
@@ -234,49 +170,80 @@ func (s *streams) duties(set policy.Entries, changed []string,
 			}
 		}
 	}
+	due = map[string]*streamWork{}
 	for name, work := range s.work {
 		if !work.busy && !work.gone && !now.Before(work.due) {
-			names = append(names, name)
+			due[name], work.busy = work, true
 		}
 	}
-	slices.Sort(names)
-	return names, coming
+	return due, coming
 }
 
-func (s *streams) do(ctx context.Context, name string, entry *policy.Entry, work *streamWork,
+// try does the work, which delays no other if it takes longer.
+func (s *streams) try(ctx context.Context, name string, entry *policy.Entry, work *streamWork,
 	now time.Time, again time.Duration) {
-	limited, cancel := context.WithTimeout(ctx, applyTimeout)
-	defer cancel()
-	var err error
-	if entry.Draining {
-		again = drainAgain
-		if work.gone, err = s.broker.Forget(limited, name); work.gone {
-			s.log.Warn("policy drained and gone; its dead letters stay", "policy", name)
-		}
-	} else if work.tried = true; !s.broker.Fits(entry.Policy) {
-		err = s.broker.Apply(limited, entry.Policy)
+	result := make(chan error, 1)
+	go func() { result <- s.do(ctx, name, entry) }()
+	timer := time.NewTimer(applyPatience)
+	defer timer.Stop()
+	select {
+	case err := <-result:
+		s.done(ctx, name, entry, work, err, now, again)
+	case <-timer.C:
+		s.notices.Tell(&unapplied, name, "it is under way, and takes its time")
+		s.failed(name, true)
+		s.late.Go(func() {
+			s.done(ctx, name, entry, work, <-result, now, again)
+			wake(s.due)
+		})
 	}
+}
+
+var errDrains = errors.New("jobs are left")
+
+func (s *streams) do(ctx context.Context, name string, entry *policy.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	if entry.Draining {
+		gone, err := s.broker.Forget(ctx, name)
+		if err == nil && !gone {
+			err = errDrains
+		}
+		return err
+	}
+	if s.broker.Fits(entry.Policy) {
+		return nil
+	}
+	return s.broker.Apply(ctx, entry.Policy)
+}
+
+func (s *streams) done(ctx context.Context, name string, entry *policy.Entry, work *streamWork,
+	err error, now time.Time, again time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	work.busy = false
 	if ctx.Err() != nil {
 		return
 	}
-	// not caused by the change
-	away := errors.Is(err, queue.ErrUnavailable)
+	if errors.Is(err, errDrains) {
+		again, err = drainAgain, nil
+	} else if work.gone = entry.Draining && err == nil; work.gone {
+		s.log.Warn("policy drained and gone; its dead letters stay", "policy", name)
+	}
+	away := errors.Is(err, queue.ErrUnavailable) // not caused by the change
 	s.failed(name, err != nil && !away)
-	s.note(name, err)
-	if err != nil {
+	if err == nil {
+		work.failures = 0
+	} else {
 		again = min(applyFirst<<min(work.failures, 10), applyLast)
 		work.failures++
-	} else {
-		work.failures = 0
 	}
-	if !away {
-		s.notices.Tell(&unapplied, name, notice.Error(err), "revision", entry.Revision, "draining",
-			entry.Draining, "again", again, "error", err)
-	} else if !errors.Is(work.err, queue.ErrUnavailable) {
-		s.lines.Log("", slog.LevelWarn, unapplied.Begin, "policy", name, "error", err)
+	if work.due = now.Add(again); away {
+		s.log.Debug(unapplied.Begin, "policy", name, "error", err)
+		return
 	}
-	work.err = err
-	work.due = now.Add(again)
+	s.notices.Tell(&unapplied, name, notice.Error(err), "revision", entry.Revision, "draining",
+		entry.Draining, "again", again, "error", err)
 }
 
 func (s *streams) depths(ctx context.Context) (map[string]uint64, error) {

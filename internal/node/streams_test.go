@@ -292,7 +292,8 @@ func TestASlowStreamDelaysNoOther(t *testing.T) {
 		if !s.applied.Closed() {
 			t.Error("one stream keeps it from being ready")
 		}
-		if got := s.troubles(); len(got) != 1 || !strings.Contains(got[0], "stream of b") {
+		if got := s.notices.Notes(&unapplied); len(got) != 1 ||
+			!strings.Contains(got[0], "stream of b") {
 			t.Errorf("troubles: %q", got)
 		}
 		if is, _ := failed.Load("b"); is != true {
@@ -359,7 +360,8 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	if _, err := broker.Depth(t.Context(), "acme"); err != nil {
 		t.Errorf("no stream: %v", err)
 	}
-	if err := store.New(broker, nil).Delete(t.Context(), "acme", false, nil); err != nil {
+	if _, _, err := store.New(broker, nil).Change(t.Context(), "acme",
+		store.Change{Act: store.Delete}); err != nil {
 		t.Fatal(err)
 	}
 	if gone, err := store.New(broker, nil).Forget(t.Context(), "acme"); err != nil || !gone {

@@ -3,6 +3,7 @@ package notice
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ type Kind struct {
 	// attribute with the subject; empty: there is only one
 	Of         string
 	Begin, End string // the lines; without End, the end is not logged
+	Note       string // format of the subject and state, for [Log.Notes]
 }
 
 // Log is safe for concurrent use.
@@ -87,6 +89,17 @@ func (l *Log) Forget(k *Kind, still func(subject string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.open[k], func(subject, _ string) bool { return !still(subject) })
+}
+
+// Notes tells the conditions of some kinds that hold.
+func (l *Log) Notes(kinds ...*Kind) (notes []string) {
+	for _, k := range kinds {
+		open := l.Open(k)
+		for _, subject := range slices.Sorted(maps.Keys(open)) {
+			notes = append(notes, fmt.Sprintf(k.Note, subject, open[subject]))
+		}
+	}
+	return notes
 }
 
 func (l *Log) Open(k *Kind) map[string]string {

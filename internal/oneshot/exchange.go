@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http/httptrace"
@@ -18,7 +19,12 @@ const (
 	Notice = 500 * time.Millisecond
 	// mostDrained is read of an answer that nobody wants, while its target has not noticed.
 	mostDrained = 8 << 20
+	// mostDial is how long a request that counts from its answer waits for a connection. A longer
+	// wait would let requests pile up that arrive together once the target is reachable again.
+	mostDial = time.Second
 )
+
+var errNoConnection = fmt.Errorf("no connection within %v", mostDial)
 
 // Exchange is one request and its answer. It knows whether the request was sent, and when the
 // target has ended its work on one that was aborted.
@@ -32,6 +38,18 @@ type Exchange struct {
 
 	asked atomic.Bool
 	conn  atomic.Pointer[net.Conn]
+	dial  *time.Timer // nil: without an end
+}
+
+// Dialing returns a context for the request. If MaxDelay is set, the request is given up once it
+// has waited a second for a connection. That is made all the same, for the next request. The
+// caller cancels the context after the exchange.
+func (e *Exchange) Dialing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if e.MaxDelay > 0 {
+		e.dial = time.AfterFunc(mostDial, func() { cancel(errNoConnection) })
+	}
+	return ctx, func() { cancel(nil) }
 }
 
 // GetConn is a hook of [httptrace.ClientTrace].
@@ -40,7 +58,11 @@ func (e *Exchange) GetConn(string) { e.asked.Store(true) }
 // GotConn is a hook of [httptrace.ClientTrace], which comes after dials and handshakes, and before
 // the request.
 func (e *Exchange) GotConn(i httptrace.GotConnInfo) {
-	if e.conn.Store(&i.Conn); e.MaxDelay > 0 {
+	e.conn.Store(&i.Conn)
+	if e.dial != nil {
+		e.dial.Stop()
+	}
+	if e.MaxDelay > 0 {
 		recallable(i.Conn, e.MaxDelay)
 	}
 }

@@ -83,7 +83,7 @@ admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore po
 admission/manage: api admission admission/watch internal/redact policy policy/store queue queue/job workers workers/audit nats.go
 admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/nearest internal/oneshot policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission internal/answers internal/files internal/oneshot policy queue queue/claims queue/job nats.go
+admission/permits: admission internal/answers internal/clienttls internal/files internal/oneshot policy queue queue/claims queue/job nats.go
 admission/schedules: api admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
 admission/watch: api admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go

@@ -54,7 +54,7 @@ func Example() {
 	_, err = policies.Policy(ctx, "github")
 	fmt.Println(errors.Is(err, queue.ErrNotFound))
 	// Output:
-	// put policy stripe: partitions: cannot change from 1 to 16: give the policy a new name
+	// policy stripe: partitions: cannot change from 1 to 16: give the policy a new name
 	// 96/s 1 api
 	// true
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 func FuzzPolicyRecord(f *testing.F) {
@@ -19,27 +18,18 @@ func FuzzPolicyRecord(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := parseRecord(data)
+		e, err := Parse(data)
 		if err != nil {
 			return
 		}
-		e, err := r.entry(7)
-		if err != nil {
-			return
-		}
-		if r.V != job.FormatVersion || e.Revision != 7 || e.Draining != r.Draining ||
-			len(e.Levers) != len(r.Levers) || e.Source != r.Source {
+		if e.V != job.FormatVersion {
 			t.Fatalf("%s is read as %+v", data, e)
 		}
-		if r.Policy, err = json.Marshal(e.Written); err != nil {
-			t.Fatal(err)
-		}
-		written, err := json.Marshal(r)
+		written, err := json.Marshal(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := readPolicy(kv.Record{Value: written, Revision: 7}); err != nil ||
-			!reflect.DeepEqual(again, e) {
+		if again, err := Parse(written); err != nil || !reflect.DeepEqual(again, e) {
 			t.Fatalf("%s\nis read as %+v, %v\nwant      %+v", written, again, err, e)
 		}
 	})
@@ -47,33 +37,30 @@ func FuzzPolicyRecord(f *testing.F) {
 
 func FuzzOverrideRecord(f *testing.F) {
 	for _, seed := range []string{
-		`{"v":1,"key":"a","override":{"outflow":"2/s","burst":1,"concurrency":0,"weight":3,"paused":true}}`,
-		`{"v":1,"key":"a","override":{}}`, `{"v":2,"key":"a"}`,
-		`{"v":1,"key":"a","override":{"new":1}}`, `{"v":1,"key":"b"}`, `null`, ``,
+		`{"v":1,"override":{"outflow":"2/s","burst":1,"concurrency":0,"weight":3,"paused":true}}`,
+		`{"v":1,"override":{}}`, `{"v":2,"key":"a"}`,
+		`{"v":1,"override":{"new":1}}`, `null`, ``,
 	} {
-		f.Add([]byte(seed), "a")
+		f.Add([]byte(seed))
 	}
-	f.Fuzz(func(t *testing.T, data []byte, key string) {
-		o, err := parseOverrideRecord(data, job.Key(key))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		o, err := parseOverride(data)
 		if err != nil {
 			if o != (policy.Override{}) {
 				t.Fatalf("%+v beside the error %v", o, err)
 			}
 			return
 		}
-		if _, err := job.ParseKey(key); err != nil {
-			return
-		}
-		written, err := encodeOverride(job.Key(key), o)
+		content, err := json.Marshal(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := parseOverrideRecord(written, job.Key(key)); err != nil ||
-			!reflect.DeepEqual(again, o) {
-			t.Fatalf("%s is read as %+v, %v; want %+v", written, again, err, o)
+		written, err := json.Marshal(overrideRecord{job.FormatVersion, content})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if _, err := parseOverrideRecord(written, job.Key(key+"x")); err == nil {
-			t.Fatalf("%s is read as another key's", written)
+		if again, err := parseOverride(written); err != nil || !reflect.DeepEqual(again, o) {
+			t.Fatalf("%s is read as %+v, %v; want %+v", written, again, err, o)
 		}
 	})
 }

@@ -49,12 +49,22 @@ func pause(t testing.TB, s *Store, name string, paused bool) policy.Entry {
 
 func pull(t testing.TB, s *Store, name string, patch []byte, l policy.Lever) policy.Entry {
 	t.Helper()
-	entry, err := s.ChangeLevers(natstest.Context(t), name, false,
-		func(e policy.Entry) (policy.Levers, error) { return e.Levers.Patch(patch, l) })
+	_, entry, err := s.Change(natstest.Context(t), name, Change{Act: Pull,
+		Edit: func(_ policy.Entry, e *policy.Entry) (err error) {
+			e.Levers, err = e.Levers.Patch(patch, l)
+			return err
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return entry
+}
+
+func do(t testing.TB, s *Store, name string, c Change) {
+	t.Helper()
+	if _, _, err := s.Change(natstest.Context(t), name, c); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // load replaces a set by policies with Again.
@@ -72,9 +82,7 @@ func load(t testing.TB, s *Store, set string, ps ...policy.Policy) Replaced {
 func end(t testing.TB, s *Store, name string) {
 	t.Helper()
 	ctx := natstest.Context(t)
-	if err := s.Delete(ctx, name, false, nil); err != nil {
-		t.Fatal(err)
-	}
+	do(t, s, name, Change{Act: Delete})
 	if gone, err := s.Forget(ctx, name); err != nil || !gone {
 		t.Fatalf("gone %t, %v", gone, err)
 	}

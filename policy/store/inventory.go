@@ -21,102 +21,67 @@ type Inventory struct {
 	Orphaned map[string]queue.Stream
 }
 
-// Inventory compares records and streams with policies known by [Store.Watch].
-func (s *Store) Inventory(ctx context.Context, known policy.Entries) (
-	found Inventory, err error) {
-
+// Inventory compares records and streams. It deletes the records of deleted policies' partitions,
+// unless they changed within age, because former owners still write.
+func (s *Store) Inventory(ctx context.Context, age time.Duration) (found Inventory, err error) {
 	defer errs.Annotate(&err, "look at what is stored of policies")
 	found = Inventory{Unreadable: map[string]error{}, Orphaned: map[string]queue.Stream{}}
-	for _, entry := range known {
-		if entry.Draining {
-			found.Draining++
-		} else {
-			found.OK++
-		}
-	}
 	// Streams are read first, because a record is older than its stream.
 	streams, err := s.broker.Streams(ctx)
 	if err != nil {
 		return found, err
 	}
-	names, err := s.table.Keys(ctx, "*")
+	records, err := s.table.List(ctx, "*")
 	if err != nil {
 		return found, err
 	}
-	recorded := map[string]bool{}
-	for _, name := range names {
-		if _, ok := known[name]; ok {
-			recorded[name] = true
-			continue
-		}
-		r, err := s.table.Read(ctx, name)
-		if err == nil {
-			recorded[name] = true
-			_, err = readPolicy(r)
-		}
-		switch {
-		case err == nil, errors.Is(err, queue.ErrNotFound): // written or deleted meanwhile
-		case !recorded[name]:
-			return found, err
+	known := map[string]bool{}
+	for _, r := range records {
+		known[r.Key] = true
+		switch entry, err := read(r); {
+		case err != nil:
+			found.Unreadable[r.Key] = err
+		case entry.Draining:
+			found.Draining++
 		default:
-			found.Unreadable[name] = err
+			found.OK++
 		}
 	}
 	for _, name := range streams {
-		if recorded[name] {
+		if known[name] {
 			continue
 		}
 		stream, err := s.broker.Stream(ctx, name)
 		switch {
 		case err == nil:
-			found.Orphaned[name] = stream
+			found.Orphaned[name], known[name] = stream, true
 		case !errors.Is(err, queue.ErrNoStream):
 			return found, err
 		}
 	}
-	return found, nil
+	return found, s.sweep(ctx, known, time.Now().Add(-age))
 }
 
-// Sweep deletes the records of deleted policies' partitions, unless they changed within age,
-// because former owners still write.
-func (s *Store) Sweep(ctx context.Context, age time.Duration) (err error) {
-	defer errs.Annotate(&err, "sweep the records of partitions")
-	before := time.Now().Add(-age)
+func (s *Store) sweep(ctx context.Context, known map[string]bool, before time.Time) error {
 	table := s.broker.Tables().Partitions
 	keys, err := table.Keys(ctx, ">")
 	if err != nil {
 		return err
-	}
-	streams, err := s.broker.Streams(ctx)
-	if err != nil {
-		return err
-	}
-	there := map[string]bool{}
-	for _, name := range streams {
-		there[name] = true
 	}
 	left, err := table.Records(ctx, slices.DeleteFunc(keys, func(key string) bool {
 		name, rest, _ := strings.Cut(key, ".")
 		number, _, _ := strings.Cut(rest, ".")
 		_, err := strconv.Atoi(number)
 		// others are of a shared limit, or damaged
-		return err != nil || !policy.IsName(name) || there[name]
+		return err != nil || !policy.IsName(name) || known[name]
 	}))
-	if err != nil {
-		return err
-	}
 	for _, r := range left {
-		if r.Stored.After(before) {
-			continue
-		}
-		name, _, _ := strings.Cut(r.Key, ".")
-		_, err := s.table.Read(ctx, name)
-		if errors.Is(err, queue.ErrNotFound) {
+		if err == nil && r.Stored.Before(before) {
 			err = table.Delete(ctx, r.Key, r.Revision)
 		}
-		if err != nil && !errors.Is(err, queue.ErrConflict) {
-			return err
+		if errors.Is(err, queue.ErrConflict) {
+			err = nil
 		}
 	}
-	return nil
+	return err
 }

@@ -32,9 +32,7 @@ func TestTheLastChangeOfAPolicyIsKept(t *testing.T) {
 	put()
 	last("capacity 10 → 20")
 	pause(t, s, "stripe", true)
-	if _, err := s.Offer(natstest.Context(t), "stripe", "default"); err != nil {
-		t.Fatal(err)
-	}
+	do(t, s, "stripe", Change{Act: Offer, Set: "default"})
 	load(t, s, "", p)
 	last("capacity 10 → 20")
 	p.Capacity, p.Concurrency = 30, 2

@@ -23,9 +23,10 @@ import (
 
 // The table of DESIGN.md: what becomes of a policy in each state by each act.
 func TestOneFunctionSaysWhatMayHappenNext(t *testing.T) {
-	states := map[string]*record{
+	states := map[string]*policy.Entry{
 		"absent":       nil,
 		"unreadable":   {},
+		"of a file":    {Source: policy.SourceFile, Set: "b"}, // unreadable, too
 		"file":         {Source: policy.SourceFile, Set: "a"},
 		"api":          {Source: policy.SourceAPI},
 		"left":         {Source: policy.SourceAPI, Set: "a"},
@@ -33,26 +34,31 @@ func TestOneFunctionSaysWhatMayHappenNext(t *testing.T) {
 		"pruned":       {Source: policy.SourceAPI, Set: "a", Draining: true},
 		"another file": {Source: policy.SourceFile, Set: "b"},
 	}
-	names := []string{"absent", "unreadable", "file", "api", "left", "draining", "pruned",
-		"another file"}
-	acts := map[act]string{inFile: "in file", leftFile: "left file", pruned: "pruned",
-		written: "written", levered: "levered", offered: "offered", released: "released",
-		condemned: "condemned", drained: "drained"}
-	wants := map[act][]string{
-		inFile:   {"file", "file", "=", "of API", "file", "file", "file", "invalid"},
-		leftFile: {"missing", "missing", "left", "=", "=", "=", "=", "="},
-		pruned:   {"missing", "missing", "pruned", "=", "=", "=", "=", "="},
-		written:  {"api", "api", "owner", "=", "api", "api", "api", "owner"},
-		levered:  {"missing", "missing", "=", "=", "=", "=", "=", "="},
-		offered:  {"missing", "missing", "owner", "left", "=", "pruned", "=", "owner"},
-		released: {"missing", "missing", "api", "=", "api", "=", "draining", "api"},
-		condemned: {"missing", "missing", "owner", "draining", "pruned", "=", "=",
-			"owner"},
-		drained: {"missing", "missing", "=", "=", "=", "gone", "gone", "="},
+	named := policy.Policy{Name: "stripe"}
+	for name, e := range states {
+		if e != nil && name != "unreadable" && name != "of a file" {
+			e.Written = named
+		}
+	}
+	names := []string{"absent", "unreadable", "of a file", "file", "api", "left", "draining",
+		"pruned", "another file"}
+	acts := map[Act]string{inFile: "in file", leftFile: "left file", pruned: "pruned",
+		Write: "written", Pull: "pulled", Offer: "offered", Release: "released",
+		Delete: "deleted", drained: "drained"}
+	wants := map[Act][]string{
+		inFile:   {"file", "file", "invalid", "=", "of API", "file", "file", "file", "invalid"},
+		leftFile: {"missing", "missing", "missing", "left", "=", "=", "=", "=", "="},
+		pruned:   {"missing", "missing", "missing", "pruned", "=", "=", "=", "=", "="},
+		Write:    {"api", "api", "owner", "owner", "=", "api", "api", "api", "owner"},
+		Pull:     {"missing", "missing", "missing", "=", "=", "=", "=", "=", "="},
+		Offer:    {"missing", "missing", "missing", "owner", "left", "=", "pruned", "=", "owner"},
+		Release:  {"missing", "missing", "missing", "api", "=", "api", "=", "draining", "api"},
+		Delete:   {"missing", "missing", "missing", "owner", "draining", "pruned", "=", "=", "owner"},
+		drained:  {"missing", "missing", "missing", "=", "=", "=", "gone", "gone", "="},
 	}
 	for a, what := range acts {
 		for i, name := range names {
-			next, err := states[name].next("stripe", a, "a")
+			next, err := next(states[name], "stripe", a, "a")
 			got := "unknown"
 			var owner *OwnerError
 			var invalid *policy.InvalidError
@@ -115,11 +121,11 @@ func TestAFilesSetIsReplacedAsASet(t *testing.T) {
 	load(t, s, "", paced("a", 10, 1), paced("b", 10, 1), paced("c", 10, 1))
 	see(t, s, "at first", "a 10 file default, api 10 api, b 10 file default, c 10 file default")
 	if again := load(t, s, "", paced("a", 10, 1), paced("b", 10, 1),
-		paced("c", 10, 1)); len(again.Written)+len(again.Left) > 0 {
+		paced("c", 10, 1)); len(again.Changes) > 0 {
 		t.Errorf("the same file wrote %+v", again)
 	}
 	replaced := load(t, s, "", paced("a", 11, 1), paced("b", 10, 1), paced("d", 10, 1))
-	if len(replaced.Written) != 2 || len(replaced.Left) != 1 {
+	if len(replaced.Changes) != 3 || replaced.Changes[2].After.Source != policy.SourceAPI {
 		t.Errorf("%+v", replaced)
 	}
 	see(t, s, "a changed, c left, d is new", "a 11 file default, api 10 api, b 10 file default, "+
@@ -130,20 +136,16 @@ func TestAFilesSetIsReplacedAsASet(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := load(t, s, "", paced("a", 11, 1), paced("b", 10, 1), paced("c", 10, 1), paced("d", 10, 1))
-	if !slices.Equal(of.OfAPI, []string{"c"}) || len(of.Written) > 0 {
+	if !slices.Equal(of.OfAPI, []string{"c"}) || len(of.Changes) > 0 {
 		t.Errorf("%+v", of)
 	}
 	see(t, s, "the API's policy in the file", "a 11 file default, api 10 api, b 10 file default, "+
 		"c 12 api, d 10 file default")
-	if _, err := s.Offer(ctx, "c", "default"); err != nil {
-		t.Fatal(err)
-	}
+	do(t, s, "c", Change{Act: Offer, Set: "default"})
 	load(t, s, "", paced("a", 11, 1), paced("b", 10, 1), paced("c", 10, 1), paced("d", 10, 1))
 	see(t, s, "taken", "a 11 file default, api 10 api, b 10 file default, c 10 file default, "+
 		"d 10 file default")
-	if _, err := s.Release(ctx, "c"); err != nil {
-		t.Fatal(err)
-	}
+	do(t, s, "c", Change{Act: Release})
 	if of = load(t, s, "", paced("a", 11, 1), paced("b", 10, 1), paced("c", 13, 1),
 		paced("d", 10, 1)); !slices.Equal(of.OfAPI, []string{"c"}) {
 		t.Errorf("released: %+v", of)
@@ -222,9 +224,9 @@ func TestTheAPICannotChangeAFilesPolicy(t *testing.T) {
 	ctx := natstest.Context(t)
 	load(t, s, "tenants", paced("stripe", 10, 1))
 	_, put := s.Put(ctx, paced("stripe", 11, 1))
-	_, offer := s.Offer(ctx, "stripe", "other")
-	for what, err := range map[string]error{"put": put, "offer": offer,
-		"delete": s.Delete(ctx, "stripe", true, nil)} {
+	_, _, offer := s.Change(ctx, "stripe", Change{Act: Offer, Set: "other"})
+	_, _, del := s.Change(ctx, "stripe", Change{Act: Delete})
+	for what, err := range map[string]error{"put": put, "offer": offer, "delete": del} {
 		if _, owner := errors.AsType[*OwnerError](err); !owner ||
 			!strings.Contains(err.Error(), "penstock policies release stripe") {
 			t.Errorf("%s: %v", what, err)

@@ -18,7 +18,6 @@ import (
 
 type overrideRecord struct {
 	V        int             `json:"v"`
-	Key      job.Key         `json:"key"`
 	Override json.RawMessage `json:"override"`
 }
 
@@ -49,8 +48,7 @@ func (s *Store) ChangeOverride(
 		current := Override{Key: key}
 		var err error
 		if stored.Value != nil {
-			current.Revision = stored.Revision
-			current.Override, err = parseOverrideRecord(stored.Value, key)
+			_, current, err = readOverride(stored)
 		}
 		if err == nil {
 			put.Override, err = change(current)
@@ -59,12 +57,15 @@ func (s *Store) ChangeOverride(
 			return nil, err
 		}
 		if stored.Value == nil {
-			err = s.overrideRoom(ctx, policyName)
+			if err := s.overrideRoom(ctx, policyName); err != nil {
+				return nil, err
+			}
 		}
+		content, err := json.Marshal(put.Override)
 		if err != nil {
 			return nil, err
 		}
-		return encodeOverride(key, put.Override)
+		return json.Marshal(overrideRecord{V: job.FormatVersion, Override: content})
 	})
 	return put, err
 }
@@ -83,24 +84,14 @@ func (s *Store) Override(ctx context.Context, policyName string, key job.Key) (o
 
 	defer errs.Annotate(&err, "override of %s.%s", policyName, key)
 	name, err := overrideName(policyName, key)
-	var r kv.Record
-	if err == nil {
-		r, err = s.table.Read(ctx, name)
+	if err != nil {
+		return o, err
 	}
-	o = Override{Key: key, Revision: r.Revision}
+	r, err := s.table.Read(ctx, name)
 	if err == nil {
-		o.Override, err = parseOverrideRecord(r.Value, key)
+		_, o, err = readOverride(r)
 	}
 	return o, err
-}
-
-func (s *Store) DeleteOverride(ctx context.Context, policyName string, key job.Key) (err error) {
-	defer errs.Annotate(&err, "delete override of %s.%s", policyName, key)
-	name, err := overrideName(policyName, key)
-	if err == nil {
-		err = s.table.Delete(ctx, name, 0)
-	}
-	return err
 }
 
 // Overrides lists at most limit overrides after a key, by the bytes of stored keys. Unreadable ones
@@ -132,8 +123,8 @@ func (s *Store) Overrides(ctx context.Context, policyName string, after job.Key,
 			return nil, err
 		}
 		for _, r := range records {
-			if _, key, o, err := readOverride(r); err == nil {
-				overrides = append(overrides, Override{key, o, r.Revision})
+			if _, o, err := readOverride(r); err == nil {
+				overrides = append(overrides, o)
 			} else {
 				s.log.Warn("override left out: its record cannot be understood", "record", r.Key,
 					"error", err)
@@ -157,13 +148,12 @@ func (s *Store) WatchOverrides(
 		if strings.HasPrefix(r.Key, setPrefix) {
 			return
 		}
-		name, key, o, err := readOverride(r)
-		switch {
-		case err == nil:
-			changed(name, key, o, !r.Deleted)
+		name, o, err := readOverride(r)
+		if o.Key != "" {
+			changed(name, o.Key, o.Override, err == nil && !r.Deleted)
+		}
+		if err == nil {
 			return
-		case key != "":
-			changed(name, key, policy.Override{}, false)
 		}
 		s.log.Warn("override left out: its record cannot be understood", "record", r.Key,
 			"revision", r.Revision,
@@ -171,45 +161,34 @@ func (s *Store) WatchOverrides(
 	}, synced)
 }
 
-func encodeOverride(key job.Key, o policy.Override) (value []byte, err error) {
-	defer errs.Annotate(&err, "encode")
-	content, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(overrideRecord{V: job.FormatVersion, Key: key, Override: content})
-}
-
 // readOverride returns no key if the record's name is unreadable.
-func readOverride(r kv.Record) (policyName string, key job.Key, o policy.Override, err error) {
-	if policyName, key, err = parseOverrideName(r.Key); err != nil || r.Deleted {
-		return policyName, key, policy.Override{}, err
+func readOverride(r kv.Record) (policyName string, o Override, err error) {
+	policyName, key, err := parseOverrideName(r.Key)
+	o = Override{Key: key, Revision: r.Revision}
+	if err == nil && !r.Deleted {
+		o.Override, err = parseOverride(r.Value)
 	}
-	o, err = parseOverrideRecord(r.Value, key)
-	return policyName, key, o, err
+	return policyName, o, err
 }
 
-func parseOverrideRecord(value []byte, key job.Key) (policy.Override, error) {
+func parseOverride(value []byte) (o policy.Override, err error) {
+	defer errs.Annotate(&err, "read record")
 	var r overrideRecord
 	if err := json.Unmarshal(value, &r); err != nil {
-		return policy.Override{}, fmt.Errorf("read record: %w", err)
+		return o, err
 	}
-	if r.V != job.FormatVersion {
-		return policy.Override{}, fmt.Errorf("read record: %w: format %d", job.ErrVersion, r.V)
+	if err := checkFormat(r.V); err != nil {
+		return o, err
 	}
-	if r.Key != key {
-		return policy.Override{}, fmt.Errorf("read record: it is of key %q, under the name of %q",
-			r.Key, key)
+	if o, err = policy.ParseOverride(r.Override); err != nil {
+		err = fmt.Errorf("%w: %v", job.ErrVersion, err)
 	}
-	o, err := policy.ParseOverride(r.Override)
-	if err != nil {
-		return policy.Override{}, fmt.Errorf("read record: %w: %v", job.ErrVersion, err)
-	}
-	return o, nil
+	return o, err
 }
 
-// overrideName is the policy and the key's subject form, with "=" and bytes that names cannot hold
-// as =XX.
+var escapes = strings.NewReplacer("%", "=", "~", "=7E")
+
+// overrideName is the policy and the key's subject form, with bytes that names cannot hold as =XX.
 func overrideName(policyName string, key job.Key) (string, error) {
 	if !policy.IsName(policyName) {
 		return "", fmt.Errorf("%w: %q is not a policy's name", queue.ErrNotFound, policyName)
@@ -217,16 +196,7 @@ func overrideName(policyName string, key job.Key) (string, error) {
 	if _, err := job.ParseKey(string(key)); err != nil {
 		return "", err
 	}
-	var s strings.Builder
-	s.WriteString(policyName + ".")
-	for _, c := range []byte(key) {
-		if kv.Holds(c) && c != '=' {
-			s.WriteByte(c)
-		} else {
-			fmt.Fprintf(&s, "=%02X", c)
-		}
-	}
-	return s.String(), nil
+	return policyName + "." + escapes.Replace(url.QueryEscape(string(key))), nil
 }
 
 func parseOverrideName(name string) (policyName string, key job.Key, err error) {

@@ -29,6 +29,11 @@ func (s *Store) PutOverride(ctx context.Context, policyName string, key job.Key,
 	return put.Revision, err
 }
 
+func (s *Store) DeleteOverride(ctx context.Context, policyName string, key job.Key) error {
+	_, err := s.PutOverride(ctx, policyName, key, policy.Override{})
+	return err
+}
+
 func TestOverrides(t *testing.T) {
 	s := newStore(t)
 	ctx := natstest.Context(t)

@@ -46,152 +46,149 @@ func New(broker *queue.Broker, log *slog.Logger) *Store {
 // MaxPolicies bounds policies, draining ones included.
 const MaxPolicies = 10_000
 
-type record struct {
-	V int `json:"v"`
-	// by its master, without levers; none: the record is unreadable
-	Policy       json.RawMessage `json:"policy"`
-	Source       string          `json:"source"`
-	Set          string          `json:"set,omitempty"` // see policy.Entry
-	TargetSource string          `json:"target_source"` // see policy.Entry
-	Draining     bool            `json:"draining,omitempty"`
-	Levers       policy.Levers   `json:"levers,omitempty"`
-	// last change of the content
-	Last *policy.LastChange `json:"last_change,omitempty"`
-
-	revision uint64
+// Change is an act of the API or of an operator.
+type Change struct {
+	Act Act
+	Set string // of Offer
+	Dry bool   // nothing is written
+	// Edit completes the record, or refuses the act; nil: there is nothing to complete. before is
+	// without a name for a new or unreadable policy. It is repeated after a conflict.
+	Edit func(before policy.Entry, after *policy.Entry) error
 }
 
-func (r *record) entry(revision uint64) (policy.Entry, error) {
-	if r == nil {
-		return policy.Entry{}, queue.ErrNotFound
-	}
-	p, err := policy.Read(r.Policy)
-	e := policy.Entry{Written: p, Revision: revision, Draining: r.Draining, Levers: r.Levers,
-		Source: r.Source, TargetSource: cmp.Or(r.TargetSource, r.Source), Set: r.Set, Last: r.Last}
-	e.InForce()
-	return e, err
-}
-
-func (r *record) at() uint64 {
-	if r == nil {
-		return 0
-	}
-	return r.revision
-}
-
-// same reports whether a file's record equals the current one, except for levers and the last
-// change.
-func (r *record) same(current *record) bool {
-	if current == nil {
-		return false
-	}
-	before, unreadable := policy.Read(current.Policy)
-	after, err := policy.Read(r.Policy)
-	return unreadable == nil && err == nil && len(policy.Diff(before, after)) == 0 &&
-		r.Source == current.Source && r.Set == current.Set &&
-		r.TargetSource == current.TargetSource && r.Draining == current.Draining
-}
-
-// Put writes a policy for a program or the API, and returns its revision. It returns the errors of
-// [policy.Policy.Validate] and [policy.CheckChange], [ErrTooMany], and [*OwnerError] for a file's
-// policy; a draining policy without a stream may become anything. An unchanged policy is not
-// written. An HTTP target must obey the stricter rule of httptarget.Options.
-func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err error) {
-	entry, err := s.Change(ctx, p.Name, false, func(*policy.Entry) (policy.Policy, error) {
-		return p, nil
-	})
-	return entry.Revision, err
-}
-
-// Change replaces a policy by compare-and-set, like [Store.Put], unless dry. change gets the
-// current policy, or nil if it is new or unreadable, and is repeated after a conflict.
-func (s *Store) Change(ctx context.Context, name string, dry bool,
-	change func(current *policy.Entry) (policy.Policy, error)) (entry policy.Entry, err error) {
-
-	return s.write(ctx, name, dry, func(current *record, before *policy.Entry) (*record, error) {
-		return s.draft(ctx, name, current, before, change)
-	})
-}
-
-// ChangeLevers replaces a policy's levers by compare-and-set, unless dry. change gets the current
-// policy, and is repeated after a conflict. The levers are not validated; see
-// [policy.Override.ValidateAll].
-func (s *Store) ChangeLevers(ctx context.Context, name string, dry bool,
-	change func(current policy.Entry) (policy.Levers, error)) (entry policy.Entry, err error) {
-
-	return s.write(ctx, name, dry, func(current *record, before *policy.Entry) (*record, error) {
-		next, err := current.next(name, levered, "")
-		if err == nil && before == nil {
-			err = errors.New("its record cannot be read: write the policy again")
-		}
-		if err == nil {
-			next.Levers, err = change(*before)
-		}
-		return next, err
-	})
-}
-
-// write writes the next record, unless dry, and returns it.
-func (s *Store) write(ctx context.Context, name string, dry bool,
-	next func(current *record, before *policy.Entry) (*record, error)) (entry policy.Entry,
+// Change does an act by compare-and-set, and returns the record before and after. It returns the
+// errors of [policy.Policy.Validate] and [policy.CheckChange], [ErrTooMany], [queue.ErrNotFound],
+// and [*OwnerError] for a file's policy; a draining policy without a stream may become anything. An
+// unchanged record is not written. Levers are not validated; see [policy.Override.ValidateAll].
+func (s *Store) Change(ctx context.Context, name string, c Change) (before, after policy.Entry,
 	err error) {
 
-	defer errs.Annotate(&err, "put policy %s", name)
+	defer errs.Annotate(&err, "policy %s", name)
 	if !policy.IsName(name) {
-		return entry, fmt.Errorf("policy %.64q: %w", name, queue.ErrNotFound)
+		return before, after, queue.ErrNotFound
 	}
-	var written *record
-	change := func(current *record) (*record, error) {
-		var before *policy.Entry
-		if entry, err := current.entry(current.at()); err == nil {
-			before = &entry
-		}
-		written, err = next(current, before)
-		return written, err
-	}
-	var revision uint64
-	if dry {
-		current, err := s.stored(ctx, name)
-		if err == nil {
-			_, err = change(current)
-		}
-		if revision = current.at(); err != nil {
-			return entry, err
-		}
-	} else if revision, err = s.change(ctx, name, change); err != nil {
-		return entry, err
-	}
-	return written.entry(revision)
+	return s.change(ctx, name, nil, c)
 }
 
-// draft returns the record of a change by a program or the API.
-func (s *Store) draft(ctx context.Context, name string, current *record, before *policy.Entry,
-	change func(current *policy.Entry) (policy.Policy, error)) (*record, error) {
+// Put writes a policy for a program or the API, and returns its revision; see [Store.Change]. An
+// HTTP target must obey the stricter rule of httptarget.Options.
+func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err error) {
+	_, after, err := s.Change(ctx, p.Name, Change{Act: Write,
+		Edit: func(_ policy.Entry, e *policy.Entry) error { e.Written = p; return nil }})
+	return after.Revision, err
+}
 
-	next, err := current.next(name, written, "")
-	if err == nil && current == nil {
-		err = s.room(ctx, 1)
+// change does an act to a record that was read, or else reads it.
+func (s *Store) change(ctx context.Context, name string, read *kv.Record, c Change) (before,
+	after policy.Entry, err error) {
+
+	turn := func(r kv.Record) (value []byte, err error) {
+		before, after, value, err = s.turn(ctx, name, r, c)
+		return value, err
 	}
+	if !c.Dry {
+		after.Revision, err = s.table.Update(ctx, name, read, 0, turn)
+		return before, after, err
+	}
+	if read == nil {
+		r, err := s.table.Read(ctx, name)
+		if read = &r; err != nil && !errors.Is(err, queue.ErrNotFound) {
+			return before, after, err
+		}
+	}
+	_, err = turn(*read)
+	return before, after, err
+}
+
+// turn returns what an act makes of a record. An unchanged one has the same value.
+func (s *Store) turn(ctx context.Context, name string, r kv.Record, c Change) (before,
+	after policy.Entry, value []byte, err error) {
+
+	current, err := replaceable(r)
 	if err != nil {
-		return nil, err
+		return before, after, nil, err
 	}
-	p, err := change(before)
-	if err != nil {
-		return nil, err
+	if current != nil {
+		before = *current
 	}
+	becomes, err := next(current, name, c.Act, c.Set)
+	if err != nil || becomes == current {
+		return before, before, r.Value, err
+	}
+	if c.Edit != nil {
+		err = c.Edit(before, becomes)
+	}
+	if err == nil && (c.Act == Write || c.Act == inFile) {
+		err = s.fill(ctx, name, c.Act, current, becomes)
+	}
+	if err == nil {
+		becomes.InForce()
+		value, err = json.Marshal(becomes)
+	}
+	return before, *becomes, value, err
+}
+
+// fill checks a policy that its master writes, and sets its defaults, because a later version may
+// have others.
+func (s *Store) fill(ctx context.Context, name string, a Act, current, next *policy.Entry) error {
+	var before policy.Entry
+	if current != nil {
+		before = *current
+	}
+	p := next.Written.Keeping(before.Written).WithDefaults()
 	if p.Name != name {
-		return nil, fmt.Errorf("the policy's name is %.64q", p.Name)
+		return fmt.Errorf("the policy's name is %.64q", p.Name)
 	}
-	if err := s.agrees(ctx, p); err != nil {
-		return nil, err
+	if err := policy.Invalid(p.Validate()); err != nil {
+		return err
 	}
-	if before == nil || before.Draining || !p.SameTarget(before.Written) {
+	if a == inFile {
+		next.TargetSource = policy.SourceFile
+	} else if before.Written.Name == "" || before.Draining || !p.SameTarget(before.Written) {
 		next.TargetSource = policy.SourceAPI
 	}
-	return next, s.fill(ctx, next, current, p)
+	if err := s.mayBecome(ctx, current, p); err != nil {
+		return err
+	}
+	if a == Write {
+		if err := s.agrees(ctx, current == nil, p); err != nil {
+			return err
+		}
+	}
+	next.V, next.Written = job.FormatVersion, p
+	if before.Written.Name != "" {
+		next.Last = before.Last.Next(before.Written, p, time.Now())
+	}
+	return nil
 }
 
-func (s *Store) agrees(ctx context.Context, p policy.Policy) error {
+// mayBecome refuses changes that a queue cannot follow; see [policy.CheckChange].
+func (s *Store) mayBecome(ctx context.Context, current *policy.Entry, p policy.Policy) error {
+	if current == nil {
+		return nil
+	}
+	var err error
+	if current.Written.Name == "" { // unreadable: only the stream has the old partitions
+		err = s.broker.CheckStream(ctx, p)
+	} else {
+		err = policy.CheckChange(current.Written, p)
+	}
+	if err != nil && current.Draining { // the name is free without a stream
+		if _, gone := s.broker.Depth(ctx, p.Name); errors.Is(gone, queue.ErrNoStream) {
+			err = nil
+		}
+	}
+	return err
+}
+
+// agrees refuses a policy of the API beyond the maximum, or whose shared limits differ from those
+// of others.
+func (s *Store) agrees(ctx context.Context, added bool, p policy.Policy) error {
+	if added {
+		if err := s.room(ctx, 1); err != nil {
+			return err
+		}
+	}
 	if len(p.SharedLimits()) == 0 {
 		return nil
 	}
@@ -220,120 +217,60 @@ func (s *Store) room(ctx context.Context, added int) error {
 	return err
 }
 
-// fill checks a policy and puts it into the next record, with defaults, because a later version may
-// have others.
-func (s *Store) fill(ctx context.Context, next, current *record, p policy.Policy) error {
-	var before policy.Policy
-	var unreadable error
-	if current != nil {
-		before, unreadable = policy.Read(current.Policy)
+// replaceable reads a record to replace: nil if it is missing, and without a policy if that is
+// unreadable. A newer format is [job.ErrVersion].
+func replaceable(r kv.Record) (*policy.Entry, error) {
+	if r.Value == nil {
+		return nil, nil
 	}
-	p = p.Keeping(before).WithDefaults()
-	if err := policy.Invalid(p.Validate()); err != nil {
-		return err
+	entry, err := read(r)
+	if errors.Is(err, job.ErrVersion) {
+		return nil, err
 	}
-	if current != nil {
-		err := policy.CheckChange(before, p)
-		if unreadable != nil { // only the stream has the old partitions
-			err = s.broker.CheckStream(ctx, p)
-		}
-		if err != nil && !s.isGone(ctx, current, p.Name) {
-			return err
-		}
+	return &entry, nil
+}
+
+func read(r kv.Record) (policy.Entry, error) {
+	entry, err := Parse(r.Value)
+	entry.Revision, entry.Stored = r.Revision, r.Stored
+	return entry, err
+}
+
+// Parse reads a record, or the rest of it if the policy is unreadable. A newer format is
+// [job.ErrVersion].
+func Parse(value []byte) (e policy.Entry, err error) {
+	defer errs.Annotate(&err, "read record")
+	var r struct {
+		policy.Entry
+		Policy json.RawMessage `json:"policy"`
 	}
-	content, err := json.Marshal(p)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
+	if err := json.Unmarshal(value, &r); err != nil {
+		return e, err
 	}
-	next.V, next.Policy = job.FormatVersion, content
-	if current != nil && unreadable == nil {
-		next.Last = current.Last.Next(before, p, time.Now())
+	if err := checkFormat(r.V); err != nil {
+		return e, err
+	}
+	r.Written, err = policy.Read(r.Policy)
+	r.InForce()
+	return r.Entry, err
+}
+
+func checkFormat(v int) error {
+	if v != job.FormatVersion {
+		return fmt.Errorf("%w: format %d", job.ErrVersion, v)
 	}
 	return nil
 }
 
-// isGone reports whether a draining policy's stream is gone, which frees the name.
-func (s *Store) isGone(ctx context.Context, r *record, name string) bool {
-	if !r.Draining {
-		return false
-	}
-	_, err := s.broker.Depth(ctx, name)
-	return errors.Is(err, queue.ErrNoStream)
-}
-
-// change replaces a record by compare-and-set, and repeats after conflicts. change gets nil for a
-// new policy, and a record without a policy if it is unreadable; it returns the same record, or
-// nil, for no change. A newer format is [job.ErrVersion].
-func (s *Store) change(
-	ctx context.Context, name string, change func(*record) (*record, error),
-) (uint64, error) {
-	return s.replace(ctx, name, nil, change)
-}
-
-// replace is change of a record that was read, if not nil.
-func (s *Store) replace(ctx context.Context, name string, read *kv.Record,
-	change func(*record) (*record, error)) (uint64, error) {
-	return s.table.Update(ctx, name, read, 0, func(stored kv.Record) ([]byte, error) {
-		current, err := currentRecord(stored)
-		var next *record
-		if err == nil {
-			next, err = change(current)
-		}
-		if next == nil || next == current || err != nil {
-			return stored.Value, err
-		}
-		return json.Marshal(next)
-	})
-}
-
-func (s *Store) stored(ctx context.Context, name string) (*record, error) {
-	stored, err := s.table.Read(ctx, name)
-	if err != nil && !errors.Is(err, queue.ErrNotFound) {
-		return nil, err
-	}
-	return currentRecord(stored)
-}
-
-// currentRecord parses a record to replace: nil if it is missing, and without a policy if it is
-// unreadable, except for a newer format.
-func currentRecord(stored kv.Record) (*record, error) {
-	if stored.Value == nil {
-		return nil, nil
-	}
-	r, err := parseRecord(stored.Value)
-	switch {
-	case errors.Is(err, job.ErrVersion):
-		return nil, err
-	case err != nil:
-		r = &record{}
-	}
-	r.revision = stored.Revision
-	return r, nil
-}
-
-func parseRecord(value []byte) (*record, error) {
-	var r record
-	if err := json.Unmarshal(value, &r); err != nil {
-		return nil, fmt.Errorf("read record: %w", err)
-	}
-	if r.V != job.FormatVersion {
-		return nil, fmt.Errorf("read record: %w: format %d", job.ErrVersion, r.V)
-	}
-	if r.Source == policy.SourceFile {
-		r.Set = cmp.Or(r.Set, policy.DefaultSet)
-	}
-	return &r, nil
-}
-
 // Policy reads a policy, perhaps a draining one, or returns [queue.ErrNotFound].
 func (s *Store) Policy(ctx context.Context, name string) (entry policy.Entry, err error) {
+	defer errs.Annotate(&err, "policy %.64q", name)
 	if !policy.IsName(name) {
-		return entry, fmt.Errorf("policy %.64q: %w", name, queue.ErrNotFound)
+		return entry, queue.ErrNotFound
 	}
-	defer errs.Annotate(&err, "policy %s", name)
 	r, err := s.table.Read(ctx, name)
 	if err == nil {
-		entry, err = readPolicy(r)
+		entry, err = read(r)
 	}
 	return entry, err
 }
@@ -349,16 +286,6 @@ func (s *Store) Policies(ctx context.Context) (policy.Entries, error) {
 		s.enter(set, r)
 	}
 	return set, nil
-}
-
-func readPolicy(r kv.Record) (policy.Entry, error) {
-	found, err := parseRecord(r.Value)
-	if err != nil {
-		return policy.Entry{}, err
-	}
-	entry, err := found.entry(r.Revision)
-	entry.Stored = r.Stored
-	return entry, err
 }
 
 // Watch calls changed with all policies, and again after changes with the sorted names of policies
@@ -429,7 +356,7 @@ func (s *Store) enter(set policy.Entries, r kv.Record) bool {
 		delete(set, r.Key)
 		return known
 	}
-	entry, err := readPolicy(r)
+	entry, err := read(r)
 	if err != nil {
 		level := slog.LevelError
 		if errors.Is(err, job.ErrVersion) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -44,24 +45,19 @@ func (f Set) Text() string {
 // Replaced is what [Store.Replace] did.
 type Replaced struct {
 	Superseded bool // nothing, because the text had been replaced before
-	Written    []SetChange
-	Left       []SetChange // no longer in the set
-	OfAPI      []string    // policies of the API, which the file has too, in vain
-	Unreadable []error     // records of policies that are not in the file; they stay
+	Changes    []SetChange
+	OfAPI      []string // policies of the API, which the file has too, in vain
+	Unreadable []error  // records of policies that are not in the file; they stay
 	// shared limits that differ from other files': the last one stored applies
 	Differing []error
 }
 
-// SetChange is a change of a policy by its file.
-type SetChange struct {
-	After    policy.Policy
-	Before   *policy.Policy // nil: new, or unreadable
-	Revision uint64
-}
+// SetChange is a change of a policy by its file. If it left the file, its source is the API.
+type SetChange struct{ Before, After policy.Entry }
 
 // Replace makes a file's policies those of its set: new and changed ones are written, and those
 // that left it become the API's or drain. All are checked before any is written; the error joins
-// all problems: errors of [Store.Put], policies of another set, records of a newer format, and a
+// all problems: errors of [Store.Change], policies of another set, records of a newer format, and a
 // set that shrinks too much. An unreadable record is replaced if the policy fits its stream. A
 // repetition after a crash does the rest.
 //
@@ -73,15 +69,14 @@ func (s *Store) Replace(ctx context.Context, f Set) (result Replaced, err error)
 	if newest, err := s.bring(ctx, f, true); err != nil || !newest {
 		return Replaced{Superseded: err == nil}, err
 	}
-	c, err := s.compare(ctx, f)
-	if err != nil {
-		return result, err
+	c := comparison{set: f, records: map[string]kv.Record{}, stored: policy.Entries{}}
+	if err := s.compare(ctx, &c); err != nil {
+		return Replaced{}, err
 	}
-	result = c.result
 	if newest, err := s.bring(ctx, f, false); err != nil || !newest {
 		return Replaced{Superseded: err == nil}, err
 	}
-	return result, s.carryOut(ctx, f, c, &result)
+	return s.carryOut(ctx, &c)
 }
 
 type appearances struct {
@@ -115,14 +110,20 @@ func (s *Store) bring(ctx context.Context, f Set, dry bool) (newest bool, err er
 
 // comparison is of a set with the stored policies.
 type comparison struct {
+	set      Set
+	records  map[string]kv.Record
+	stored   policy.Entries // readable ones
+	changes  []setChange
 	result   Replaced
-	inFile   map[string]bool
-	stored   map[string]kv.Record // of policies in the file
-	current  map[string]*record
-	members  int // policies that are of the set now
-	changed  []policy.Policy
-	left     []string
 	problems []error
+}
+
+// setChange is to be made, or done.
+type setChange struct {
+	name string
+	Change
+	SetChange
+	err error
 }
 
 func (c *comparison) problem(name string, err error) {
@@ -131,84 +132,96 @@ func (c *comparison) problem(name string, err error) {
 	}
 }
 
-func (s *Store) compare(ctx context.Context, f Set) (*comparison, error) {
+func (s *Store) compare(ctx context.Context, c *comparison) error {
 	records, err := s.table.List(ctx, "*")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c := &comparison{inFile: map[string]bool{}, stored: map[string]kv.Record{},
-		current: map[string]*record{}}
-	for _, p := range f.Policies {
-		c.inFile[p.Name] = true
+	inFile := map[string]bool{}
+	for _, p := range c.set.Policies {
+		inFile[p.Name] = true
 	}
 	for _, r := range records {
-		c.add(f.Name, r)
+		c.records[r.Key] = r
+		if entry, err := read(r); err == nil {
+			c.stored[r.Key] = &entry
+		} else if !inFile[r.Key] {
+			c.result.Unreadable = append(c.result.Unreadable,
+				fmt.Errorf("policy %s: %w", r.Key, err))
+		}
 	}
 	added := 0
-	for i, p := range f.Policies {
-		next, err := s.fromFile(ctx, f.Name, c.current[p.Name], p)
-		if errors.Is(err, errOfAPI) {
+	for i, p := range c.set.Policies {
+		r, known := c.records[p.Name]
+		change := c.put(p)
+		_, _, value, err := s.turn(ctx, p.Name, r, change.Change)
+		switch {
+		case errors.Is(err, errOfAPI):
 			c.result.OfAPI = append(c.result.OfAPI, p.Name)
 			continue
+		case !bytes.Equal(value, r.Value):
+			c.changes = append(c.changes, change)
 		}
-		c.problem(p.Name, err)
-		if next != c.current[p.Name] {
-			if c.changed = append(c.changed, p); c.current[p.Name] == nil {
-				added++
-			}
+		if c.problem(p.Name, err); !known {
+			added++
 		}
 		if len(p.SharedLimits()) > 0 {
-			for _, other := range f.Policies[:i] {
+			for _, other := range c.set.Policies[:i] {
 				c.problem(p.Name, p.CheckShared(other))
 			}
-			c.problem(p.Name, c.sharedBeside(p))
+			c.problem(p.Name, c.sharedBeside(p, inFile))
 		}
 	}
-	if n := len(c.left); !f.Shrink && n > 0 && (2*n > c.members || len(f.Policies) == 0) {
-		c.problems = append(c.problems, policy.Invalid([]policy.Problem{{Field: "policies",
-			Reason: fmt.Sprintf("set %s loses %d of its %d policies (%s): the file may be "+
-				"truncated; if not, set allow_shrink: true", f.Name, n, c.members,
-				strings.Join(c.left[:min(n, 10)], ", "))}}))
-	}
+	c.leave(inFile)
 	if len(c.problems) == 0 && added > 0 {
 		c.problems = append(c.problems, s.room(ctx, added))
 	}
-	return c, errors.Join(c.problems...)
+	return errors.Join(c.problems...)
 }
 
-// add takes a stored policy.
-func (c *comparison) add(set string, r kv.Record) {
-	found, err := currentRecord(r)
-	switch {
-	case c.inFile[r.Key]:
-		c.stored[r.Key] = r
-		c.problem(r.Key, err)
-	case err != nil || len(found.Policy) == 0:
-		_, err := parseRecord(r.Value)
-		c.result.Unreadable = append(c.result.Unreadable, fmt.Errorf("policy %s: %w", r.Key, err))
-		return
+func (c *comparison) put(p policy.Policy) setChange {
+	return setChange{name: p.Name, Change: Change{Act: inFile, Set: c.set.Name,
+		Edit: func(_ policy.Entry, after *policy.Entry) error {
+			after.Written = p
+			return nil
+		}}}
+}
+
+// leave adds the policies that are no longer in the file, in the order of names.
+func (c *comparison) leave(inFile map[string]bool) {
+	a, members, left := leftFile, 0, []string{}
+	if c.set.Prune {
+		a = pruned
 	}
-	c.current[r.Key] = found
-	if found != nil && found.Source == policy.SourceFile && found.Set == set {
-		if c.members++; !c.inFile[r.Key] {
-			c.left = append(c.left, r.Key) // in the order of names
+	for _, name := range slices.Sorted(maps.Keys(c.stored)) {
+		if e := c.stored[name]; e.Source == policy.SourceFile && e.Set == c.set.Name {
+			if members++; !inFile[name] {
+				left = append(left, name)
+				c.changes = append(c.changes, setChange{name: name,
+					Change: Change{Act: a, Set: c.set.Name}})
+			}
 		}
+	}
+	if n := len(left); !c.set.Shrink && n > 0 && (2*n > members || len(c.set.Policies) == 0) {
+		c.problems = append(c.problems, policy.Invalid([]policy.Problem{{Field: "policies",
+			Reason: fmt.Sprintf("set %s loses %d of its %d policies (%s): the file may be "+
+				"truncated; if not, set allow_shrink: true", c.set.Name, n, members,
+				strings.Join(left[:min(n, 10)], ", "))}}))
 	}
 }
 
 // sharedBeside compares a policy's shared limits with policies outside the file. A policy that
 // already shares them may change them, and differences are only reported, because files do not
 // change together. A policy new to a limit must match.
-func (c *comparison) sharedBeside(p policy.Policy) (refused error) {
-	was, err := c.current[p.Name].entry(0)
-	shares := err == nil
-	for _, l := range p.SharedLimits() {
-		shares = shares && slices.ContainsFunc(was.Written.SharedLimits(),
+func (c *comparison) sharedBeside(p policy.Policy, inFile map[string]bool) (refused error) {
+	was := c.stored[p.Name]
+	shares := was != nil && !slices.ContainsFunc(p.SharedLimits(), func(l policy.Limit) bool {
+		return !slices.ContainsFunc(was.Written.SharedLimits(),
 			func(before policy.Limit) bool { return before.Shared == l.Shared })
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.current)) {
-		other, err := c.current[name].entry(0)
-		if err != nil || c.inFile[name] || other.Draining {
+	})
+	for _, name := range slices.Sorted(maps.Keys(c.stored)) {
+		other := c.stored[name]
+		if inFile[name] || other.Draining {
 			continue
 		}
 		switch err := p.CheckShared(other.Written); {
@@ -224,96 +237,25 @@ func (c *comparison) sharedBeside(p policy.Policy) (refused error) {
 
 const putAtOnce = 64
 
-// carryOut writes the changes of a comparison.
-func (s *Store) carryOut(ctx context.Context, f Set, c *comparison, result *Replaced) error {
-	a := leftFile
-	if f.Prune {
-		a = pruned
-	}
-	n := len(c.changed)
-	changes, errs := make([]*SetChange, n+len(c.left)), make([]error, n+len(c.left))
+// carryOut makes the changes of a comparison.
+func (s *Store) carryOut(ctx context.Context, c *comparison) (Replaced, error) {
 	var writing sync.WaitGroup
 	places := make(chan struct{}, putAtOnce)
-	for i := range changes {
+	for i := range c.changes {
 		places <- struct{}{}
 		writing.Go(func() {
-			if i < n {
-				p := c.changed[i]
-				changes[i], errs[i] = s.putFromFile(ctx, f.Name, p, c.stored[p.Name])
-			} else {
-				changes[i], errs[i] = s.leave(ctx, c.left[i-n], a, f.Name)
-			}
+			one := &c.changes[i]
+			r := c.records[one.name]
+			one.Before, one.After, one.err = s.change(ctx, one.name, &r, one.Change)
 			<-places
 		})
 	}
 	writing.Wait()
-	for i, change := range changes {
-		switch {
-		case change == nil:
-		case i < n:
-			result.Written = append(result.Written, *change)
-		default:
-			result.Left = append(result.Left, *change)
+	for _, one := range c.changes {
+		if one.err == nil && one.After.Revision != one.Before.Revision {
+			c.result.Changes = append(c.result.Changes, one.SetChange)
 		}
+		c.problem(one.name, one.err)
 	}
-	return errors.Join(errs...)
-}
-
-func (s *Store) leave(ctx context.Context, name string, a act, set string) (change *SetChange,
-	err error) {
-	revision, err := s.change(ctx, name, func(current *record) (*record, error) {
-		change = nil
-		next, err := current.next(name, a, set)
-		if err == nil && next != current {
-			entry, _ := next.entry(0)
-			change = &SetChange{After: entry.Written}
-		}
-		return next, err
-	})
-	if change != nil {
-		change.Revision = revision
-	}
-	return change, wrap(err, "policy %s", name)
-}
-
-// putFromFile returns nil for an unchanged policy.
-func (s *Store) putFromFile(ctx context.Context, set string, p policy.Policy,
-	stored kv.Record) (change *SetChange, err error) {
-	revision, err := s.replace(ctx, p.Name, &stored, func(current *record) (*record, error) {
-		change = nil
-		next, err := s.fromFile(ctx, set, current, p)
-		if next == current || err != nil {
-			return current, err
-		}
-		change = &SetChange{}
-		if change.After, err = policy.Read(next.Policy); err != nil {
-			return nil, err
-		}
-		if before, err := current.entry(0); err == nil {
-			change.Before = &before.Written
-		}
-		return next, nil
-	})
-	if change != nil {
-		change.Revision = revision
-	}
-	return change, wrap(err, "policy %s", p.Name)
-}
-
-// fromFile returns the record of a file's policy; current: unchanged.
-func (s *Store) fromFile(ctx context.Context, set string, current *record, p policy.Policy) (
-	*record, error) {
-
-	next, err := current.next(p.Name, inFile, set)
-	if err != nil {
-		return nil, err
-	}
-	next.TargetSource = policy.SourceFile
-	if err := s.fill(ctx, next, current, p); err != nil {
-		return nil, err
-	}
-	if next.same(current) {
-		return current, nil
-	}
-	return next, nil
+	return c.result, errors.Join(c.problems...)
 }

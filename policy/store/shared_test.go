@@ -71,7 +71,7 @@ func TestTwoFilesChangeALimitThatTheyShare(t *testing.T) {
 	put("two", "mail", 5)
 	differs := func(result Replaced, want ...string) {
 		t.Helper()
-		if len(result.Differing) != 1 || len(result.Written) != 1 {
+		if len(result.Differing) != 1 || len(result.Changes) != 1 {
 			t.Fatalf("%+v", result)
 		}
 		for _, part := range want {
@@ -84,7 +84,7 @@ func TestTwoFilesChangeALimitThatTheyShare(t *testing.T) {
 		`"limit":5,"window":"1s"}, and here it is {"algorithm":"sliding_log","limit":7,"window":"1s"}`,
 		`policy mail is of the set "two"`)
 	differs(put("two", "mail", 9), "policy mail")
-	if result := put("two", "mail", 7); len(result.Differing) > 0 || len(result.Written) != 1 {
+	if result := put("two", "mail", 7); len(result.Differing) > 0 || len(result.Changes) != 1 {
 		t.Errorf("both say the same: %+v", result)
 	}
 }

@@ -34,6 +34,7 @@ const (
 	lastName = "complete.json"
 )
 
+// Contents is the last file of a backup: it lists the streams and says that all is there.
 type Contents struct {
 	V       int       `json:"v"`
 	Made    time.Time `json:"made"`
@@ -44,6 +45,7 @@ type Contents struct {
 	LeftOut []string `json:"left_out"`
 }
 
+// Stream is one stream of a backup.
 type Stream struct {
 	Name     string `json:"name"`
 	Messages uint64 `json:"messages"`
@@ -51,6 +53,7 @@ type Stream struct {
 	SHA256   string `json:"sha256"` // of its entries
 }
 
+// Write writes a backup of all streams of an installation, as a tar archive.
 func Write(ctx context.Context, b *queue.Broker, to io.Writer) (Contents, error) {
 	kept, leftOut, err := b.Kept(ctx)
 	if err != nil {

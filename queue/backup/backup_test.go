@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/algorithms"
@@ -20,6 +22,39 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/queue/job"
 )
+
+// TestARestoreWaitsForTheLeaderOfANewCluster answers as servers without a leader do, and then as a
+// leader of streams.
+func TestARestoreWaitsForTheLeaderOfANewCluster(t *testing.T) {
+	file, _ := write(t, installed(t, 10))
+	s, err := server.NewServer(&server.Options{DontListen: true, NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(s.Shutdown)
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	answers := []string{`{"error":{"code":503,"err_code":10008}}`,
+		`{"total":1,"streams":["PENSTOCK_mail"]}`}
+	if _, err := nc.Subscribe("$JS.API.STREAM.NAMES", func(m *nats.Msg) {
+		_ = m.Respond([]byte(answers[0]))
+		answers = answers[len(answers)-1:]
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := queue.NewBroker(nc, queue.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = backup.Restore(natstest.Context(t), b, bytes.NewReader(file))
+	if err == nil || !strings.Contains(err.Error(), "an installation is there already") {
+		t.Errorf("got %v, want that it sees the leader's streams", err)
+	}
+}
 
 const jobs = 300
 

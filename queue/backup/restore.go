@@ -22,6 +22,9 @@ import (
 // unknown bounds the time until servers of a cluster see each other's subscriptions.
 const unknown = 5 * time.Second
 
+// electing bounds the time until a new cluster has a leader.
+const electing = 30 * time.Second
+
 // Restore recreates an installation, completely or not at all, with the broker's number of
 // replicas. It requires that no installation with its prefix exists, and that no admitter or
 // drainer runs there.
@@ -35,6 +38,12 @@ func Restore(ctx context.Context, b *queue.Broker, from io.ReadSeeker) (Contents
 			"the configuration says %s: subjects cannot change in a restore", c.Prefix, prefix)
 	}
 	kept, others, err := b.Kept(ctx)
+	for end := time.Now().Add(electing); errors.Is(err, queue.ErrUnavailable) &&
+		time.Now().Before(end); kept, others, err = b.Kept(ctx) {
+		if ended := jsapi.Pause(ctx, unknown/10); ended != nil {
+			return Contents{}, ended
+		}
+	}
 	if err != nil {
 		return Contents{}, fmt.Errorf("list the streams: %w", err)
 	}

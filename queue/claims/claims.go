@@ -17,9 +17,6 @@ import (
 )
 
 const (
-	// Window is the life of a claim, by the claimant's monotonic clock, which it reads before it
-	// sends the claim: after that, another owner may have started others instead.
-	Window = 50 * time.Millisecond
 	// Patience is the time to wait for an answer before a message is repeated.
 	Patience = time.Second
 	// Pause comes before a claim is repeated, if no process owns the partition.

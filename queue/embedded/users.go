@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/roles"
 )
 
+// User is a NATS user of the embedded server, with the rights of a role.
 type User struct {
 	// Name is the login name, and names the inbox: [roles.Inbox].
 	Name string     `json:"name"`

@@ -10,6 +10,11 @@ import (
 // another process that asks for a job. Both exchange a [Claim] and a [Turn] with a valve, in JSON;
 // see docs/workers-protocol.md.
 
+// ClaimWindow is the life of a claim: for the valve from its offer, for the claimant by its own
+// monotonic clock, which it reads before it sends the claim. After that, another owner may have
+// started others instead.
+const ClaimWindow = 50 * time.Millisecond
+
 // Claim is a claimant's message to a valve.
 type Claim struct {
 	V  int    `json:"v"`

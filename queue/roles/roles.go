@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
+// Role is what a NATS user may do.
 type Role string
 
 const (
@@ -78,6 +79,7 @@ func Of(role Role, prefix, user string, policies []string) Permissions {
 // Inbox is the prefix of a user's reply subjects, for [nats.CustomInboxPrefix].
 func Inbox(user string) string { return "_INBOX." + user }
 
+// Check reports an unknown role, and policies that do not fit the role.
 func Check(role Role, policies []string) error {
 	if !slices.Contains(All, role) {
 		return fmt.Errorf("role: %.32q: want one of %v", role, All)

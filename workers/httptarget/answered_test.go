@@ -115,6 +115,27 @@ func TestOutcomesSayWhetherTheTargetHasAnswered(t *testing.T) {
 	}
 }
 
+// A request that waits for a connection is given up after a second, before others pile up that
+// arrive together with it.
+func TestARequestWaitsForAConnectionForASecond(t *testing.T) {
+	client := httptarget.Client()
+	client.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn,
+		error) {
+		<-t.Context().Done()
+		return nil, net.ErrClosed
+	}
+	p := workerstest.Policy("api", "1000/s")
+	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://192.0.2.1"}}
+	p.Timeout = policy.Duration(10 * time.Minute)
+	p.Limits = policy.Limits{{Name: "arrivals", CountFrom: policy.CountFromAnswer,
+		Rule: policy.Rule{Algorithm: policy.SlidingLog, Limit: 10,
+			Window: policy.Duration(time.Second)}}}
+	answers := answertest.Run(t, httptarget.New(httptarget.Options{Client: client}), p)
+	if got := answers["api"]; got != "unsent" {
+		t.Errorf("answer %q, want unsent", got)
+	}
+}
+
 // bare calls no hooks of httptrace.
 type bare struct{ http.RoundTripper }
 

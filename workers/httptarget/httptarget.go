@@ -194,7 +194,9 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 			exchange.Wait()
 		}
 	}()
-	response, err := t.client.Do(request.WithContext(httptrace.WithClientTrace(ctx,
+	dialing, done := exchange.Dialing(ctx)
+	defer done()
+	response, err := t.client.Do(request.WithContext(httptrace.WithClientTrace(dialing,
 		&httptrace.ClientTrace{GetConn: exchange.GetConn, GotConn: func(c httptrace.GotConnInfo) {
 			used = c.Reused
 			exchange.GotConn(c)

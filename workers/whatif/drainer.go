@@ -110,7 +110,7 @@ func (d *drainer) note() {
 	if len(d.policy.Limits) > 0 && d.part.Changed {
 		d.part.Changed = false
 		d.part.Gather().Walk.Stop()
-		d.part.Noted(true)
+		d.part.Noted()
 	}
 }
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, TypedDict, Unpack, cast
 
 from . import api
-from .job import ENCODING, JSON, Body, Codec, RetryAfter, Time, Unavailable, dumps, encode, seal, when_text
+from .job import ENCODING, JSON, Body, Codec, Time, dumps, encode, ending, seal, when_text
 
 
 class Error(Exception):
@@ -272,16 +272,10 @@ class Permit:
                  trace: TracebackType | None) -> None:
         if self.over.is_set():
             return
+        said: dict[str, Any] = {"status": "done"} if error is None else ending(error)
+        status = said["status"] if said["status"] in ("done", "retry-after", "unavailable") else "fail"
         try:
-            match error:
-                case None:
-                    self.settle()
-                case RetryAfter():
-                    self.settle("retry-after", error=str(error), retry_after=error.seconds)
-                case Unavailable():
-                    self.settle("unavailable", error=str(error))
-                case _:
-                    self.settle("fail", error=str(error))
+            self.settle(status, error=str(error or ""), retry_after=said.get("retry_after_ms", 0) / 1000)
         except UnavailableError:
             pass  # the call has ended, even if the admitter missed that
 
@@ -303,30 +297,17 @@ def batch_job(policy: str, key: str = "", body: Body = b"", **options: Unpack[Op
 
 ENDS = ("done", "dead", "cancelled", "purged", "replayed")
 
-NAMES = {
-    "idempotency_key": "Idempotency-Key",
-    "deadline": "Penstock-Deadline",
-    "not_before": "Penstock-Not-Before",
-    "priority": "Penstock-Priority",
-    "cost": "Penstock-Cost",
-    "max_attempts": "Penstock-Max-Attempts",
-    "timeout": "Penstock-Timeout",
-    "retention": "Penstock-Retention",
-    "unique": "Penstock-Unique",
-    "tags": "Penstock-Tag",
-    "callback": "Penstock-Callback",
-    "method": "Penstock-Method",
-    "path": "Penstock-Path",
-}
+NAMES = {"idempotency_key": "Idempotency-Key", "tags": "Penstock-Tag", "headers": "", "costs": "", "replace": ""}
+"""Headers of options that have none of their own, or one of another name."""
 
 
 def _headers(options: Options) -> dict[str, str]:
     headers = dict(options.get("headers", {}))
     for option, value in options.items():
-        if option in NAMES:
-            headers[NAMES[option]] = _text(option, value)
-        elif option not in Options.__annotations__:
+        if option not in Options.__annotations__:
             raise TypeError(f"unknown option {option!r}")
+        if name := NAMES.get(option, "Penstock-" + option.replace("_", "-").title()):
+            headers[name] = _text(option, value)
     if options.get("unique") and options.get("replace"):
         headers["Penstock-Unique"] += "; replace"
     return headers | {f"Penstock-Cost-{name}": str(cost) for name, cost in options.get("costs", {}).items()}

@@ -96,6 +96,21 @@ class Unavailable(Exception):
     """The other side is down, whatever the job is: after several of these in a row the bucket waits until it is back."""
 
 
+def ending(error: BaseException) -> dict[str, Any]:
+    """Returns what an exception says of a run or a call, as its valve hears it."""
+    said: dict[str, Any] = {"error": one_line(error) or type(error).__name__}
+    match error:
+        case Again():
+            return {"status": "returned", "again": str(error)}
+        case RetryAfter():
+            return said | {"status": "retry-after", "retry_after_ms": int(error.seconds * 1000)}
+        case Permanent():
+            return said | {"status": "permanent"}
+        case Unavailable():
+            return said | {"status": "unavailable"}
+    return said | {"status": "fail"}
+
+
 JSON = {"Content-Type": "application/json"}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import queue
+import re
 import secrets
 import socket
 import ssl
@@ -30,7 +32,8 @@ class Connection:
     connects again until it is closed, and subscribes again when it has. What is published meanwhile is lost: the
     protocol of workers repeats what needs an answer."""
 
-    def __init__(self, url: str, name: str, context: ssl.SSLContext | None = None):
+    def __init__(self, url: str, name: str, context: ssl.SSLContext | None = None,
+                 told: Callable[[Message], None] = lambda message: None):
         self.servers = [urllib.parse.urlsplit(one if "//" in one else "nats://" + one) for one in url.split(",")]
         self.name, self.context = name, context
         self.lock = threading.Lock()  # of writes, and of what follows
@@ -41,8 +44,11 @@ class Connection:
         self.heard = True  # since the last look at it
         self.said: set[str] = set()  # of this outage
         self.most = 1 << 20  # bytes of a message
-        self.waiting: dict[str, tuple[threading.Event, list[Message]]] = {}  # requests, by token
-        self.inbox = "_INBOX." + secrets.token_hex(12)
+        self.told = told  # takes messages to the inbox that answer no request
+        self.waiting: dict[str, queue.SimpleQueue[Message]] = {}  # requests, by token
+        user = self.servers[0].username or ""
+        allowed = user + "." if self.servers[0].password and re.fullmatch("[A-Za-z0-9_-]+", user) else ""
+        self.inbox = "_INBOX." + allowed + secrets.token_hex(12)  # as the role worker allows
         self.subscribe(self.inbox + ".*", self._replied)
         self.reader = threading.Thread(target=self._run, daemon=True, name="penstock nats")
         self.reader.start()
@@ -69,12 +75,15 @@ class Connection:
 
     def request(self, subject: str, headers: Mapping[str, str], timeout: float, body: bytes = b"") -> Message | None:
         """Publishes, and returns the reply; None: there was none in time."""
-        token, replied, replies = secrets.token_hex(8), threading.Event(), []
-        self.waiting[token] = replied, replies
+        token = secrets.token_hex(8)
+        replies = self.waiting[token] = queue.SimpleQueue()
         self.publish(subject, headers, body, f"{self.inbox}.{token}")
-        replied.wait(timeout)
-        del self.waiting[token]
-        return replies[0] if replies else None
+        try:
+            return replies.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        finally:
+            del self.waiting[token]
 
     def close(self) -> None:
         self.closed.set()
@@ -83,9 +92,7 @@ class Connection:
 
     def _replied(self, message: Message) -> None:
         waiting = self.waiting.get(message.subject.rpartition(".")[2])
-        if waiting:
-            waiting[1].append(message)
-            waiting[0].set()
+        (waiting.put if waiting else self.told)(message)
 
     def _sub(self, sid: int) -> bytes:
         subject, group, _ = self.subscriptions[sid]

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from .job import ENCODING, Again, Codec, Handler, Job, Permanent, RetryAfter, Unavailable, dumps, encode, one_line, seal
+from .job import ENCODING, Codec, Handler, Job, Unavailable, dumps, encode, ending, seal
 from .nats import Connection, Message
 
 log = logging.getLogger("penstock")
@@ -39,12 +39,10 @@ class Worker:
         self.reports = 0  # outcomes that no valve has confirmed yet
         self.changed = threading.Condition()  # guards these three
         self.stopped = threading.Event()
-        self.inbox = "_INBOX." + secrets.token_hex(12)
 
     def start(self) -> None:
         """Connects, and works from then on."""
-        self.nats = Connection(self.url, f"penstock worker of {self.policy}", self.context)
-        self.nats.subscribe(self.inbox + ".*", self._told)
+        self.nats = Connection(self.url, f"penstock worker of {self.policy}", self.context, self._told)
         self.offers = self.nats.subscribe(f"{self.prefix}.work.{self.policy}", self._offered, "workers")
         threading.Thread(target=self._look, daemon=True, name="penstock look").start()
 
@@ -105,7 +103,7 @@ class Worker:
             keys = Counter(job.headers["penstock-key"] for job in self.jobs.values())
         full = [key for key, running in keys.items() if running > 3 * (free - 1)]
         self.nats.publish(offer.reply, {}, claim("claim", token, want="job", slots=free, **{"except": full}),
-                          reply=f"{self.inbox}.{token}")
+                          reply=f"{self.nats.inbox}.{token}")
 
     def _told(self, message: Message) -> None:
         """Takes the valve's answer to a claim."""
@@ -153,20 +151,16 @@ class Worker:
                 job.body = self.codec.decode(job.body)
             self.handle(job)
             reply = self._reply(job, encoded, outcome)
-        except Permanent as error:
-            outcome = {"status": "permanent", "error": one_line(error)}
-            try:
-                reply = self._reply(job, encoded, outcome)
-            except Exception as failed:
-                log.warning("the reply of job %s", job.id, exc_info=failed)
-        except Again as error:
-            outcome = {"status": "returned", "again": str(error)}
-        except RetryAfter as error:
-            outcome = {"status": "retry-after", "error": one_line(error), "retry_after_ms": int(error.seconds * 1000)}
         except BaseException as error:  # SystemExit would end this thread, but not the job
-            status = "returned" if job.returned else "unavailable" if isinstance(error, Unavailable) else "fail"
-            outcome = {"status": status, "error": one_line(error) or type(error).__name__}
-            if status == "fail":
+            outcome = ending(error)
+            if outcome["status"] == "permanent":
+                try:
+                    reply = self._reply(job, encoded, outcome)
+                except Exception as failed:
+                    log.warning("the reply of job %s", job.id, exc_info=failed)
+            if job.returned and outcome["status"] in ("fail", "unavailable"):
+                outcome["status"] = "returned"
+            if outcome["status"] == "fail":
                 log.warning("job %s, attempt %d", job.id, job.attempt, exc_info=error)
         return outcome | {"used": job.used}, reply
 

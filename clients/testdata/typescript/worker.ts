@@ -62,5 +62,7 @@ if (as === "target") {
   const server = createServer(listener(target(handle, { secret: "0123456789abcdef" })));
   server.listen(0, "127.0.0.1", () => console.log(`ready http=127.0.0.1:${(server.address() as AddressInfo).port}`));
 } else {
-  await new Worker(url!, policy!, handle, { concurrency: 3 }).run(1000 * Number(process.env.GRACE ?? 30));
+  const { host, username: user, password: pass } = new URL(url!);
+  const servers = user ? { servers: host, user, pass } : url!;
+  await new Worker(servers, policy!, handle, { concurrency: 3 }).run(1000 * Number(process.env.GRACE ?? 30));
 }

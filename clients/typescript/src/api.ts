@@ -197,9 +197,9 @@ export interface paths {
         post?: never;
         /**
          * Delete a policy and its keys' limits.
-         * @description The policy stops accepting jobs. If jobs are waiting, it reopens and the answer is 409; with `purge` they are
-         *     dropped, and the policy is deleted once its running jobs have ended. Dead letters stay and can be replayed when
-         *     a policy of that name exists again. A policy that comes from a file cannot be deleted: 409 says what to do.
+         * @description The policy accepts no more jobs, drains, and is deleted once its queue is empty; `PUT` revives it until then.
+         *     `purge` drops the jobs that wait. Dead letters stay and can be replayed when a policy of that name exists again. A
+         *     policy that comes from a file cannot be deleted: 409 says what to do.
          */
         delete: operations["deletePolicy"];
         options?: never;
@@ -3333,7 +3333,7 @@ export interface operations {
     deletePolicy: {
         parameters: {
             query?: {
-                /** @description 1 drops waiting jobs instead of returning 409 */
+                /** @description 1 also drops the jobs that wait */
                 purge?: 0 | 1;
             };
             header?: {
@@ -3353,7 +3353,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description 200 once the policy is deleted, 202 while its jobs run; repeat the request to check */
+            /** @description 200 once the policy is deleted, 202 while it has jobs; repeat the request to check */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3362,7 +3362,7 @@ export interface operations {
                     "application/json": components["schemas"]["Deleted"];
                 };
             };
-            /** @description 200 once the policy is deleted, 202 while its jobs run; repeat the request to check */
+            /** @description 200 once the policy is deleted, 202 while it has jobs; repeat the request to check */
             202: {
                 headers: {
                     [name: string]: unknown;

@@ -1,9 +1,10 @@
 // The HTTP API of admitters. Types are in api.ts, which is made of openapi.yaml.
 
 import { isUtf8 } from "node:buffer";
+import { setTimeout as sleep } from "node:timers/promises";
 import createClient, { type Client } from "openapi-fetch";
 import type { components, paths } from "./api.js";
-import { type Body, type Codec, encode, ENCODING, RetryAfter, seal, type Time, timeText, Unavailable } from "./job.js";
+import { type Body, type Codec, encode, ENCODING, ending, seal, type Time, timeText } from "./job.js";
 
 type Schemas = components["schemas"];
 export type Accepted = Schemas["Accepted"];
@@ -186,7 +187,7 @@ export class Penstock {
       }
       const left = end - performance.now();
       if (left <= 0) throw new DOMException(`job ${job} has not ended within ${timeout} ms: ${last}`, "TimeoutError");
-      await sleep(Math.min(Math.max(pause, 50), 1000, left), options.signal);
+      await sleep(Math.min(Math.max(pause, 50), 1000, left), undefined, { signal: options.signal }).catch(() => {});
     }
   }
 
@@ -300,9 +301,9 @@ export class Permit {
       await this.settle().catch(() => {});
       return result;
     } catch (error) {
-      const status = error instanceof RetryAfter ? "retry-after" : error instanceof Unavailable ? "unavailable" : "fail";
-      const after = error instanceof RetryAfter ? error.ms : 0;
-      await this.settle(status, { error: String(error), retryAfter: after }).catch(() => {});
+      const { status, retry_after_ms: retryAfter } = ending(error);
+      const known = status === "retry-after" || status === "unavailable" ? status : "fail";
+      await this.settle(known, { error: String(error), retryAfter }).catch(() => {});
       throw error;
     }
   }
@@ -338,31 +339,21 @@ const GATEWAYS = new Set([408, 499, 502, 503, 504, ...Array.from({ length: 10 },
 
 const ends = new Set<string>(["done", "dead", "cancelled", "purged", "replayed"]);
 
-const names = {
-  idempotencyKey: "Idempotency-Key",
-  deadline: "Penstock-Deadline",
-  notBefore: "Penstock-Not-Before",
-  priority: "Penstock-Priority",
-  cost: "Penstock-Cost",
-  maxAttempts: "Penstock-Max-Attempts",
-  timeout: "Penstock-Timeout",
-  retention: "Penstock-Retention",
-  unique: "Penstock-Unique",
-  tags: "Penstock-Tag",
-  callback: "Penstock-Callback",
-  method: "Penstock-Method",
-  path: "Penstock-Path",
-} as const;
+const named = [
+  "deadline", "notBefore", "priority", "cost", "maxAttempts", "timeout", "retention", "unique", "callback", "method", "path",
+] as const;
+const renamed = { idempotencyKey: "Idempotency-Key", tags: "Penstock-Tag" } as const;
 
 function jobHeaders(options: JobOptions): Record<string, string> {
   const headers: Record<string, string> = { ...options.headers };
-  for (const [option, name] of Object.entries(names)) {
-    const value = options[option as keyof typeof names];
+  const names = named.map((name) => [name, `Penstock-${name[0]!.toUpperCase()}${name.slice(1).replace(/[A-Z]/g, "-$&")}`]);
+  for (const [option, name] of [...names, ...Object.entries(renamed)] as [keyof JobOptions, string][]) {
+    const value = options[option];
     if (value === undefined) continue;
     const time = ["deadline", "notBefore", "timeout", "retention"].includes(option);
     headers[name] = Array.isArray(value) ? value.join(", ") : time ? timeText(value as Time) : String(value);
   }
-  if (options.unique && options.replace) headers[names.unique] += "; replace";
+  if (options.unique && options.replace) headers["Penstock-Unique"] += "; replace";
   for (const [name, cost] of Object.entries(options.costs ?? {})) headers[`Penstock-Cost-${name}`] = String(cost);
   return headers;
 }
@@ -414,14 +405,4 @@ function whenRead(response: Response, then: () => void): Response {
   const read = new Response(body, response);
   Object.defineProperty(read, "url", { value: response.url });
   return read;
-}
-
-function sleep(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, ms);
-    signal?.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    }, { once: true });
-  });
 }

@@ -70,6 +70,25 @@ export class Again extends Error {
 /** The other side is down, whatever the job is: after several of these in a row the bucket waits until it is back. */
 export class Unavailable extends Error {}
 
+/** How a run or a call ended, as its valve hears it. */
+export interface Settlement {
+  status: string;
+  error?: string;
+  again?: string;
+  retry_after_ms?: number;
+  used?: Record<string, number>;
+  reply?: { header: Record<string, string[]>; body_too_large: boolean };
+}
+
+/** Returns what an error says of a run. */
+export function ending(error: unknown): Settlement {
+  const text = oneLine(error);
+  if (error instanceof Again) return { status: "returned", again: error.message, error: text };
+  if (error instanceof RetryAfter) return { status: "retry-after", retry_after_ms: Math.ceil(error.ms), error: text };
+  if (error instanceof Permanent) return { status: "permanent", error: text };
+  return { status: error instanceof Unavailable ? "unavailable" : "fail", error: text };
+}
+
 export function newJob(
   header: (name: string) => string, body: Uint8Array, signal: AbortSignal, progress: (text: string) => void = () => {},
   answered = () => {},

@@ -1,12 +1,13 @@
 // A worker, by the protocol of docs/workers-protocol.md.
 
 import { randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import {
   connect, createInbox, headers, Match,
   type Msg, type NatsConnection, type NodeConnectionOptions, type Subscription,
 } from "@nats-io/transport-node";
 import {
-  Again, type Codec, encode, ENCODING, type Handler, type Job, newJob, oneLine, Permanent, RetryAfter, seal, Unavailable,
+  type Codec, encode, ENCODING, ending, type Handler, type Job, newJob, oneLine, seal, type Settlement, Unavailable,
 } from "./job.js";
 
 const WINDOW = 50; // milliseconds that a claim counts, on this process's monotonic clock
@@ -39,7 +40,7 @@ class Asked extends Error {}
  */
 export class Worker {
   readonly #options: WorkerOptions & Required<Omit<WorkerOptions, "codec">>;
-  readonly #inbox = createInbox();
+  #inbox = "";
   readonly #claims = new Map<string, number>(); // open claims, by token: when they were made
   readonly #running = new Map<string, Running>(); // by the token of their claim
   readonly #ended = new Set<Promise<void>>(); // of each job, when its outcome has been reported
@@ -75,8 +76,12 @@ export class Worker {
   /** Connects, and works from then on. */
   async start(): Promise<void> {
     const { prefix, log } = this.#options;
-    const given = typeof this.servers === "string" ? { servers: this.servers.split(",") } : this.servers;
-    const options = { name: `penstock worker of ${this.policy}`, maxReconnectAttempts: -1, reconnectTimeWait: 250, ...given };
+    const given: NodeConnectionOptions = typeof this.servers === "string" ? { servers: this.servers.split(",") } : this.servers;
+    const inboxPrefix = /^[\w-]+$/.test(given.user ?? "") ? `_INBOX.${given.user}` : "_INBOX"; // as the role worker allows
+    const options = {
+      name: `penstock worker of ${this.policy}`, maxReconnectAttempts: -1, reconnectTimeWait: 250, inboxPrefix, ...given,
+    };
+    this.#inbox = createInbox(options.inboxPrefix);
     for (let tried = 0; !this.#nats; tried++) {
       try {
         this.#nats = await connect(options);
@@ -84,7 +89,7 @@ export class Worker {
       } catch (error) {
         if (this.#stopping) return;
         if (tried === 0) log(`NATS at ${options.servers ?? "127.0.0.1"}: ${oneLine(error)}`);
-        await new Promise((resolve) => setTimeout(resolve, 250));
+        await sleep(250);
       }
     }
     const nats = this.#nats;
@@ -123,7 +128,7 @@ export class Worker {
   async #look(): Promise<void> {
     let reported = "";
     while (!this.#stopping) {
-      await new Promise((resolve) => setTimeout(resolve, LOOK).unref());
+      await sleep(LOOK, undefined, { ref: false });
       if (this.#stopping || performance.now() - this.#heard < LOOK) continue;
       let trouble = "";
       try {
@@ -183,28 +188,19 @@ export class Worker {
     // Three times within the lease: one may be lost.
     const progress = setInterval(tell, lease / 3);
     const expiry = setTimeout(() => stop.abort(new Asked(`the time-out of ${lease} ms has passed`)), lease);
-    const outcome: Settlement = { status: "done", used: job.used };
+    let outcome: Settlement = { status: "done" };
     let payload: Uint8Array | string | undefined;
     try {
       if (encoded) job.body = await this.#decode(job.body);
       await this.handler(job);
       payload = await this.#reply(job, encoded, outcome);
     } catch (error) {
-      outcome.error = oneLine(error);
-      if (error instanceof Again) {
-        outcome.status = "returned";
-        outcome.again = error.message;
-      } else if (error instanceof Permanent) {
-        outcome.status = "permanent";
-        payload = await this.#reply(job, encoded, outcome).catch(() => undefined);
-      } else if (error instanceof RetryAfter) {
-        outcome.status = "retry-after";
-        outcome.retry_after_ms = Math.ceil(error.ms);
-      } else {
-        outcome.status = running.returned ? "returned" : error instanceof Unavailable ? "unavailable" : "fail";
-        if (outcome.status === "fail") this.#options.log(`job ${job.id}, attempt ${job.attempt}: ${outcome.error}`);
-      }
+      outcome = ending(error);
+      if (outcome.status === "permanent") payload = await this.#reply(job, encoded, outcome).catch(() => undefined);
+      if (running.returned && ["fail", "unavailable"].includes(outcome.status)) outcome.status = "returned";
+      if (outcome.status === "fail") this.#options.log(`job ${job.id}, attempt ${job.attempt}: ${outcome.error}`);
     }
+    outcome.used = job.used;
     clearInterval(progress);
     clearTimeout(expiry);
     this.#running.delete(token);
@@ -240,7 +236,7 @@ export class Worker {
         // no answer in time, or no responder: the valve may be moving
       }
       if (performance.now() > end) return this.#options.log(`no valve heard that a job is ${outcome.status}`);
-      await new Promise((resolve) => setTimeout(resolve, 100));
+      await sleep(100);
     }
   }
 }
@@ -253,16 +249,6 @@ interface Turn {
   lease_ms?: number;
   max_delay_ms?: number;
   job?: { id: string; policy: string; key: string; attempt: number; idempotency_key: string };
-}
-
-/** How a job ended. */
-interface Settlement {
-  status: string;
-  error?: string;
-  again?: string;
-  retry_after_ms?: number;
-  used?: Record<string, number>;
-  reply?: { header: Record<string, string[]>; body_too_large: boolean };
 }
 
 /** Returns a message to a valve. */

@@ -57,6 +57,9 @@ func New(nc *nats.Conn, domain string) (*Conn, error) {
 
 const MetaVersion = "penstock.v"
 
+// Layout is the version of the stored formats. Release 0.1 freezes them; builds before it wrote "1".
+const Layout = "0.1"
+
 // Metadata of a restored stream, in Unix nanoseconds.
 const (
 	// MetaCreated is when the stream was first created; JetStream reports the restore.
@@ -167,7 +170,7 @@ func Pause(ctx context.Context, pause time.Duration) error {
 // begin at the time in µs. A recreated stream's exceed all former ones, because writes stay below a
 // million a second.
 func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
-	want.Metadata = map[string]string{MetaVersion: strconv.Itoa(job.FormatVersion)}
+	want.Metadata = map[string]string{MetaVersion: Layout}
 	info, err := c.StreamInfo(ctx, want.Name, "")
 	for tries := 1; errors.Is(err, ErrNoStream); tries++ {
 		want.FirstSeq = uint64(time.Now().UnixMicro())
@@ -194,10 +197,11 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 	return c.UpdateStream(ctx, *have)
 }
 
-// CheckVersion refuses a stream of another format, or a foreign one.
+// CheckVersion refuses a stream of another layout, or a foreign one.
 func CheckVersion(metadata map[string]string) error {
-	if v := metadata[MetaVersion]; v != strconv.Itoa(job.FormatVersion) {
-		return fmt.Errorf("%w: format version %q, want %d", job.ErrVersion, v, job.FormatVersion)
+	if v := metadata[MetaVersion]; v != Layout {
+		return fmt.Errorf("%w: the store has layout %q, and this build reads %q: "+
+			"use an empty store, or another nats.prefix", job.ErrVersion, v, Layout)
 	}
 	return nil
 }
@@ -213,32 +217,51 @@ func created(info *jetstream.StreamInfo) time.Time {
 // channel, which costs two goroutine switches per stream.
 func (c *Conn) EachStream(ctx context.Context, subject string,
 	found func(*jetstream.StreamInfo)) error {
-	type request struct {
-		Subject string `json:"subject,omitempty"`
-		Offset  int    `json:"offset"`
-	}
 	// There may be tens of thousands, and servers wait for others that are down.
 	within := 10 * c.Timeout
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	for offset := 0; ; {
+	return pages(func(offset int) (n, total int, err error) {
 		var page struct {
 			Total   int
 			Streams []*jetstream.StreamInfo
 		}
-		err := c.CallWithin(ctx, within, "$JS.API.STREAM.LIST", request{subject, offset}, &page)
-		if err != nil {
-			return err
+		request := map[string]any{"offset": offset}
+		if subject != "" {
+			request["subject"] = subject
 		}
+		err = c.CallWithin(ctx, within, "$JS.API.STREAM.LIST", request, &page)
 		for _, info := range page.Streams {
 			info.Created = created(info)
 			found(info)
 		}
-		offset += len(page.Streams)
-		if len(page.Streams) == 0 || offset >= page.Total {
-			return nil
+		return len(page.Streams), page.Total, err
+	})
+}
+
+// pages reads the pages of a list, each from an offset.
+func pages(read func(offset int) (n, total int, err error)) error {
+	for offset := 0; ; {
+		n, total, err := read(offset)
+		if offset += n; err != nil || n == 0 || offset >= total {
+			return err
 		}
 	}
+}
+
+// Names lists the names of streams, or of a stream's consumers.
+func (c *Conn) Names(ctx context.Context, list string) (all []string, err error) {
+	err = pages(func(offset int) (n, total int, err error) {
+		var page struct {
+			Total              int
+			Streams, Consumers []string
+		}
+		err = c.Call(ctx, list, map[string]int{"offset": offset}, &page)
+		found := append(page.Streams, page.Consumers...)
+		all = append(all, found...)
+		return len(found), page.Total, err
+	})
+	return all, err
 }
 
 // StreamInfo returns a stream's settings and state, and with a filter the messages per subject.
@@ -248,28 +271,25 @@ func (c *Conn) StreamInfo(ctx context.Context, stream,
 		Filter string `json:"subjects_filter,omitempty"`
 		Offset int    `json:"offset,omitempty"`
 	}
-	type response struct {
-		jetstream.StreamInfo
-		Total int `json:"total"`
-	}
 	var all *jetstream.StreamInfo
-	for offset := 0; ; {
-		var page response
-		err := c.Call(ctx, "$JS.API.STREAM.INFO."+stream, request{filter, offset}, &page)
-		if err != nil {
-			return nil, err
+	err := pages(func(offset int) (n, total int, err error) {
+		var page struct {
+			jetstream.StreamInfo
+			Total int `json:"total"`
 		}
+		err = c.Call(ctx, "$JS.API.STREAM.INFO."+stream, request{filter, offset}, &page)
 		if all == nil {
 			all = &page.StreamInfo
 			all.Created = created(all)
 		} else {
 			maps.Copy(all.State.Subjects, page.State.Subjects)
 		}
-		offset += len(page.State.Subjects)
-		if len(page.State.Subjects) == 0 || offset >= page.Total {
-			return all, nil
-		}
+		return len(page.State.Subjects), page.Total, err
+	})
+	if err != nil {
+		return nil, err
 	}
+	return all, nil
 }
 
 func (c *Conn) Call(ctx context.Context, subject string, request, response any) error {

@@ -48,20 +48,14 @@ const (
 	CodeMemoryResources       = 10028
 	CodeWorkQueueUnfiltered   = 10099
 	CodeWorkQueueFilter       = 10100
-	CodeSchedulePattern       = 10189
 
 	codeMaxBytesRequired = 10113
 )
 
-type Refusal struct {
-	Code        int    `json:"code"`
-	ErrCode     int    `json:"err_code"`
-	Description string `json:"description"`
-}
+// Refusal is JetStream's answer to a request that it does not carry out.
+type Refusal = jetstream.APIError
 
-func (e *Refusal) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode) }
-
-var kinds = map[int]error{
+var kinds = map[jetstream.ErrorCode]error{
 	CodeMessageTooLarge: ErrTooLarge, CodeWrongLastSequence: ErrConflict,
 	CodeWrongLastSequenceR3: ErrConflict, CodeStreamNotFound: ErrNoStream,
 	CodeConsumerNotFound: ErrNotFound, CodeMessageNotFound: ErrNotFound,
@@ -77,9 +71,9 @@ var storeFailures = map[string]error{
 	"maximum bytes exceeded":                ErrStreamFull,
 }
 
-func (e *Refusal) kind() error {
-	kind := kinds[e.ErrCode]
-	if why := storeFailures[e.Description]; e.ErrCode == CodeStoreFailed && why != nil {
+func kindOf(e *Refusal) error {
+	kind := kinds[e.ErrorCode]
+	if why := storeFailures[e.Description]; e.ErrorCode == CodeStoreFailed && why != nil {
 		kind = why
 	}
 	if kind == nil && (e.Code == 503 || e.Code == 500) {
@@ -111,23 +105,18 @@ func Translate(err error) error {
 		}
 	}
 	var answer *Refusal
-	var theirs *jetstream.APIError
 	switch {
 	case errors.As(err, &answer):
-	case errors.As(err, &theirs):
-		answer = &Refusal{Code: theirs.Code, ErrCode: int(theirs.ErrorCode),
-			Description: theirs.Description}
+		if kind := kindOf(answer); kind != nil {
+			return fmt.Errorf("%w: %w", kind, err)
+		}
+		return err
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %w", ErrUnavailable, late{err})
-	default:
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		err = late{err}
 	}
-	if kind := answer.kind(); kind != nil {
-		return fmt.Errorf("%w: %w", kind, err)
-	}
-	return err
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 // IsRefusal reports whether JetStream answered with err.
@@ -136,12 +125,9 @@ func IsRefusal(err error) bool {
 	return ok
 }
 
-func HasCode(err error, codes ...int) bool {
-	if ours, is := errors.AsType[*Refusal](err); is {
-		return slices.Contains(codes, ours.ErrCode)
-	}
-	theirs, is := errors.AsType[*jetstream.APIError](err)
-	return is && slices.Contains(codes, int(theirs.ErrorCode))
+func HasCode(err error, codes ...jetstream.ErrorCode) bool {
+	answer, is := errors.AsType[*Refusal](err)
+	return is && slices.Contains(codes, answer.ErrorCode)
 }
 
 type PubAck struct {

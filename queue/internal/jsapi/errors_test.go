@@ -25,13 +25,13 @@ func TestStoreFailuresAreTheServers(t *testing.T) {
 		{server.ErrStoreClosed.Error(), ErrUnavailable},
 	} {
 		theirs := server.NewJSStreamStoreFailedError(errors.New(c.text))
-		err := Translate(&Refusal{Code: theirs.Code, ErrCode: int(theirs.ErrCode),
+		err := Translate(&Refusal{Code: theirs.Code, ErrorCode: jetstream.ErrorCode(theirs.ErrCode),
 			Description: theirs.Description})
 		if !errors.Is(err, c.want) {
 			t.Errorf("%q is %v, want %v", c.text, err, c.want)
 		}
 	}
-	for code, theirs := range map[int]server.ErrorIdentifier{
+	for code, theirs := range map[jetstream.ErrorCode]server.ErrorIdentifier{
 		CodeStreamNotFound:        server.JSStreamNotFoundErr,
 		CodeConsumerNotFound:      server.JSConsumerNotFoundErr,
 		CodeMessageNotFound:       server.JSNoMessageFoundErr,
@@ -45,7 +45,7 @@ func TestStoreFailuresAreTheServers(t *testing.T) {
 		CodeWorkQueueUnfiltered:   server.JSConsumerWQMultipleUnfilteredErr,
 		CodeWorkQueueFilter:       server.JSConsumerWQConsumerNotUniqueErr,
 	} {
-		if code != int(theirs) {
+		if int(code) != int(theirs) {
 			t.Errorf("code %d is %d at the server", code, theirs)
 		}
 	}
@@ -55,11 +55,10 @@ func TestTranslate(t *testing.T) {
 	for _, c := range []struct {
 		err, want error
 	}{
-		{&Refusal{Code: 400, ErrCode: CodeWrongLastSequence}, ErrConflict},
-		{&Refusal{Code: 400, ErrCode: CodeWrongLastSequenceR3}, ErrConflict},
-		{&jetstream.APIError{Code: 400, ErrorCode: CodeWrongLastSequenceR3}, ErrConflict},
-		{&Refusal{Code: 409, ErrCode: CodeDuplicateInFlight}, ErrUnavailable},
-		{&Refusal{Code: 503, ErrCode: 1}, ErrUnavailable},
+		{&Refusal{Code: 400, ErrorCode: CodeWrongLastSequence}, ErrConflict},
+		{&Refusal{Code: 400, ErrorCode: CodeWrongLastSequenceR3}, ErrConflict},
+		{&Refusal{Code: 409, ErrorCode: CodeDuplicateInFlight}, ErrUnavailable},
+		{&Refusal{Code: 503, ErrorCode: 1}, ErrUnavailable},
 		{fmt.Errorf("x: %w", jetstream.ErrStreamNotFound), ErrNoStream},
 		{nats.ErrMaxPayload, ErrTooLarge},
 		{nats.ErrNoResponders, ErrUnavailable},

@@ -24,8 +24,8 @@ func TestOnlyWhatIsStoredEndsASilence(t *testing.T) {
 		func(context.Context) {})
 	c.Heard(time.Now(), true, nats.ErrNoResponders)
 	waittest.Until(t, "a silence counts", func() bool {
-		c.Heard(time.Now(), true, &Refusal{Code: 409, ErrCode: CodeDuplicateInFlight})
-		c.Heard(time.Now(), true, &Refusal{Code: 400, ErrCode: CodeWrongLastSequence})
+		c.Heard(time.Now(), true, &Refusal{Code: 409, ErrorCode: CodeDuplicateInFlight})
+		c.Heard(time.Now(), true, &Refusal{Code: 400, ErrorCode: CodeWrongLastSequence})
 		c.Heard(time.Now(), false, nil)
 		return c.Silence.Lasts() >= natsconn.SilencePatience
 	})

@@ -16,9 +16,9 @@ const (
 	mostEnded, mostTold = 1 << 14, 1 << 11
 )
 
-// Names has the last claimants whose end was reported, so that a repeated report counts nothing
-// again: 48 bits of a hash of each id, because packed lists of larger ones take more. Its zero
-// value is empty.
+// Names has claimants, such as the last whose end was reported, so that a repeated report counts
+// nothing again: 48 bits of a hash of each id, because packed lists of larger ones take more. Its
+// zero value is empty.
 type Names struct {
 	known map[uint64]bool
 	order []named // the oldest first
@@ -39,6 +39,13 @@ func hashOf(id string) uint64 {
 func (n *Names) Has(id string) bool { return n.known[hashOf(id)] }
 
 func (n *Names) Add(id string, now pace.Instant) { n.Inherit([]uint64{hashOf(id)}, now) }
+
+// Take removes an id, and reports whether it was there.
+func (n *Names) Take(id string) bool {
+	has := n.Has(id)
+	delete(n.known, hashOf(id))
+	return has
+}
 
 // Inherit adds what Last returned elsewhere.
 func (n *Names) Inherit(last []uint64, now pace.Instant) {
@@ -61,7 +68,9 @@ func (n *Names) Inherit(last []uint64, now pace.Instant) {
 // Last returns the hashes of the newest ids.
 func (n *Names) Last() (last []uint64) {
 	for _, e := range n.order[max(0, len(n.order)-mostTold):] {
-		last = append(last, e.hash)
+		if n.known[e.hash] {
+			last = append(last, e.hash)
+		}
 	}
 	return last
 }

@@ -90,12 +90,11 @@ func (c *Core) checkpointed(p Put, revision uint64, now pace.Instant) {
 	}
 	c.valve(s.policy)
 	if revision == 0 {
-		s.part.Noted(false)
 		c.out.reads = append(c.out.reads, p)
 		return
 	}
 	s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
-	if of := c.valves[s.policy]; s.part.Noted(true) && of != nil {
+	if of := c.valves[s.policy]; s.part.Noted() && of != nil {
 		waiting := []*livePolicy{of}
 		if of.of.shared {
 			waiting = c.sorted

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"time"
+
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
@@ -97,6 +99,12 @@ type (
 		Policy string
 		Run    uint64
 		At     pace.Instant
+	}
+	// Paused reports the pause of a run's bucket before the run's outcome.
+	Paused struct {
+		Policy string
+		Run    uint64
+		For    time.Duration
 	}
 	// Fetched are jobs' texts.
 	Fetched []Text

@@ -33,6 +33,12 @@ func (e Finished) apply(c *Core, now pace.Instant) {
 	}
 }
 
+func (e Paused) apply(c *Core, now pace.Instant) {
+	if v := c.valve(e.Policy); v != nil {
+		v.Pause(e.Run, e.For, now)
+	}
+}
+
 func (e Answered) apply(c *Core, now pace.Instant) {
 	if v := c.valve(e.Policy); v != nil {
 		v.Answered(e.Run, e.At, now)

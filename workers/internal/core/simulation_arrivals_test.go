@@ -51,6 +51,7 @@ type request struct {
 	cost, tokens int64
 	unsent       bool
 	answered     bool
+	replaced     bool    // its owner, so that a later crash of it delays no arrival
 	caller       *caller // nil: a job's
 }
 
@@ -242,7 +243,7 @@ func (w *world) replaced(part handle.Partition) {
 				called := r.caller != nil && p.Name == part.Policy &&
 					partitionOf(key, p.Partitions) == part.Number
 				if called || w.declaredDead(r.lease) {
-					r.to = min(r.to, latest)
+					r.to, r.replaced = min(r.to, latest), true
 				}
 			}
 		}
@@ -261,7 +262,7 @@ func (w *world) dies(d *drainer) {
 			owned := s != nil && s.part != nil && s.part.Owned()
 			for _, r := range w.arrivals.all[bucketOf(p.Name, key)] {
 				switch {
-				case r.by != d || r.to <= w.now:
+				case r.by != d || r.to <= w.now || r.replaced:
 				case owned:
 					r.to = never
 				default:

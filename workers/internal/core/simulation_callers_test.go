@@ -162,7 +162,7 @@ func (c *caller) hear(n int, t job.Turn, began *slot) {
 	w := c.w
 	switch {
 	case c.over || c.begun || n != c.asked:
-	case t.State == job.TurnGo && w.now-c.at <= valve.ClaimWindow && !(c.silent && w.chance(0.5)):
+	case t.State == job.TurnGo && w.now-c.at <= job.ClaimWindow && !(c.silent && w.chance(0.5)):
 		c.begin(t, began)
 	case t.State == job.TurnGo && c.silent:
 		c.over = true

@@ -113,7 +113,7 @@ func (p *proposal) ask() {
 	p.asked++
 	p.at = d.clock()
 	n := p.asked
-	w.to(d, valve.ClaimWindow, func() {
+	w.to(d, job.ClaimWindow, func() {
 		if !p.ended && p.asked == n {
 			p.end(valve.OfferBusy)
 		}
@@ -167,14 +167,14 @@ func (o *lendingProcess) offered(p *proposal, n int) {
 	c := &promise{from: o, except: except, at: w.now}
 	claim := func() { w.message(o.d, p.d, func() { p.claimed(c, n) }) }
 	if w.chance(0.02) {
-		w.after(w.between(0, 2*valve.ClaimWindow), claim)
+		w.after(w.between(0, 2*job.ClaimWindow), claim)
 	} else {
 		claim()
 	}
 	if w.chance(0.02) {
 		claim()
 	}
-	o.after(valve.ClaimWindow, func() {
+	o.after(job.ClaimWindow, func() {
 		if c.run == nil {
 			c.giveBack()
 		}
@@ -339,7 +339,7 @@ func (c *promise) told(s *stint) {
 	switch {
 	case c.from.gone():
 		return
-	case c.ended || c.run != nil || w.now-c.at > valve.ClaimWindow:
+	case c.ended || c.run != nil || w.now-c.at > job.ClaimWindow:
 		if c.run == nil {
 			c.giveBack()
 		}

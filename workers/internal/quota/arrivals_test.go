@@ -101,9 +101,9 @@ func play(seed uint64, from policy.CountFrom) (p policy.Policy, all []request) {
 		if o.charge == nil {
 			set, o.charge = l.Adopt(set, o.cost, true, true)
 		} else if !o.lost && rng.IntN(2) == 0 {
-			l.Answered(set, o.charge, clock.at(now), clock.at(now))
+			o.charge.Answered(clock.at(now), clock.at(now))
 		}
-		l.Done(set, o.charge, clock.at(now), e, quota.Noted{})
+		o.charge.Done(clock.at(now), e, quota.Noted{})
 	}
 	for range 250 {
 		c := cost(rng)
@@ -146,7 +146,7 @@ func play(seed uint64, from policy.CountFrom) (p policy.Policy, all []request) {
 			o.at += rand64(rng, 4*time.Second)
 		}
 		if rng.IntN(20) == 0 { // it never started
-			l.Return(set, charge, clock.at(now))
+			charge.Return(clock.at(now))
 			continue
 		}
 		if rng.IntN(20) == 0 { // no answer: it arrives up to the longest delay after the end
@@ -170,7 +170,7 @@ func play(seed uint64, from policy.CountFrom) (p policy.Policy, all []request) {
 			}
 			running = nil
 			set = l.Decode(noted, l.Names(), clock.at(notedAt))
-			set = l.Crashed(set, clock.at(notedAt), clock.at(now), 0, units)
+			set = l.Crashed(set, quota.Crash{From: clock.at(notedAt), To: clock.at(now)}, units)
 			noted, notedAt, units = l.Encode(set, clock.at(now)), now, quota.Units{}
 		}
 	}

@@ -66,16 +66,18 @@ func (l *Limits) Budgets() Units {
 	return l.budgets
 }
 
-// budgetOf returns a limit's budget; 0: unlimited. With about four checkpoints per second, a
-// sixteenth of the limit delays starts by seconds at most. A limit that refills within a minute
-// needs no budget.
+// budgetOf returns a limit's budget; 0: unlimited. Checkpoints are at most some 3 s apart, so the
+// budget delays no start of a limit in use, and the start of a whole limit by seconds at most. A
+// crash counts it in full: a limit that refills within quickly needs none.
 func budgetOf(most int64, interval time.Duration) int64 {
-	some := max(1, most/16, int64(time.Minute/max(1, interval)))
+	some := max(1, most/16, int64(quickly/max(1, interval)))
 	if some >= most {
 		return 0
 	}
 	return some
 }
+
+const quickly = 10 * time.Second
 
 func Least(a, b Units) Units {
 	smaller := Units{}

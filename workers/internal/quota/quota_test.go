@@ -203,12 +203,12 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 				switch est := u.cost.Named["tokens"]; {
 				case u.charge == nil:
 				case u.of < 0:
-					l.Return(set, u.charge, clock.at(now))
+					u.charge.Return(clock.at(now))
 				case est <= 1 || rng.IntN(2) == 0:
-					l.Done(set, u.charge, clock.at(now), quota.End{}, quota.Noted{})
+					u.charge.Done(clock.at(now), quota.End{}, quota.Noted{})
 				default:
 					used := rng.Int64N(est)
-					l.Done(set, u.charge, clock.at(now),
+					u.charge.Done(clock.at(now),
 						quota.End{Used: map[string]int64{"tokens": used}}, quota.Noted{})
 					for _, limit := range p.Limits {
 						if limit.Cost == "tokens" {
@@ -238,7 +238,8 @@ func TestNoLimitIsEverBroken(t *testing.T) {
 					slack = rand64(rng, fence-notedAt)
 				}
 				set = l.Decode(noted, l.Names(), clock.at(notedAt+slack))
-				set = l.Crashed(set, clock.at(notedAt), clock.at(fence), slack, units)
+				set = l.Crashed(set, quota.Crash{From: clock.at(notedAt), To: clock.at(fence),
+					Slack: slack}, units)
 				now, running = fence+rand64(rng, time.Second), nil
 			}
 		}
@@ -302,12 +303,13 @@ func TestACrashForgetsNoWindowBeforeTheRecord(t *testing.T) {
 	edge := wall.Truncate(time.Minute).Add(time.Minute).Sub(wall)
 	noted := edge + time.Second
 	set, charge := l.Take(nil, at(edge-30*time.Second), quota.Cost{Job: 8})
-	l.Done(set, charge, at(noted), quota.End{}, quota.Noted{})
+	charge.Done(at(noted), quota.End{}, quota.Noted{})
 	set, charge = l.Take(set, at(noted), quota.Cost{Job: 1})
-	l.Done(set, charge, at(noted), quota.End{}, quota.Noted{})
+	charge.Done(at(noted), quota.End{}, quota.Noted{})
 	set = l.Decode(l.Encode(set, at(noted)), l.Names(), at(noted))
 	now := at(edge + 10*time.Second)
-	set = l.Crashed(set, at(noted-3*time.Second), now, 3*time.Second, quota.Units{"": 1})
+	set = l.Crashed(set, quota.Crash{From: at(noted - 3*time.Second), To: now,
+		Slack: 3 * time.Second}, quota.Units{"": 1})
 	l.Left(set, now, func(_ string, left, _, _ int64) {
 		if left != 2 { // 8·50/60 of the window before, and 2 of this one
 			t.Errorf("%d may start, want 2", left)
@@ -321,7 +323,8 @@ func TestACrashCountsByTheLatestPossibleClock(t *testing.T) {
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 100}}.WithDefaults())
 	clock := reading{off: 80 * time.Millisecond, by: -60 * time.Millisecond}
 	to := time.Minute + 100*time.Millisecond
-	set := l.Crashed(nil, clock.at(time.Second), clock.at(to), 0, quota.Units{"": 4})
+	set := l.Crashed(nil, quota.Crash{From: clock.at(time.Second), To: clock.at(to)},
+		quota.Units{"": 4})
 	l.Left(set, at(to+time.Second), func(_ string, left, _, _ int64) {
 		if left != 6 {
 			t.Errorf("%d may start, want 6", left)
@@ -336,7 +339,7 @@ func TestDebtDelaysTheNextStart(t *testing.T) {
 			Refill: algorithms.Rate{Count: 1, Per: time.Second}}}}}.WithDefaults()
 	l, c := quota.New(p), quota.Cost{Job: 1, Named: map[string]int64{"tokens": 60}}
 	set, charge := l.Take(nil, at(0), c)
-	l.Done(set, charge, at(0), quota.End{Used: map[string]int64{"tokens": 290}}, quota.Noted{})
+	charge.Done(at(0), quota.End{Used: map[string]int64{"tokens": 290}}, quota.Noted{})
 	set = l.Decode(l.Encode(set, at(0)), l.Names(), at(0))
 	now := time.Duration(0)
 	for {
@@ -372,9 +375,9 @@ func TestDebtEndsWithinAnHourOrTheWholeLimit(t *testing.T) {
 		l, c := quota.New(p), quota.Cost{Job: 1, Named: map[string]int64{"tokens": 60}}
 		used := map[string]int64{"tokens": policy.MaxLimit}
 		set, charge := l.Take(nil, at(0), c)
-		l.Done(set, charge, at(0), quota.End{Used: used}, quota.Noted{})
+		charge.Done(at(0), quota.End{Used: used}, quota.Noted{})
 		set, charge = l.Adopt(l.Decode(l.Encode(set, at(0)), l.Names(), at(0)), c, true, true)
-		l.Done(set, charge, at(0), quota.End{Used: used}, quota.Noted{})
+		charge.Done(at(0), quota.End{Used: used}, quota.Noted{})
 		now := time.Duration(0)
 		for again := true; again; {
 			wait, _ := l.Next(set, at(now), c)
@@ -401,9 +404,11 @@ func TestStatesOfRemovedLimitsAreSkipped(t *testing.T) {
 	before, after := of(a, b, limit("c", policy.SlidingLog)), of(limit("c", policy.FixedWindow), b)
 	c := quota.Cost{Job: 3}
 	set, _ := before.Take(nil, at(0), c)
+	told := after.Decode(before.Encode(set, at(0)), before.Names(), at(0))
+	set.Adapt(after)
 	for name, fitted := range map[string]*quota.Set{
-		"told":  after.Decode(before.Encode(set, at(0)), before.Names(), at(0)),
-		"lived": after.Adapt(set, before),
+		"told":  told,
+		"lived": set,
 	} {
 		wait, by := after.Next(fitted, at(0), c)
 		if by != "b" || wait < time.Minute {
@@ -450,7 +455,7 @@ func TestTheRemainderMayStart(t *testing.T) {
 		if more, _ := l.Next(s, at, quota.Cost{Job: n + 1}); more == 0 {
 			t.Errorf("%s: more may start than is left", rule.Algorithm)
 		}
-		l.Done(s, charge, at, quota.End{Used: map[string]int64{"tokens": 100}}, quota.Noted{})
+		charge.Done(at, quota.End{Used: map[string]int64{"tokens": 100}}, quota.Noted{})
 		if n := left(s, at); n != 0 {
 			t.Errorf("%s: %d are left though more was used than is there", rule.Algorithm, n)
 		}

@@ -96,7 +96,7 @@ func (l *Limits) Decode(text, names string, now Now) *Set {
 		s.states[to] = st
 	}
 	if r.bad || len(r.data) > 0 {
-		return l.Crashed(nil, now, now, 0, nil)
+		return l.Crashed(nil, Crash{From: now, To: now}, nil)
 	}
 	awaited := s.awaited
 	l.Await(s, now)

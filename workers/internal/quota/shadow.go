@@ -37,7 +37,7 @@ func (c *Candidates) Start(t *Trial, now Now, cost Cost) (*Trial, map[string]tim
 		at = at.plus(wait)
 		var ch *Charge
 		t.sets[i], ch = l.Take(t.sets[i], at, cost)
-		l.Done(t.sets[i], ch, at, End{}, Noted{})
+		ch.Done(at, End{}, Noted{})
 		if t.last[i] = at.Own; at.Own > now.Own {
 			if delays == nil {
 				delays = map[string]time.Duration{}

@@ -96,7 +96,8 @@ func (r *runs) UnmarshalJSON(data []byte) error {
 
 // Fit reduces a handover to an estimate of most bytes. Jobs have precedence: an omitted job may run
 // twice, while a bucket with an omitted clock only waits an interval, or as any omitted one does.
-// Ended calls come last: the report of an omitted one counts twice if it is repeated.
+// Calls come last: the report of an omitted ended one counts twice if it is repeated, and an omitted
+// running one holds its units for longer.
 func (h *Handover) Fit(most int) {
 	size, n, running := len(h.Edits)*editBytes, 0, h.Running.byHolder()
 	h.Running = nil
@@ -125,7 +126,8 @@ func (h *Handover) Fit(most int) {
 			break
 		}
 	}
-	h.Ended, _ = packed(slices.Sorted(slices.Values(h.Ended))).within(most - size)
+	h.Ended, n = packed(slices.Sorted(slices.Values(h.Ended))).within(most - size)
+	h.Calls, _ = packed(slices.Sorted(slices.Values(h.Calls))).within(most - size - n)
 }
 
 func jsonLength(s string) int {

@@ -85,10 +85,9 @@ type Handover struct {
 	Rest int64 `json:"rest,omitempty"`
 	// units of unlisted buckets wait for their answer
 	Open bool `json:"open,omitempty"`
-	// Limits names the start limits of the clocks' usage. For a successor after a crash, starts
-	// within Gap µs may be missing, within ByCost's bounds; "" is the jobs' own cost.
+	// Limits names the start limits of the clocks' usage. For a successor after a crash, starts may
+	// be missing within ByCost's bounds; "" is the jobs' own cost.
 	Limits string            `json:"limits,omitempty"`
-	Gap    int64             `json:"gap,omitempty"`
 	ByCost map[string]Bounds `json:"by_cost,omitempty"`
 	// Together is the usage of the limits over all buckets, AllLimits their names.
 	Together  string `json:"together,omitempty"`
@@ -113,6 +112,8 @@ type Handover struct {
 	Edits []Edit `json:"edits,omitempty"`
 	// of calls whose end was reported, as package claimant names them
 	Ended packed `json:"ended,omitempty"`
+	// of running calls whose requests hold units of limits, named in the same way
+	Calls packed `json:"calls,omitempty"`
 }
 
 // Bounds are bounds on starts, in units of a cost: the most of any started job, what unlisted

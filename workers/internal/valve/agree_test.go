@@ -87,6 +87,9 @@ func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 				b.end(r, o)
 				b.p.Confirmed(r.Seq, b.now)
 			}
+			if by, _ := b.v.held(bucket, b.now); by == job.BlockedByStorage {
+				b.now = b.now.Add(askAgain + ms)
+			}
 			b.noted()
 			if len(runs) == 0 {
 				next := b.v.Wake(true)

@@ -238,17 +238,21 @@ func TestACrashCountsWhatWasOpenFromTheTakeover(t *testing.T) {
 	}
 }
 
-// The lost record may have been one of a planned handover, whose runs go on.
+// The lost record, or the lost checkpoint, may have told of runs of a planned handover, which go
+// on.
 func TestWithoutARecordAllIsHeldUntilRunsMustHaveEnded(t *testing.T) {
-	b := unownedValve(t, answering(policy.PlaceholderKey)).inheritFrom(Inheritance{Crashed: true,
-		Fence: second})
-	for at, want := range map[time.Duration]int64{12_990 * ms: 3, 13_001 * ms: 0} {
-		b.at(0).bucketOfTests("a")
-		b.at(at)
-		if _, open := b.open(); open != want {
-			t.Errorf("%d are open after %v", open, at)
+	for _, key := range bothKeys {
+		for _, former := range []bool{false, true} {
+			for at, want := range map[time.Duration]int64{12_990 * ms: 3, 13_001 * ms: 0} {
+				b := unownedValve(t, answering(key)).inheritFrom(Inheritance{Crashed: true,
+					Former: former, Fence: second})
+				b.bucketOfTests("a")
+				b.at(at)
+				if _, open := b.open(); open != want {
+					t.Errorf("%s: %d are open after %v, want %d", key, open, at, want)
+				}
+			}
 		}
-		delete(b.p.buckets, "a")
 	}
 }
 
@@ -268,7 +272,7 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 		p.Concurrency = 3
 		c, now := newCalling(t, p), callsBegin
 		c.part.gathered()
-		c.part.Noted(true)
+		c.part.Noted()
 		c.ask("x", now)
 		c.begin(now)
 		b := c.part.buckets["a"]
@@ -293,7 +297,7 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
 	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
 	c.part.gathered()
-	c.part.Noted(true)
+	c.part.Noted()
 	c.ask("x", now)
 	c.begin(now)
 	c.tell("x", job.OpSettle, job.Settlement{Status: job.SettledFailed, RetryAfterMS: 1500}, now)
@@ -309,7 +313,7 @@ func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
 func TestACallCountsFromItsAnswer(t *testing.T) {
 	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
 	c.part.gathered()
-	c.part.Noted(true)
+	c.part.Noted()
 	c.ask("x", now)
 	c.begin(now)
 	c.tell("x", job.OpAnswered, job.Settlement{}, now.Add(second))
@@ -327,6 +331,47 @@ func TestACallCountsFromItsAnswer(t *testing.T) {
 	})
 }
 
+// The next owner knows which calls had no answer before a handover.
+func TestACallThatWasHandedOverCountsFromItsAnswer(t *testing.T) {
+	for _, key := range bothKeys {
+		c, now := newCalling(t, answering(key)), callsBegin
+		c.part.gathered()
+		c.part.Noted()
+		for _, id := range []string{"answers", "ends", "answered"} {
+			c.ask(id, now)
+			c.begin(now)
+		}
+		c.tell("answered", job.OpAnswered, job.Settlement{}, now)
+		c.part.Quiesce()
+		next := newCalling(t, answering(key))
+		next.n = c.n
+		next.part.inherit(Inheritance{Owner: "self", Handover: c.part.Surrender(now)}, now)
+		open := func() (n int64) {
+			for _, l := range next.part.bucketState("a", now).Limits {
+				n = l.Open
+			}
+			return n
+		}
+		want := int64(2)
+		for _, id := range []string{"answered", "ends", "answers"} {
+			if n := open(); n != want {
+				t.Errorf("%s: %d are open before %s, want %d", key, n, id, want)
+			}
+			if id == "answers" {
+				next.tell(id, job.OpAnswered, job.Settlement{}, now)
+			} else {
+				next.settle(id, job.SettledDone, now)
+			}
+			if id != "answered" {
+				want--
+			}
+		}
+		if n := open(); n != 0 {
+			t.Errorf("%s: %d are open at last", key, n)
+		}
+	}
+}
+
 // The state of a limit that policies share stays when a policy's partition leaves.
 func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 	s := newSharing(t, "import")
@@ -341,8 +386,10 @@ func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 	p.Limits[0].CountFrom, p.MaxDelay = policy.CountFromAnswer, policy.Duration(second)
 	b.v.Change(p, false, b.now)
 	b.arrive("a", tokens(4))
+	b.v.placeChanged(b.now)
 	b.noted()
 	s.limit.noted()
+	s.at(second)
 	r := b.start()[0]
 	t0 := s.limit.v.together
 	open := func(at pace.Instant) (n int64) {
@@ -372,8 +419,10 @@ func TestAnEndReleasesNoUnitOfASharedLimitThatMoved(t *testing.T) {
 	}
 	b := s.by[0]
 	b.arrive("a", tokens(4))
+	b.v.placeChanged(b.now)
 	b.noted()
 	s.limit.noted()
+	s.at(second)
 	r := b.start()[0]
 	h := s.limit.p.Surrender(b.now)
 	s.comes(&Inheritance{Owner: "another", Handover: h})

@@ -75,7 +75,7 @@ func loseNoCall(t *testing.T, foreseen pace.Instant) {
 	for now := callsBegin; done < len(all); now += 5 * milli {
 		if now >= foreseen {
 			c.part.gathered()
-			c.part.Noted(true)
+			c.part.Noted()
 		}
 		if now == foreseen {
 			c.NotedFirst(c.Valve, now)

@@ -18,9 +18,9 @@ import (
 // A call is a job that is not stored: its caller waits in the bucket for a start, and makes the
 // request itself.
 //
-// Each question claims a start, valid for ClaimWindow by the caller's clock. Without an answer it
-// asks again, which finds the partition's next owner, and states its age, which keeps its place
-// there.
+// Each question claims a start, valid for the claim's window by the caller's clock. Without an
+// answer it asks again, which finds the partition's next owner, and states its age, which keeps its
+// place there.
 
 const (
 	mostCalls = 1 << 16
@@ -379,19 +379,25 @@ func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
 	if v.claims.ending == nil {
 		v.claims.ending = map[*heldJob]record.Outcome{}
 	}
-	v.coolDown(j.Bucket, o.RetryAfter, ended)
-	o.RetryAfter -= min(o.RetryAfter, delay)
+	if o.RetryAfter > 0 {
+		v.coolDown(j.Bucket, o.RetryAfter, ended)
+		o.RetryAfter = max(1, o.RetryAfter-delay)
+	}
 	o.Answer = record.AnswerSeen // as of then
 	v.claims.ending[j] = o
 	return true
 }
 
-// adopt counts a running call that another owner's start began.
+// adopt counts a running call that another owner's start began. If it left without an answer, it
+// continues to hold its units.
 func (v *Valve) adopt(p *Part, c *job.Claim, now pace.Instant) *heldJob {
 	j := v.newCall(p, c, now)
 	j.stage, j.holder, j.call.Leased = stageRunning, "elsewhere", c.Op != job.OpSettle
 	j.Bucket.runs(1)
 	j.Bucket.callers.running++
+	if p.open.Take(c.ID) {
+		v.adoptRun(j, late{cost: j.takes(), ends: true, answers: true}, now)
+	}
 	return j
 }
 
@@ -427,7 +433,9 @@ func (v *Valve) leaveCalls(p *Part) {
 	for _, id := range slices.Sorted(maps.Keys(p.calls)) { // a seed must reproduce a run
 		j := p.calls[id]
 		if j.call.State() == claimant.Running {
-			v.leaveCharges(j, v.acted)
+			if v.leaveCharges(j, v.acted); !j.call.Answers {
+				p.open.Add(id, v.acted)
+			}
 		}
 		v.claims.Take(j.call, claimant.Leave, pace.Never)
 		if j.call.Reply != nil {

@@ -332,7 +332,7 @@ func TestALostLeaseKeepsItsCharge(t *testing.T) {
 	} {
 		c, now := newCalling(t, p), callsBegin
 		c.part.gathered()
-		c.part.Noted(true)
+		c.part.Noted()
 		c.NotedFirst(c.Valve, now)
 		c.n = 2
 		c.ask("x", now)
@@ -340,7 +340,7 @@ func TestALostLeaseKeepsItsCharge(t *testing.T) {
 		x.play(c, now+milli)
 		c.heard = nil
 		c.part.gathered()
-		c.part.Noted(true)
+		c.part.Noted()
 		now += 5000 * milli
 		c.ask("y", now)
 		c.Advance(now, pace.Never)
@@ -430,7 +430,7 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 		Algorithm: policy.SlidingLog, Limit: 1, Window: policy.Duration(time.Hour)}}}
 	c, now := newCalling(t, p), callsBegin
 	c.part.gathered()
-	c.part.Noted(true)
+	c.part.Noted()
 	c.NotedFirst(c.Valve, now)
 	for _, q := range []job.Claim{{Cost: 101}, {Cost: 1 << 62},
 		{Costs: map[string]int64{"tokens": -10}}, {Costs: map[string]int64{"other": 1 << 62}}} {
@@ -442,7 +442,7 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	c.tell("x", job.OpSettle,
 		job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": -90}}, now)
 	c.part.gathered()
-	c.part.Noted(true)
+	c.part.Noted()
 	now += 5000 * milli
 	c.ask("y", now)
 	c.Advance(now, pace.Never)
@@ -460,7 +460,7 @@ func TestARepeatedReportCountsOnce(t *testing.T) {
 	c, now := newCalling(t, p), callsBegin
 	noted := func() {
 		c.part.gathered()
-		c.part.Noted(true)
+		c.part.Noted()
 	}
 	noted()
 	c.NotedFirst(c.Valve, now)
@@ -526,7 +526,7 @@ func TestAReportRepeatedToTheNextOwnerCountsOnce(t *testing.T) {
 // begins notes a checkpoint, which starts under limits need.
 func (c *calling) begins(now pace.Instant) {
 	c.part.gathered()
-	c.part.Noted(true)
+	c.part.Noted()
 	c.NotedFirst(c.Valve, now)
 }
 

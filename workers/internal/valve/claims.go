@@ -36,12 +36,9 @@ type Claim struct {
 }
 
 const (
-	// ClaimWindow is the life of a claim: for the valve from its offer, for the claimant, which
-	// stays idle meanwhile, from its claim.
-	ClaimWindow = 50 * time.Millisecond
 	// HoldFor leaves time for the answer to a worker's claim, claimFor to a caller's, whose window
 	// began before the claim.
-	HoldFor    = ClaimWindow - 10*time.Millisecond
+	HoldFor    = job.ClaimWindow - 10*time.Millisecond
 	claimFor   = 30 * time.Millisecond
 	mostOffers = 8
 	// busyPause follows an offer when no worker had room, nobodyPause one without an answer.
@@ -320,7 +317,7 @@ func (v *Valve) summon(b *bucket, at, now pace.Instant) {
 }
 
 func (v *Valve) offerCall(k *claimer, now pace.Instant) {
-	if v.claims.Take(k, claimant.Offer, min(now.Add(ClaimWindow), k.Ends)) {
+	if v.claims.Take(k, claimant.Offer, min(now.Add(job.ClaimWindow), k.Ends)) {
 		k.Reply(job.Turn{State: job.TurnOffer})
 	}
 }

@@ -190,17 +190,16 @@ func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 	if !b.p.EditWaits() {
 		t.Error("nobody waits for a checkpoint")
 	}
-	b.p.Noted(true)
+	b.p.Noted()
 	if !b.p.EditWaits() {
 		t.Error("a checkpoint tells of what came after it")
 	}
 	b.p.Gather()
-	b.p.Noted(false)
 	if !b.p.EditWaits() {
 		t.Error("a checkpoint that was not stored tells of it")
 	}
 	b.p.Gather()
-	b.p.Noted(true)
+	b.p.Noted()
 	if b.p.EditWaits() {
 		t.Error("a stored checkpoint does not tell of it")
 	}

@@ -44,7 +44,7 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 		c, matters := b.heldClock(now, after)
 		if v := g.Of.v; v.quota != nil {
 			c.Used = v.quota.Encode(b.used, v.instant(now))
-			if c.Used != "" && after <= now { // a checkpoint bounds what it does not list otherwise
+			if c.Used != "" {
 				c.Units, c.Open = v.quota.Counted(b.used, v.instant(now))
 			}
 			for _, n := range c.Units {
@@ -166,7 +166,7 @@ func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	}
 	h.Running, h.Stream, h.Last = p.runningJobs(), p.Stream(), max(p.highest, p.last)
 	h.Through, h.Edits = p.tellsThrough(), p.edits.records()
-	h.Ended = p.ended.Last()
+	h.Ended, h.Calls = p.ended.Last(), p.open.Last()
 	if p.crashedAt != 0 && now.Since(p.crashedAt) < p.v.slowest()+time.Second {
 		h.Crashed = max(1, record.Micros(now.Since(p.crashedAt)))
 	}

@@ -63,26 +63,13 @@ type StoredAttempt struct {
 	Revision uint64
 }
 
+// othersRun reports whether runs that nobody recorded may go on in processes that live: in those of
+// another owner's checkpoint, or without one.
+func (in Inheritance) othersRun() bool {
+	return in.Crashed && (in.Former || in.Handover.ByCost == nil)
+}
+
 func (in Inheritance) slack() time.Duration { return max(0, in.Age-in.Elapsed) }
-
-func (in Inheritance) unknown() time.Duration {
-	within := in.Age + in.Fence
-	if gap := time.Duration(in.Handover.Gap) * time.Microsecond; gap > 0 {
-		within = min(within, gap)
-	}
-	return within
-}
-
-// within bounds unrecorded units by a budget; 0: no bound.
-func (in Inheritance) within(most, budget, cost int64) int64 {
-	if in.Unstarted {
-		return 0
-	}
-	if budget > 0 {
-		most = min(most, budget-1+max(cost, 1))
-	}
-	return most
-}
 
 // inherit applies a predecessor's record. After a crash, each bucket counts as having started a job
 // at the last moment, the old owner's fence, unless a checkpoint shows that it was not due (law 2).
@@ -136,6 +123,9 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 	}
 	p.edits.inherit(in.Handover.Edits)
 	p.ended.Inherit(in.Handover.Ended, now)
+	if !in.Crashed {
+		p.open.Inherit(in.Handover.Calls, now)
+	}
 	p.through, p.newest = in.Handover.Through, max(p.newest, in.Handover.Through)
 	for seq, a := range in.Attempts {
 		p.inherited[seq] = &inheritedJob{record: a.Attempt, saved: true}
@@ -246,7 +236,6 @@ func (p *Part) changed() {
 func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	shares := slices.ContainsFunc(v.common, func(t *together) bool { return t.host == of })
 	if of == v && v.quota != nil || shares {
-		v.untold = 0
 		for _, p := range v.parts {
 			p.changed()
 		}

@@ -64,11 +64,10 @@ func (v *Valve) OpenOfKeys() (all []api.LimitLeft) {
 	}
 	for _, r := range v.runs {
 		for c := r.charged; c != nil; c = c.next {
-			of, _, _ := v.chargeOf(r.heldJob, c)
-			if of == nil || c.by != nil {
+			if c.all != nil || !v.here(r.heldJob, c) {
 				continue
 			}
-			of.Open(c.charge, func(limit string, units int64) {
+			c.Open(func(limit string, units int64) {
 				i := slices.IndexFunc(all, func(l api.LimitLeft) bool { return l.Name == limit })
 				if i < 0 {
 					i, all = len(all), append(all, api.LimitLeft{Name: limit})

@@ -103,7 +103,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 			b.done(running)
 			b.until(until, noted(b))
 		}, want: map[string]time.Duration{job.LateByLimit: second}},
-		"a limit that lasts": {policy: slowed(60), run: func(b *valveBench, running Run) {
+		"a limit that lasts": {policy: slowed(10), run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.until(until, noted(b))
 		}, want: map[string]time.Duration{job.LateByLimit: 1900 * ms}},

@@ -88,7 +88,7 @@ func (l *limitsBench) pass(body []byte) {
 	l.v.out.Reset()
 	if l.seq%1000 == 0 {
 		l.part.gathered()
-		l.part.Noted(true)
+		l.part.Noted()
 	}
 }
 
@@ -109,8 +109,9 @@ func (l *limitsBench) inherit(b *testing.B, data []byte) (keys int) {
 }
 
 // BenchmarkLimits measures 100,000 keys with three limits each against an outflow: a start, the
-// memory of a key that has started a job and of one with a waiting job, a handover, and the time
-// from a successor's reading of the record to each key's next start.
+// memory of a key that has started a job and of one with a waiting job, also with a window full of
+// starts, a handover, and the time from a successor's reading of the record to each key's next
+// start.
 func BenchmarkLimits(b *testing.B) {
 	outflow := leaky("api", "1000/s")
 	for name, p := range map[string]policy.Policy{"outflow": outflow, "three": threeLimits(),
@@ -123,7 +124,10 @@ func BenchmarkLimits(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "starts/s")
 		})
-		b.Run("memory/"+name, func(b *testing.B) { benchLimitsMemory(b, p) })
+		b.Run("memory/"+name, func(b *testing.B) { benchLimitsMemory(b, p, 1) })
+		if len(p.Limits) == 1 {
+			b.Run("filled/"+name, func(b *testing.B) { benchLimitsMemory(b, p, 50) })
+		}
 		b.Run("handover/"+name, func(b *testing.B) {
 			l := newLimitsBench(p)
 			for range benchedKeys {
@@ -140,7 +144,7 @@ func BenchmarkLimits(b *testing.B) {
 	}
 }
 
-func benchLimitsMemory(b *testing.B, p policy.Policy) {
+func benchLimitsMemory(b *testing.B, p policy.Policy, startsPerKey int) {
 	for b.Loop() {
 		l := newLimitsBench(p)
 		var stats runtime.MemStats
@@ -150,7 +154,7 @@ func benchLimitsMemory(b *testing.B, p policy.Policy) {
 			return stats.HeapAlloc
 		}
 		before := heap()
-		for range benchedKeys {
+		for range startsPerKey * benchedKeys {
 			l.pass(nil)
 		}
 		perKey := func() float64 { return float64(heap()-before) / float64(l.part.Buckets()) }

@@ -46,6 +46,7 @@ type holding struct {
 	calls   map[string]*heldJob // by callers' ids
 	callSeq uint64
 	ended   claimant.Names // calls whose end was reported
+	open    claimant.Names // calls that left without an answer, and hold units
 	deep    *keyqueue.Store[*heldJob]
 	// running anywhere, or with an outcome being recorded
 	begun     map[uint64]*heldJob

@@ -37,7 +37,7 @@ func (b *valveBench) resume(key job.Key) (a job.Answer) {
 		}
 		if b.p.EditWaits() {
 			b.p.Gather()
-			b.p.Noted(true)
+			b.p.Noted()
 		}
 	}
 	b.t.Fatal("no answer")
@@ -86,7 +86,7 @@ func TestTheEndOfACoolDownIsStoredBeforeTheAnswer(t *testing.T) {
 		t.Fatalf("answered %d times; a checkpoint is awaited: %t", answers, b.p.EditWaits())
 	}
 	b.p.Gather()
-	b.p.Noted(true)
+	b.p.Noted()
 	if qs.Ponder(clock); answers != 1 {
 		t.Errorf("answered %d times once it is stored", answers)
 	}

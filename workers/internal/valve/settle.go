@@ -66,7 +66,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 // answered reports whether a limit counts a run from its answer.
 func (j *heldJob) answered() bool {
 	for c := j.charged; c != nil; c = c.next {
-		if c.charge.IsAnswered() {
+		if c.IsAnswered() {
 			return true
 		}
 	}
@@ -77,6 +77,13 @@ func (j *heldJob) answered() bool {
 func (v *Valve) Answered(number uint64, at, now pace.Instant) {
 	if r, known := v.runs[number]; known {
 		v.answer(r.heldJob, at, now)
+	}
+}
+
+// Pause begins the pause that a run's outcome will name.
+func (v *Valve) Pause(number uint64, wait time.Duration, now pace.Instant) {
+	if r, known := v.runs[number]; known && r.Bucket.Part.Live() {
+		v.coolDown(r.Bucket, wait, now)
 	}
 }
 

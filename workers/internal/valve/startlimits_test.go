@@ -2,7 +2,6 @@ package valve
 
 import (
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -30,7 +29,9 @@ func tokens(n int64) func(*job.Arrived) {
 // noted stores a checkpoint with all starts so far.
 func (b *valveBench) noted() {
 	b.p.gathered()
-	b.p.Noted(true)
+	if b.p.Noted() {
+		b.v.NotedFirst(b.v, b.now)
+	}
 }
 
 func TestALimitHoldsItsBucketAndNoOther(t *testing.T) {
@@ -77,7 +78,9 @@ func TestABucketIsForgottenOnceItsLimitsCountNothing(t *testing.T) {
 // A start is charged when decided. One in flight for longer than the guard is returned, with its
 // charge.
 func TestAStartThatIsLateForItsLimitsGoesBack(t *testing.T) {
-	b := newValveBench(t, limited())
+	p := limited()
+	p.Limits[0].Window = p.Limits[1].Window
+	b := newValveBench(t, p)
 	for range 3 {
 		b.arrive("a", tokens(1))
 	}
@@ -115,43 +118,13 @@ func TestNothingStartsUnderLimitsBeforeTheFirstCheckpoint(t *testing.T) {
 			t.Errorf("key %q: a job starts", key)
 		}
 		b.p.gathered()
-		if !b.p.Noted(true) {
+		if !b.p.Noted() {
 			t.Error("it is not the first")
 		}
 		b.v.NotedFirst(b.v, b.now)
 		if runs := b.start(); len(runs) != 1 {
 			t.Errorf("key %q: no job starts once the checkpoint is stored", key)
 		}
-	}
-}
-
-func TestNothingStartsUnderLimitsForLongWithoutACheckpoint(t *testing.T) {
-	p := limited()
-	p.Limits[0].Limit = 100
-	b := newValveBench(t, p)
-	b.arrive("a", cost(2), tokens(1))
-	if b.start(); b.p.buckets["a"].running != 0 {
-		t.Error("a job starts that costs more than is known")
-	}
-	b.noted()
-	b.at(second)
-	b.done(b.start()[0])
-	b.at(3*second - ms)
-	b.arrive("a", tokens(1))
-	b.done(b.start()[0])
-	b.at(3*second + ms)
-	b.arrive("b", tokens(1))
-	if b.start(); b.p.buckets["b"].running != 0 {
-		t.Error("a job starts two seconds after one that no checkpoint tells of")
-	}
-	b.p.gathered()
-	b.p.Noted(false)
-	if b.at(4 * second).start(); b.p.buckets["b"].running != 0 {
-		t.Error("a job starts although the checkpoint was not stored")
-	}
-	b.noted()
-	if starts := b.until(5*second, b.done); len(starts) != 1 {
-		t.Errorf("starts at %v once all are told of", starts)
 	}
 }
 
@@ -162,6 +135,7 @@ func TestUsedCostsAreSettled(t *testing.T) {
 	}
 	r := b.start()[0]
 	b.end(r, record.Outcome{Kind: record.OutcomeDone, Used: map[string]int64{"tokens": 2}})
+	b.noted()
 	if starts := b.until(second, b.done); len(starts) != 1 {
 		t.Errorf("the second starts at %v though 2 of 8 were used", starts)
 	}
@@ -282,8 +256,11 @@ func TestDebtIsInTheBudget(t *testing.T) {
 		}
 		b.noted()
 		in := Inheritance{Handover: b.p.Handover(b.now)}
-		told := in.Handover.ByCost["tokens"]
-		if n := in.within(math.MaxInt64, told.Budget+told.AllBudget, told.Cost); n != 100-1+120 {
+		of := b.v.quota
+		if of == nil {
+			of = b.v.together.Limits
+		}
+		if n := in.since(of, key != "")["tokens"]; n != 100-1+120 {
 			t.Errorf("key %q: %d tokens are charged by a crash", key, n)
 		}
 	}
@@ -307,8 +284,7 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 			t.Errorf("%q: %d of two jobs start that cost more than the budget", named, n)
 		}
 		in := Inheritance{Handover: b.p.Handover(b.now)}
-		told := in.Handover.ByCost[named]
-		if n := in.within(1000, told.Budget, told.Cost); n != 10-1+30 {
+		if n := in.since(b.v.quota, false)[named]; n != 10-1+30 {
 			t.Errorf("%q: %d units are charged", named, n)
 		}
 	}
@@ -334,13 +310,12 @@ func TestABudgetIsAlsoTheRecords(t *testing.T) {
 	if n := b.crowd("a").soon(none); n != 4 {
 		t.Errorf("%d more start while the record is written, want what was left of ten", n)
 	}
-	b.p.Noted(true)
+	b.p.Noted()
 	if n := b.soon(none); n != 100-4 {
 		t.Errorf("%d start by the larger budget, want what is left of a hundred", n)
 	}
 	for range 3 {
 		b.p.gathered()
-		b.p.Noted(false)
 		if n := b.soon(none); n != 0 {
 			t.Errorf("%d start though the record was not stored", n)
 		}
@@ -348,7 +323,6 @@ func TestABudgetIsAlsoTheRecords(t *testing.T) {
 	b.noted()
 	b.v.Change(daily(160, "").WithDefaults(), false, b.now)
 	b.p.gathered()
-	b.p.Noted(false)
 	b.v.Change(large.WithDefaults(), false, b.now)
 	if n := b.soon(none); n != 10 {
 		t.Errorf("%d start though the record of a smaller budget may be stored, want 10", n)
@@ -358,7 +332,7 @@ func TestABudgetIsAlsoTheRecords(t *testing.T) {
 	if n := b.soon(none); n != 100 {
 		t.Errorf("%d start once all is told, want 100", n)
 	}
-	b.p.Noted(true)
+	b.p.Noted()
 	if n := b.soon(none); n != 0 {
 		t.Errorf("%d start though none is told of the last hundred", n)
 	}

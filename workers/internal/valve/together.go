@@ -1,7 +1,6 @@
 package valve
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -123,7 +122,7 @@ func (v *Valve) commonWait(c quota.Cost,
 
 func (v *Valve) contested(now pace.Instant) bool {
 	passes := func(b *bucket) bool { return b.Part.v == v && b.passes(now) != 0 }
-	return len(v.due)+len(v.unread)+len(v.callers) > 0 || v.untold > now ||
+	return len(v.due)+len(v.unread)+len(v.callers) > 0 ||
 		slices.ContainsFunc(v.common,
 			func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
 }
@@ -140,7 +139,7 @@ func (v *Valve) takeTurn(b *bucket, cost int64) {
 	b.own().passing = passing{}
 }
 
-// setTogether replaces the limits, and converts their usage and the charges of runs.
+// setTogether replaces the limits, and converts their usage.
 func (v *Valve) setTogether(p policy.Policy) {
 	switch to, before := quota.Together(p), v.together; {
 	case to == nil:
@@ -151,20 +150,18 @@ func (v *Valve) setTogether(p policy.Policy) {
 			v.together.part = p
 		}
 	default:
-		used := to.Adapt(before.used, before.Limits)
-		v.recharge(before, before.Limits, to, func(c *charged, _ *bucket) *quota.Set {
-			if c.of == before.used {
-				return used
-			}
-			return nil
-		})
-		before.used, before.Limits = used, to
+		if before.Limits = to; before.used != nil {
+			before.used.Adapt(to)
+		}
 	}
 	v.gatherCommon()
 }
 
-// callBack reevaluates passed buckets after a refund or an answer.
+// callBack reevaluates passed buckets after a refund or an answer; nil has none.
 func (t *together) callBack(now pace.Instant) {
+	if t == nil {
+		return
+	}
 	for _, b := range slices.Clone(t.passed) {
 		if v := b.Part.v; b.passes(now) != 0 && b.Part.Live() {
 			wait, _ := t.Next(t.used, v.instant(now), b.queue.Head().takes())
@@ -172,43 +169,6 @@ func (t *together) callBack(now pace.Instant) {
 			b.changed()
 		}
 	}
-}
-
-// inheritTogether restores the usage, and after a crash adds the most that can have started since.
-func (v *Valve) inheritTogether(in Inheritance, now pace.Instant) {
-	t := v.together
-	if t == nil {
-		return
-	}
-	h := in.Handover
-	t.used, t.first, t.passed = t.Decode(h.Together, h.AllLimits,
-		v.instant(now.Add(-in.Elapsed))), nil, nil
-	if in.Former {
-		t.Await(t.used, v.instant(now))
-	}
-	defer v.countLate(t, now)
-	within := in.unknown()
-	switch {
-	case h.Partial && h.AllLimits == "":
-		within = pace.Forever
-	case !in.Crashed:
-		return
-	}
-	limits := t.Sized(h.Sizes)
-	most := quota.Units{"": limits.Most(within)}
-	if v.total.Pace != nil && h.Total == v.Policy.OutflowTotal.String() && within < pace.Forever {
-		most[""] = min(most[""],
-			mostPaced(v.total.Pace, v.Policy.PeakTotalRatio(), within)+max(h.ByCost[""].Cost, 1))
-	}
-	for cost := range t.Budgets() {
-		if cost != "" {
-			most[cost] = math.MaxInt64
-		}
-		told := h.ByCost[cost]
-		most[cost] = in.within(most[cost], told.AllBudget, told.Cost)
-	}
-	t.used = limits.Crashed(t.used, v.instant(now.Add(-max(in.Age, in.Elapsed))),
-		v.instant(now.Add(in.Fence)), in.slack(), most)
 }
 
 // A shared limit has a separate valve, without jobs, which moves with its only partition. The
@@ -221,17 +181,6 @@ type line struct {
 }
 
 func (s *settings) weight() float64 { return float64(max(s.Policy.Weight, 1)) }
-
-// late is the end of a run whose charges are not here, and what of its units may be held.
-type late struct {
-	cost quota.Cost
-	quota.End
-	ends, answers bool
-}
-
-func (e late) adopt(l *quota.Limits, used *quota.Set) (*quota.Set, *quota.Charge) {
-	return l.Adopt(used, e.cost, e.ends, e.answers)
-}
 
 // mostLate bounds a limit's corrections.
 const mostLate = 1024
@@ -271,19 +220,6 @@ func (t *together) here() *Part {
 
 func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == nil }
 
-// covers reports whether stored checkpoints, also of shared limits, allow a job to start.
-func (p *Part) covers(c quota.Cost, now pace.Instant) bool {
-	if p.v.quota != nil && !p.tells(c, p.v.quota, now) {
-		return false
-	}
-	for _, t := range p.v.common {
-		if p := t.here(); p != nil && !p.tells(c, t.Limits, now) {
-			return false
-		}
-	}
-	return true
-}
-
 func (v *Valve) spent() bool {
 	return slices.ContainsFunc(v.common, func(t *together) bool {
 		p := t.here()
@@ -312,9 +248,9 @@ func (v *Valve) countLate(t *together, now pace.Instant) {
 }
 
 func (v *Valve) endLate(t *together, l late, now pace.Instant) {
-	used, charge := l.adopt(t.Limits, t.used)
+	used, charge := t.Adopt(t.used, l.cost, l.ends, l.answers)
 	t.used = used
-	t.Done(used, charge, v.instant(now), l.End, t.part.unnoted.noted)
+	charge.Done(v.instant(now), l.End, t.part.unnoted.noted)
 }
 
 // Join puts valves into one line. Their turns restart from 0.

@@ -6,7 +6,7 @@ import { day, lasting } from "../day.js";
 import { h } from "../dom.js";
 import { down, state } from "../findings.js";
 import { count, key, perSecond, plural, rate, span } from "../format.js";
-import { action, confirm, facts, link, noRight, pager, search, table, to } from "../ui.js";
+import { action, confirm, dialog, facts, field, link, noRight, pager, search, table, to } from "../ui.js";
 import { changed, eta, late } from "../words.js";
 import { rule } from "./doors.js";
 import { limits } from "./limits.js";
@@ -48,6 +48,7 @@ export function view({ policy: p, paused, state: life, overridden, source, set, 
         buckets ? paused ?
           action("Resume", () => page.does(() => ask("POST", path("resume", name)), `${name} is resumed.`), { why, id: "resume" }) :
           action("Pause", () => pause(page, name, buckets), { why, id: "pause" }) : null,
+        p.outflow ? action("Change the rate…", () => change(page, p), { why, id: "rate" }) : null,
         overridden ? action("End overrides", () => restore(page, name, overridden), { why, id: "restore" }) : null,
         p.result_retention ? link(to.history(name), "History") : null,
         link(to.audit(name), "Change history"),
@@ -129,6 +130,22 @@ async function probe(page, name) {
     await page.does(() => ask("POST", path("resume", name)), ({ probes }) =>
       probes ? `${plural(probes, "job probes", "jobs probe")} the target of ${name}.` : `A job of ${name} is already probing the target.`);
   }
+}
+
+/** change overrides the rate for a while, after the admitter has looked at it. */
+async function change(page, { name, outflow }) {
+  const patch = (form, dry_run) => ask("PATCH", withQuery(path("policies", name) + "/override",
+    { for: form.for, because: form.because, dry_run }), { outflow: form.outflow });
+  const given = await dialog({
+    title: `The rate of ${name}`, go: "Change it",
+    content: [h("p", null, "It applies at once, to waiting jobs too. Then the policy is again what its file, or the API, says."),
+      h("div", { class: "fields" },
+        field("Outflow", "outflow", { placeholder: outflow, required: true, autofocus: true }),
+        field("For", "for", { value: "1h", placeholder: "until it is ended" }),
+        field("Because", "because", { placeholder: "their incident" }))],
+    check: (form) => patch(form, 1).then(() => null, (error) => error.message),
+  });
+  if (given) await page.does(() => patch(given), ({ changed }) => `${name}: ${changed?.join(", ") || "nothing changed"}.`);
 }
 
 async function restore(page, name, overridden) {

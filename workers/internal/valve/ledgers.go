@@ -1,0 +1,176 @@
+package valve
+
+import (
+	"iter"
+	"time"
+
+	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
+	"github.com/penstock-mq/penstock/workers/internal/record"
+)
+
+// ledger is where starts are charged: the usage of their bucket, or that of all buckets or
+// policies.
+type ledger struct {
+	*quota.Limits
+	used *quota.Set // nil: none counts
+	part *Part      // that stores it
+	all  *together  // nil: the bucket's
+}
+
+// ledgers returns those of a bucket that are here.
+func (v *Valve) ledgers(b *bucket) iter.Seq[ledger] {
+	return func(yield func(ledger) bool) {
+		if v.quota != nil && !yield(ledger{v.quota, b.used, b.Part, nil}) {
+			return
+		}
+		for _, t := range v.common {
+			if !v.elsewhere(t) && !yield(ledger{t.Limits, t.used, t.part, t}) {
+				return
+			}
+		}
+	}
+}
+
+// charged is what a start, or a run, has taken of a ledger.
+type charged struct {
+	*quota.Charge
+	all  *together
+	next *charged
+}
+
+func (j *heldJob) hold(a ledger, used *quota.Set, charge *quota.Charge) {
+	if a.all == nil {
+		j.Bucket.own().used = used
+	} else {
+		a.all.used = used
+	}
+	j.charged = &charged{charge, a.all, j.charged}
+}
+
+// charge charges a start to all limits, and bounds the time until its final check.
+func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
+	j.charged = nil
+	for a := range v.ledgers(j.Bucket) {
+		t.latest = min(t.latest, now.Later(a.Lag(a.used)))
+		used, charge := a.Take(a.used, v.instant(now), j.takes())
+		j.hold(a, used, charge)
+		if a.all != nil {
+			a.all.first = nil
+		}
+		if p := a.part; p.Live() {
+			p.Changed = true
+			a.Started(used, j.takes(), p.unnoted.noted)
+		}
+	}
+}
+
+func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Duration) {
+	if v.candidates != nil {
+		b := j.Bucket
+		b.own().trial, delays = v.candidates.Start(b.trial, v.instant(now), j.takes())
+	}
+	return delays
+}
+
+// here reports whether a charge still is to the ledger: not once a partition was handed over, or
+// a limit was elsewhere in between.
+func (v *Valve) here(j *heldJob, c *charged) bool {
+	if c.all == nil || c.all.host == v {
+		return j.Bucket.Part.state <= partitionLive
+	}
+	return !v.elsewhere(c.all) && c.Of(c.all.used)
+}
+
+// answer charges what waited for the answer to a job's or call's request, which had begun by an
+// instant.
+func (v *Valve) answer(j *heldJob, at, now pace.Instant) {
+	for c := j.charged; c != nil; c = c.next {
+		if v.here(j, c) {
+			c.Answered(v.instant(now), v.instant(at))
+			c.all.callBack(now)
+		}
+	}
+	if b := j.Bucket; b.heldBy != "" && b.Part.Live() {
+		b.changed()
+	}
+}
+
+// late is the end of a run whose charges are not here, and what of its units may be held.
+type late struct {
+	cost quota.Cost
+	quota.End
+	ends, answers bool
+}
+
+// adopt continues a run of another process under the limits that are here.
+func (v *Valve) adoptRun(j *heldJob, end late, now pace.Instant) {
+	for a := range v.ledgers(j.Bucket) {
+		if a.all == nil || a.all.host == v {
+			used, charge := a.Adopt(a.used, end.cost, end.ends, end.answers)
+			j.hold(a, used, charge)
+		}
+	}
+	for _, t := range v.common {
+		if t.host != v {
+			v.tellLate(t, end, now)
+		}
+	}
+}
+
+// account ends a job's charges. A call may have been answered where it began, so what it holds
+// there lapses, unless the record names it.
+func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
+	end := late{j.takes(), endOf(o, local), j.call == nil, j.call == nil && !o.Answered}
+	if j.charged == nil && !local && !o.Ended && o.Kind != record.OutcomeReturned {
+		v.adoptRun(j, end, now)
+	}
+	c := j.charged
+	j.charged = nil
+	for ; c != nil; c = c.next {
+		switch {
+		case !v.here(j, c):
+			if c.all != nil && c.all.host != v {
+				v.tellLate(c.all, end, now)
+			}
+			continue
+		case local && o.Kind == record.OutcomeReturned:
+			c.Return(v.instant(now))
+		default:
+			p, l := j.Bucket.Part, v.quota
+			if c.all != nil {
+				p, l = c.all.part, c.all.Limits
+			}
+			c.Done(v.instant(now), end.End, p.unnoted.noted)
+			p.noteUsed(l, o.Used)
+		}
+		c.all.callBack(now)
+	}
+}
+
+// awaits holds what another owner's run may hold until it must have reported again.
+func (v *Valve) awaits(j *heldJob, now pace.Instant) {
+	if j.charged != nil || !v.Policy.CountsArrivals() {
+		return
+	}
+	for a := range v.ledgers(j.Bucket) {
+		if a.used != nil {
+			a.Await(a.used, v.instant(now))
+		}
+	}
+}
+
+// leaveCharges is for a run whose end will not be reported here: what it holds of limits that stay
+// is held for another timeout.
+func (v *Valve) leaveCharges(j *heldJob, now pace.Instant) {
+	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
+	v.awaits(j, now)
+}
+
+// endOf says what an outcome says of limits. Another process's run that is no longer waited for may
+// have any outcome.
+func endOf(o record.Outcome, local bool) quota.End {
+	lost := !local && o.Kind == record.OutcomeReturned
+	return quota.End{Used: o.Used, Unanswered: lost || o.Answer == record.AnswerNone,
+		Unsent: o.Answer == record.AnswerUnsent}
+}
