@@ -137,7 +137,7 @@ func (r *remote) answered(to, reply string, c job.Claim, nobody bool, now pace.I
 	case now >= claim.Until:
 		r.say(reply, job.Turn{State: job.TurnRefused})
 		r.end(o, valve.OfferClaimed, now)
-	case !r.core.Fits(o.policy, claim.Except):
+	case !r.core.Fits(o.policy, claim.Except, now):
 		r.say(reply, job.Turn{State: job.TurnRefused})
 		r.again(o, now)
 	default:

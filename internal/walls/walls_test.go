@@ -54,13 +54,14 @@ workers/internal/core: api policy queue/job workers/internal/handle workers/inte
 workers/internal/deep:
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
+workers/internal/keyqueue: queue/job workers/internal/deep workers/internal/heap workers/internal/pace
 workers/internal/pace: algorithms policy
 workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
 workers/internal/valve: api policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/deep
-	workers/internal/handle workers/internal/heap
+	workers/internal/handle workers/internal/heap workers/internal/keyqueue
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap

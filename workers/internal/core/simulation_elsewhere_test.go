@@ -251,7 +251,7 @@ func (p *proposal) claimed(c *promise, n int) {
 		c.refuse(d)
 		return
 	}
-	if !d.core.Fits(p.policy, c.except) {
+	if !d.core.Fits(p.policy, c.except, d.clock()) {
 		c.refuse(d)
 		p.again(n, true)
 		return

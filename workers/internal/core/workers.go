@@ -11,9 +11,9 @@ import (
 )
 
 // Fits reports whether a claim of a worker that takes no jobs of some buckets may get one.
-func (c *Core) Fits(policy string, except []job.Key) bool {
+func (c *Core) Fits(policy string, except []job.Key, now pace.Instant) bool {
 	v := c.valves[policy]
-	return v != nil && v.Fits(except)
+	return v != nil && v.Fits(except, now)
 }
 
 func (e Offered) apply(c *Core, now pace.Instant) {

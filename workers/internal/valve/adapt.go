@@ -16,9 +16,9 @@ const (
 	tuneEvery = 5 * time.Second
 )
 
-func (v *Valve) bounds(p *pace.Pace) (least, most float64) {
+func (s *settings) bounds(p *pace.Pace) (least, most float64) {
 	most = p.Rate.PerSecond()
-	if min := v.Policy.AdaptiveRate.Min; !min.IsZero() {
+	if min := s.Policy.AdaptiveRate.Min; !min.IsZero() {
 		return min.PerSecond(), most
 	}
 	return most * policy.DefaultAdaptiveMin, most
@@ -44,14 +44,14 @@ func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 	}
 }
 
-func (v *Valve) remember(b *bucket, l *learnt) {
+func (h *health) remember(b *bucket, l *learnt) {
 	switch {
 	case l == b.learnt:
 		return
 	case b.learnt == nil:
-		v.lowered++
+		h.lowered++
 	case l == nil:
-		v.lowered--
+		h.lowered--
 	}
 	b.own().learnt = l
 }
@@ -99,13 +99,13 @@ func (b *bucket) tunedAt(at, now pace.Instant) pace.Instant {
 	return min(at, now.Add(tuneEvery))
 }
 
-func (v *Valve) Lowered() int { return v.lowered }
+func (h *health) Lowered() int { return h.lowered }
 
 func (v *Valve) inheritLearnt(b *bucket, text string, told, now pace.Instant) {
 	if text == "" || v.Policy.AdaptiveRate == nil || b.pace == nil {
 		return
 	}
-	l := &learnt{under: v.limitsOf(b.key)}
+	l := &learnt{under: v.limitsOf(b.queue.Key)}
 	if l.State = adapt.Parse(text, time.Duration(told), l.under.pace.Rate.PerSecond()); l.Known() {
 		v.remember(b, l)
 		v.tune(b, now)

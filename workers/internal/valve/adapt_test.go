@@ -46,7 +46,7 @@ func (b *valveBench) calls(t *target, latency, until time.Duration,
 	}
 	var under []answer
 	for b.now < origin.Add(until) {
-		for len(b.p.buckets) == 0 || b.p.buckets["a"].queued() < 100 {
+		for len(b.p.buckets) == 0 || b.p.buckets["a"].queue.Len() < 100 {
 			b.arrive("a")
 		}
 		for _, r := range b.start() {

@@ -52,10 +52,10 @@ func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 		}
 		var told pace.Instant
 		var of uint64
-		for b.now < origin.Add(5*time.Minute) && b.p.buckets["a"].queued() > 0 {
+		for b.now < origin.Add(5*time.Minute) && b.p.buckets["a"].queue.Len() > 0 {
 			bucket := b.p.buckets["a"]
 			by, until := b.v.held(bucket, b.now)
-			head := bucket.ready[0].heldJob
+			head := bucket.queue.Head()
 			wait, known := b.p.expect(head.Seq, b.now)
 			runs := b.start()
 			switch {
@@ -96,7 +96,7 @@ func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 				b.now = max(b.now, next)
 			}
 		}
-		if b.p.buckets["a"].queued() > 0 {
+		if b.p.buckets["a"].queue.Len() > 0 {
 			t.Fatalf("seed %d: %+v: jobs are left", seed, p.Limits)
 		}
 	}

@@ -386,6 +386,7 @@ func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 	p.Limits[0].CountFrom, p.MaxDelay = policy.CountFromAnswer, policy.Duration(second)
 	b.v.Change(p, false, b.now)
 	b.arrive("a", tokens(4))
+	b.v.placeChanged(b.now)
 	b.noted()
 	s.limit.noted()
 	s.at(second)
@@ -418,6 +419,7 @@ func TestAnEndReleasesNoUnitOfASharedLimitThatMoved(t *testing.T) {
 	}
 	b := s.by[0]
 	b.arrive("a", tokens(4))
+	b.v.placeChanged(b.now)
 	b.noted()
 	s.limit.noted()
 	s.at(second)

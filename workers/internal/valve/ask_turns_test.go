@@ -119,7 +119,7 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	a.start()
 	a.ask(job.Question{Op: job.OpPurge, Key: "k0"})
 	a.ponder()
-	if held := len(a.p.buckets["k0"].ready); held < jobs-2*purgePiece ||
+	if held := a.p.buckets["k0"].queue.Near(); held < jobs-2*purgePiece ||
 		a.qs.Due() > a.now {
 		t.Errorf("after a turn %d of %d jobs are left", held, jobs)
 	}
@@ -128,7 +128,7 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 	if len(a.answers) != 1 || a.answers[0].Removed < jobs {
 		t.Errorf("answered %+v", a.answers)
 	}
-	if left := len(a.p.buckets["k0"].ready); left != 3 {
+	if left := a.p.buckets["k0"].queue.Near(); left != 3 {
 		t.Errorf("%d jobs are left, want the three that came meanwhile", left)
 	}
 }
@@ -188,7 +188,7 @@ func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 	if early == 0 {
 		t.Error("the asker had to wait for all")
 	}
-	if left := a.p.buckets["k0"].queued(); left != 3 || removed < jobs || removed > jobs+1 {
+	if left := a.p.buckets["k0"].queue.Len(); left != 3 || removed < jobs || removed > jobs+1 {
 		t.Errorf("%d jobs were dropped, and %d are left", removed, left)
 	}
 }

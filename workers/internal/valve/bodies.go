@@ -40,12 +40,12 @@ func (v *Valve) freeBody(j *heldJob) {
 }
 
 func (v *Valve) unload(b *bucket) {
-	for _, j := range b.ready {
+	for j := range b.queue.Each() {
 		if b.bodies == 0 {
 			return
 		}
 		if j.counted {
-			v.freeBody(j.heldJob)
+			v.freeBody(j)
 			j.Body, j.Lean = nil, true
 		}
 	}
@@ -54,12 +54,13 @@ func (v *Valve) unload(b *bucket) {
 // fetch requests the bodies of the first ready jobs. Once half of the room is used it reads only
 // the head: a fast bucket must not delay others (law 5).
 func (v *Valve) fetch(b *bucket) {
-	for i, j := range b.ready[:min(b.ahead(), len(b.ready))] {
+	for i := range min(b.ahead(), b.queue.Near()) {
+		j := b.queue.Nth(i)
 		if i > 0 && v.bodies >= v.memory.bodies()/2 {
 			break
 		}
 		if j.Lean {
-			v.keepBody(j.heldJob)
+			v.keepBody(j)
 		}
 		if j.Lean && !j.fetching {
 			j.fetching = true
@@ -72,17 +73,17 @@ func (v *Valve) fetch(b *bucket) {
 // worker give up their bodies: hanging targets must not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
-		if v.bodies >= v.memory.bodies() && !v.makeRoom(now) {
+		if v.bodies >= v.memory.bodies() && !v.makeRoom() {
 			return
 		}
 		b := v.unread[0].bucket
-		v.unplace(b)
-		v.surface(b, now)
-		if len(b.ready) == 0 { // only expired jobs, which lapse removes
+		v.lift(b)
+		if v.surface(b, now); b.queue.Near() == 0 { // only expired jobs, which lapse removes
 			v.schedule(b, now.Add(lapsePause))
 			continue
 		}
 		v.fetch(b)
+		b.placed()
 	}
 }
 
@@ -100,15 +101,17 @@ func readAt(start pace.Instant) pace.Instant {
 // readOn requests more once half of the read-ahead is used.
 func (v *Valve) readOn(b *bucket) {
 	half := b.ahead() / 2
-	if half > 0 && half < len(b.ready) && b.ready[half].Lean && !b.ready[half].fetching &&
-		v.bodies < v.memory.bodies()/2 {
+	if half == 0 || half >= b.queue.Near() || v.bodies >= v.memory.bodies()/2 {
+		return
+	}
+	if j := b.queue.Nth(half); j.Lean && !j.fetching {
 		v.fetch(b)
 	}
 }
 
 // makeRoom unloads a due bucket that cannot take a worker and follows the first unread one. The end
 // of the heap has about the last in order.
-func (v *Valve) makeRoom(now pace.Instant) bool {
+func (v *Valve) makeRoom() bool {
 	if v.Free() <= 0 {
 		return false
 	}
@@ -116,7 +119,7 @@ func (v *Valve) makeRoom(now pace.Instant) bool {
 	for _, b := range last {
 		if b.bodies > 0 && !v.mayTakeWorker(b.bucket) && v.unread[0].Before(b) {
 			v.unload(b.bucket)
-			v.place(b.bucket, now)
+			b.changed()
 			return v.bodies < v.memory.bodies()
 		}
 	}
@@ -145,7 +148,7 @@ func (p *Part) Fetched(t Text, now pace.Instant) {
 	case j.stage != stageWaiting:
 		return
 	case t.Gone:
-		p.v.vanish(j, now)
+		p.v.vanish(j)
 		return
 	case t.Malformed != nil:
 		p.v.detach(j)
@@ -153,5 +156,5 @@ func (p *Part) Fetched(t Text, now pace.Instant) {
 	case t.Body != nil && j.counted:
 		j.Body, j.Lean = t.Body, false
 	}
-	p.v.place(j.Bucket, now)
+	j.Bucket.changed()
 }

@@ -93,8 +93,8 @@ func (v *Valve) down(j *heldJob, suspects int, now pace.Instant) (counts bool) {
 	if len(b.target.jobs) >= suspects {
 		v.trip(j, now)
 	}
-	if !slices.Contains(v.suspects, b.key) {
-		v.suspects = append(v.suspects, b.key)
+	if !slices.Contains(v.suspects, b.queue.Key) {
+		v.suspects = append(v.suspects, b.queue.Key)
 	}
 	if len(v.suspects) >= mostSuspectBuckets {
 		v.wait(&v.breaker, now)
@@ -105,8 +105,8 @@ func (v *Valve) down(j *heldJob, suspects int, now pace.Instant) (counts bool) {
 
 // othersAnswer reports whether another bucket's job succeeded that began after this bucket's last
 // failure.
-func (v *Valve) othersAnswer(b *bucket) bool {
-	return !v.breaker.open && b.down() && v.answered > b.target.last
+func (h *health) othersAnswer(b *bucket) bool {
+	return !h.breaker.open && b.down() && h.answered > b.target.last
 }
 
 // trip opens a bucket's breaker or keeps it open. So does a failed probe of the valve's breaker,
@@ -150,15 +150,15 @@ func (v *Valve) available(j *heldJob, now pace.Instant) {
 	}
 }
 
-func (v *Valve) clear(b *bucket, now pace.Instant) {
+func (h *health) clear(b *bucket, now pace.Instant) {
 	if b.target.open {
-		v.broken--
+		h.broken--
 		b.pace.Hold(&b.clock, now) // without a burst
 	}
 	for _, j := range b.target.jobs {
-		j.tried = 0
-		if j.stage == stageWaiting && j.inBucket >= 0 {
-			b.ready.Fix(j.inBucket)
+		if j.tried = 0; j.stage == stageWaiting {
+			j.Behind = j.behind()
+			b.queue.Fix(&j.Job)
 		}
 	}
 	b.target = nil
@@ -176,7 +176,8 @@ func (v *Valve) recovered(now pace.Instant) {
 			}
 			v.missed(b, byBreaker, since, now)
 			if b.pace != nil {
-				b.pace.Hold(&b.clock, now.Add(spread(b.key, min(b.pace.Interval, mostSpread))))
+				apart := spread(b.queue.Key, min(b.pace.Interval, mostSpread))
+				b.pace.Hold(&b.clock, now.Add(apart))
 			}
 			v.probeNow(b, now)
 		}
@@ -187,13 +188,13 @@ func (v *Valve) probeNow(b *bucket, now pace.Instant) {
 	if b.down() {
 		b.target.at = min(b.target.at, now)
 	}
-	v.place(b, now)
+	b.changed()
 }
 
 // probeSooner makes the next probes of the open breakers that hold a bucket due, for an operator
 // who knows that the target is back, and returns their number.
-func (v *Valve) probeSooner(b *bucket, now pace.Instant) (sooner int) {
-	holding := []*breaker{&v.breaker}
+func (h *health) probeSooner(b *bucket, now pace.Instant) (sooner int) {
+	holding := []*breaker{&h.breaker}
 	if b.down() {
 		holding = append(holding, &b.target.breaker)
 	}
@@ -203,7 +204,7 @@ func (v *Valve) probeSooner(b *bucket, now pace.Instant) (sooner int) {
 			sooner++
 		}
 	}
-	v.place(b, now)
+	b.changed()
 	return sooner
 }
 
@@ -215,7 +216,7 @@ func (v *Valve) nextDue(able func(*bucket) bool) (longest *bucket) {
 	}
 	for _, b := range v.due {
 		if able(b.bucket) && (longest == nil || b.nextAt < longest.nextAt ||
-			b.nextAt == longest.nextAt && b.key < longest.key) {
+			b.nextAt == longest.nextAt && b.queue.Key < longest.queue.Key) {
 			longest = b.bucket
 		}
 	}
@@ -223,18 +224,18 @@ func (v *Valve) nextDue(able func(*bucket) bool) (longest *bucket) {
 }
 
 // firstDue returns the first able due bucket, in the heap below i, or nil.
-func (v *Valve) firstDue(i int, able func(*bucket) bool) *bucket {
+func (a *agenda) firstDue(i int, able func(*bucket) bool) *bucket {
 	switch {
-	case i >= len(v.due):
+	case i >= len(a.due):
 		return nil
-	case able(v.due[i].bucket):
-		return v.due[i].bucket
+	case able(a.due[i].bucket):
+		return a.due[i].bucket
 	}
-	a, b := v.firstDue(2*i+1, able), v.firstDue(2*i+2, able)
-	if a == nil || b != nil && (dueBucket{b}).Before(dueBucket{a}) {
-		return b
+	x, y := a.firstDue(2*i+1, able), a.firstDue(2*i+2, able)
+	if x == nil || y != nil && (dueBucket{y}).Before(dueBucket{x}) {
+		return y
 	}
-	return a
+	return x
 }
 
 type Breakers struct {

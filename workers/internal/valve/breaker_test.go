@@ -180,7 +180,7 @@ func TestABreakerThatClosesIsNoBurst(t *testing.T) {
 	}
 	b.until(20*second, b.down)
 	for seq := uint64(2); seq <= mostSuspectJobs; seq++ {
-		b.p.cancel(seq, b.now)
+		b.p.cancel(seq)
 		b.p.Confirmed(seq, b.now)
 	}
 	b.now = b.p.buckets["a"].target.at

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -106,7 +107,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 		j.call.Seq, j.Stored = j.Seq, v.instant(now).Wall.Add(-age)
 	}
 	b, k := j.Bucket, j.call
-	defer v.place(b, now)
+	b.changed()
 	b.unchoose()
 	in := v.expectCall(j, nil, now)
 	if isNew || b.paused {
@@ -127,8 +128,9 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 
 func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *heldJob {
 	b := p.bucket(c.Key, now)
-	j := &heldJob{Bucket: b, inBucket: -1, inTimers: -1}
-	j.Key, j.Cost, j.Costs = b.key, max(c.Cost, 1), c.Costs
+	j := newJob(b)
+	j.Front = keyqueue.Alone
+	j.Key, j.Cost, j.Costs = b.queue.Key, max(c.Cost, 1), c.Costs
 	j.Priority = min(max(c.Priority, job.MinPriority), job.MaxPriority)
 	j.call = claimant.New(j, &b.calls().Queue)
 	j.call.ID, j.call.Cost, j.call.Priority = c.ID, j.Cost, j.Priority
@@ -140,7 +142,7 @@ func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *heldJob {
 	return j
 }
 
-func (v *Valve) neverPasses(c *job.Claim) string {
+func (s *settings) neverPasses(c *job.Claim) string {
 	if len(c.ID) == 0 || len(c.ID) > longestID || len(c.Costs) > policy.MaxLimits {
 		return fmt.Sprintf("want an id of 1 to %d bytes and at most %d costs", longestID,
 			policy.MaxLimits)
@@ -151,7 +153,7 @@ func (v *Valve) neverPasses(c *job.Claim) string {
 				math.MaxInt32)
 		}
 	}
-	return v.impossible(max(c.Cost, 1), c.Costs)
+	return s.impossible(max(c.Cost, 1), c.Costs)
 }
 
 // firstCall is the least sequence of a call. Calls are ordered by their first question.
@@ -188,14 +190,14 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 }
 
 // probeOf returns whether a breaker holds the bucket, and when its next probe may start.
-func (v *Valve) probeOf(b *bucket) (at pace.Instant, down bool) {
-	if v.breaker.open {
-		at = v.breaker.due()
+func (h *health) probeOf(b *bucket) (at pace.Instant, down bool) {
+	if h.breaker.open {
+		at = h.breaker.due()
 	}
 	if b.down() {
 		at = max(at, b.target.due())
 	}
-	return at, v.breaker.open || b.down()
+	return at, h.breaker.open || b.down()
 }
 
 // expectCall returns the ms until a call starts, after those in the bucket and away; nil:
@@ -211,7 +213,7 @@ func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
 		}
 	}
 	slots := calls.slots
-	if b.waiting > 0 {
+	if b.queue.Waiting() > 0 {
 		slots += (slots + b.callers.inRow) / b.callers.perJob
 	}
 	at, down := v.probeOf(b)
@@ -241,11 +243,11 @@ func (v *Valve) grant(j *heldJob) *Grant {
 }
 
 // leaseOf returns the time to the next report of a running call.
-func (v *Valve) leaseOf(k *claimer) time.Duration {
+func (s *settings) leaseOf(k *claimer) time.Duration {
 	if !k.Leased {
 		return unusedWithin
 	}
-	return time.Duration(v.Policy.Timeout)
+	return time.Duration(s.Policy.Timeout)
 }
 
 func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
@@ -290,7 +292,6 @@ func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
 		v.settle(j, v.unused(j, now), now)
 	default:
 		v.dropCall(j)
-		v.place(j.Bucket, now)
 	}
 }
 
@@ -318,7 +319,6 @@ func (v *Valve) hearReport(p *Part, c *job.Claim, now pace.Instant) job.Turn {
 // goesOn renews a lease, and reports whether there is one.
 func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool {
 	b := p.bucket(c.Key, now)
-	defer v.place(b, now)
 	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
 	counts := b.concurrency > 0 || v.Policy.CountsArrivals()
 	if j == nil && counts && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
@@ -393,7 +393,7 @@ func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
 func (v *Valve) adopt(p *Part, c *job.Claim, now pace.Instant) *heldJob {
 	j := v.newCall(p, c, now)
 	j.stage, j.holder, j.call.Leased = stageRunning, "elsewhere", c.Op != job.OpSettle
-	j.Bucket.own().running++
+	j.Bucket.runs(1)
 	j.Bucket.callers.running++
 	if p.open.Take(c.ID) {
 		v.adoptRun(j, late{cost: j.takes(), ends: true, answers: true}, now)
@@ -443,7 +443,6 @@ func (v *Valve) leaveCalls(p *Part) {
 		}
 		v.dropCall(j)
 	}
-	v.callers.Retain(func(b dueBucket) bool { return b.Part != p })
 	for _, b := range p.buckets {
 		if b.callers != noCallers {
 			b.own().callers = &callers{running: b.callers.running, perJob: callsPerJob}

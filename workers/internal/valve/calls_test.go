@@ -269,8 +269,9 @@ func TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart(t *testing.T) {
 		c.paused, c.base.paused, c.memory.most = true, true, 1
 		c.publish("a", 3, now)
 		b := c.part.buckets["a"]
-		if late := c.overdue(b, now); b.deep != 3 || late != (x.perJob == 1) {
-			t.Errorf("%s: of %d deep jobs the first is overdue: %v", name, b.deep, late)
+		late := b.queue.Overdue(job.MaxPriority, c.wall.at(now).UnixNano())
+		if b.queue.Deep() != 3 || late != (x.perJob == 1) {
+			t.Errorf("%s: of %d deep jobs the first is overdue: %v", name, b.queue.Deep(), late)
 		}
 	}
 }

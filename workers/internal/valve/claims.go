@@ -61,12 +61,13 @@ const (
 )
 
 // Fits reports whether a job that is due, or soon will be, is in no excepted bucket.
-func (v *Valve) Fits(except []job.Key) bool {
+func (v *Valve) Fits(except []job.Key, now pace.Instant) bool {
+	v.placeChanged(now)
 	excepted, soon := setOf(except), v.acted.Add(HoldFor)
-	takes := func(b *bucket) bool { return !excepted[b.key] }
+	takes := func(b *bucket) bool { return !excepted[b.queue.Key] }
 	return len(except) == 0 || v.firstDue(0, takes) != nil ||
 		slices.ContainsFunc(v.sched[:min(len(v.sched), mostLooks)], func(b scheduledBucket) bool {
-			return b.nextAt <= soon && b.queued() > 0 && takes(b.bucket)
+			return b.nextAt <= soon && b.queue.Len() > 0 && takes(b.bucket)
 		})
 }
 
@@ -79,11 +80,11 @@ func setOf(keys []job.Key) map[job.Key]bool {
 	return set
 }
 
-func (v *Valve) Claimed(c Claim) {
-	k := claimant.New(nil, &v.claims.workers)
-	v.claims.numbers++
-	k.Worker, k.Except, k.Seq = c.Worker, setOf(c.Except), v.claims.numbers
-	v.claims.Take(k, claimant.Claim, c.Until)
+func (c *crew) Claimed(asked Claim) {
+	k := claimant.New(nil, &c.claims.workers)
+	c.claims.numbers++
+	k.Worker, k.Except, k.Seq = asked.Worker, setOf(asked.Except), c.claims.numbers
+	c.claims.Take(k, claimant.Claim, asked.Until)
 }
 
 func (v *Valve) Offered(result OfferResult, now pace.Instant) {
@@ -154,17 +155,17 @@ func within(at pace.Instant, every time.Duration, now pace.Instant) int {
 }
 
 // nearStarts returns the number of jobs whose starts are near, and when it may grow.
-func (v *Valve) nearStarts(now pace.Instant) (n int, next pace.Instant) {
-	n, next = len(v.due), pace.Never
-	for _, b := range v.sched[:min(len(v.sched), mostLooks)] {
+func (a *agenda) nearStarts(now pace.Instant) (n int, next pace.Instant) {
+	n, next = len(a.due), pace.Never
+	for _, b := range a.sched[:min(len(a.sched), mostLooks)] {
 		switch {
-		case len(b.ready) == 0, b.callNext() && b.queued() == 1:
+		case b.queue.Near() == 0, b.callNext() && b.queue.Len() == 1:
 		case b.nextAt > now.Add(ahead):
 			next = min(next, b.nextAt.Add(-ahead))
 		case b.pace == nil:
 			n++
 		default:
-			n += min(b.queued(), within(b.nextAt, b.pace.Interval, now))
+			n += min(b.queue.Len(), within(b.nextAt, b.pace.Interval, now))
 		}
 	}
 	return n, next
@@ -174,7 +175,7 @@ func (v *Valve) nearStarts(now pace.Instant) (n int, next pace.Instant) {
 func (v *Valve) match() (b *bucket, by *claimer) {
 	fits := func(b *bucket) bool {
 		for by = range v.claims.workers.All() {
-			if !by.Except[b.key] {
+			if !by.Except[b.queue.Key] {
 				return true
 			}
 		}
@@ -219,7 +220,7 @@ func (v *Valve) silent(k *claimer, now pace.Instant) {
 	if k.State() == claimant.Ended {
 		v.dropCall(j)
 	}
-	v.place(j.Bucket, now)
+	j.Bucket.changed()
 }
 
 type callers struct {
@@ -253,22 +254,8 @@ func (b *bucket) calls() *callers {
 func (b *bucket) unchoose() {
 	if j := b.callers.chosen; j != nil {
 		b.callers.chosen = nil
-		b.ready.Remove(j.inBucket)
-		b.countWaiting(j.Cost, j.Costs, -1)
+		b.queue.Remove(&j.Job)
 	}
-}
-
-// overdue reports whether the first stored job has waited a step per level of priority below the
-// highest.
-func (v *Valve) overdue(b *bucket, now pace.Instant) bool {
-	if b.step == 0 || b.queued() == 0 {
-		return false
-	}
-	first, _ := b.firstDeep()
-	if len(b.ready) > 0 {
-		first = b.ready[0].rank()
-	}
-	return first.place < b.placeOf(job.MaxPriority, v.wall.at(now).UnixNano())
 }
 
 // choose makes the next call the head of the ready jobs, where code for heads applies to it. Every
@@ -279,23 +266,22 @@ func (v *Valve) choose(b *bucket, now pace.Instant) {
 		return
 	}
 	b.unchoose()
-	if c.perJob = callsPerJob; v.overdue(b, now) {
+	if c.perJob = callsPerJob; b.queue.Overdue(job.MaxPriority, v.wall.at(now).UnixNano()) {
 		c.perJob = 1
 	}
 	if c.Len() == 0 ||
-		b.queued() > 0 && c.inRow >= c.perJob && (v.Free() > 0 || !v.claims.declined) {
+		b.queue.Len() > 0 && c.inRow >= c.perJob && (v.Free() > 0 || !v.claims.declined) {
 		return
 	}
 	j := c.First().Of
 	c.chosen = j
-	b.ready.Push(orderedJob{j})
-	b.countWaiting(j.Cost, j.Costs, 1)
+	b.queue.Push(&j.Job)
 }
 
 func (b *bucket) callNext() bool { return b.callers.chosen != nil }
 
-// placeCall is place for a call, which is offered its turn shortly before.
-func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
+// planCall is plan for a call, which is offered its turn shortly before.
+func (v *Valve) planCall(b *bucket, at, now pace.Instant) {
 	c := b.callers
 	if v.breaker.open {
 		at = max(at, v.breaker.due())
@@ -313,8 +299,7 @@ func (v *Valve) placeCall(b *bucket, at, now pace.Instant) {
 	case at > now:
 		v.schedule(b, b.tunedAt(at, now))
 	default:
-		b.nextAt, b.spot = max(at, b.since), spotCaller
-		v.callers.Push(dueBucket{b})
+		v.compete(b, at, spotCaller)
 	}
 }
 
@@ -358,9 +343,10 @@ func (v *Valve) againForCalls(now pace.Instant) {
 	if v.memory.calls == 0 {
 		return
 	}
+	v.placeChanged(now)
 	for _, b := range slices.Clone(v.due) {
 		if b.callers.Len() > 0 {
-			v.place(b.bucket, now)
+			b.changed()
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestAClaimIsNotForABucketThatItsWorkerExcepts(t *testing.T) {
 			t.Fatal(got)
 		}
 		now += 10 * milli
-		if o.Fits([]job.Key{"hangs"}) || !o.Fits([]job.Key{"fine"}) || !o.Fits(nil) {
+		if o.Fits([]job.Key{"hangs"}, now) || !o.Fits([]job.Key{"fine"}, now) || !o.Fits(nil, now) {
 			t.Error("a claim fits other buckets than those that have jobs")
 		}
 		o.claim(now+40*milli, "hangs")
@@ -120,7 +120,7 @@ func TestAClaimIsNotForABucketThatItsWorkerExcepts(t *testing.T) {
 			t.Errorf("the bucket that hangs took another's worker: %s", got)
 		}
 		o.publish("fine", 3, now)
-		if !o.Fits([]job.Key{"hangs"}) || o.Fits([]job.Key{"hangs", "fine"}) {
+		if !o.Fits([]job.Key{"hangs"}, now) || o.Fits([]job.Key{"hangs", "fine"}, now) {
 			t.Error("a claim fits other buckets than those that have jobs")
 		}
 		o.claim(now+40*milli, "gone", "hangs")
@@ -149,7 +149,7 @@ func TestAClaimFitsAJobThatIsSoonDue(t *testing.T) {
 		at   pace.Instant
 		fits bool
 	}{{now, false}, {now + 80*milli, true}} {
-		if o.step(x.at); o.Fits([]job.Key{"b"}) != x.fits {
+		if o.step(x.at); o.Fits([]job.Key{"b"}, x.at) != x.fits {
 			t.Errorf("%v before its start, the job fits a claim: %v", 100*milli+now-x.at, !x.fits)
 		}
 	}

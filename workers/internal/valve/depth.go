@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/deep"
+	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -72,17 +73,17 @@ func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 		return
 	}
 	pick := seq * 0x9e3779b97f4a7c15 >> 32
-	if n := uint64(len(b.later)); n > 0 {
-		v.stripJob(b.later[pick%n].heldJob)
+	if n := uint64(b.queue.NearLater()); n > 0 {
+		v.stripJob(b.queue.NthLater(int(pick % n)))
 	}
-	n := len(b.ready)
+	n := b.queue.Near()
 	if n == 0 {
 		return
 	}
 	i := int(pick % uint64(n))
 	far := b.blocked() || b.spot == spotSched && readAt(b.nextAt) > now
-	if (far || i >= b.ahead() || b.Part.state != partitionLive) && v.stripJob(b.ready[i].heldJob) {
-		v.place(b, now)
+	if (far || i >= b.ahead() || b.Part.state != partitionLive) && v.stripJob(b.queue.Nth(i)) {
+		b.changed()
 	}
 }
 
@@ -126,93 +127,66 @@ func (p *Part) weighNothing() {
 	p.deep.Clear()
 }
 
-type deepLane struct {
-	*bucket
-	priority int
-}
-
 func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	b := j.Bucket
 	switch {
 	case j.recorded || j.Attempts > 0 || j.crashes > 0,
 		len(b.Part.edits.jobs) > 0 && b.Part.edits.jobs[j.Seq].Job != 0,
-		!b.Part.deep.Takes(j.Seq), !b.Part.deep.TakesCosts(j.Costs):
+		!b.Part.deep.Takes(&j.Job):
 		return false
 	case later:
 		return v.memory.short() && j.NotBefore.Sub(j.Stored) <= deep.MostDelay
-	case len(b.ready) > 0:
-		return (b.deep > 0 || v.memory.short()) && !j.rank().before(b.ready[0].rank())
-	case b.deep > 0:
+	case b.queue.Near() > 0:
+		return (b.queue.Deep() > 0 || v.memory.short()) &&
+			!b.queue.Rank(&j.Job).Before(b.queue.First())
+	case b.queue.Deep() > 0:
 		return true
 	}
-	return v.memory.short() && (len(v.due)+len(v.unread) > 0 ||
-		readAt(v.holdOf(b, now).until) > now)
+	if !v.memory.short() {
+		return false
+	}
+	v.placeChanged(now)
+	return len(v.due)+len(v.unread) > 0 || readAt(v.holdOf(b, now).until) > now
 }
 
 func (v *Valve) sink(j *heldJob, later bool) {
-	b := j.Bucket
-	p, l := b.Part, b.lane(j.Priority)
-	line, due := &l.line, int64(0)
+	d := deep.Job{Expires: v.expiry(j).UnixNano(), Generation: j.generation}
 	if later {
-		line, due = &l.later, j.NotBefore.UnixNano()
+		d.Due = j.NotBefore.UnixNano()
 	}
-	if *line == 0 {
-		*line = p.deep.Open(deepLane{b, j.Priority})
-	}
-	_, keyed := j.ended(job.EndCancelled)
-	p.deep.Add(*line, deep.Job{Seq: j.Seq, Stored: j.Stored.UnixNano(),
-		Expires: v.expiry(j).UnixNano(), Mark: j.mark, Due: due, Cost: j.Cost,
-		Size: int32(min(j.Size, math.MaxInt32)), Keyed: keyed, Generation: j.generation}, j.Costs)
-	delete(p.jobs, j.Seq)
+	_, d.Keyed = j.ended(job.EndCancelled)
+	j.Bucket.queue.Sink(&j.Job, d)
+	delete(j.Bucket.Part.jobs, j.Seq)
 	v.unweigh(j)
 	v.memory.deep++
-	if later {
-		b.deepLater++
-		return
-	}
-	b.queueDeep(l, 1, j.Cost, j.Costs)
-}
-
-// queueDeep counts a deep job; sign −1 removes it.
-func (b *bucket) queueDeep(l *lane, sign int, cost int64, named map[string]int64) {
-	b.deep += int32(sign)
-	l.waiting += int64(sign) * cost
-	b.countWaiting(cost, named, int64(sign))
 }
 
 // lift removes a deep job and returns it as a held one, counted only in its bucket, or nil.
 func (p *Part) lift(seq uint64) *heldJob {
-	j := p.fathom(seq)
-	if j != nil {
-		p.deep.Take(seq)
-		p.v.memory.deep--
-		if b := j.Bucket; j.stage == stageDelayed {
-			b.deepLater--
-		} else {
-			b.queueDeep(b.lane(j.Priority), -1, j.Cost, j.Costs)
-		}
+	d, deep := p.deep.Find(seq)
+	if !deep {
+		return nil
 	}
+	p.deep.Lift(d)
+	p.v.memory.deep--
+	j := p.heldOf(d)
+	j.Bucket.changed()
 	return j
 }
 
-// fathom returns a copy of a deep job, or nil.
-func (p *Part) fathom(seq uint64) *heldJob {
-	d, of, ok := p.deep.Find(seq)
-	if !ok {
-		return nil
-	}
-	j := &heldJob{
-		Arrived: job.Arrived{Seq: seq, Key: of.key, Partition: p.Number,
-			Stored: time.Unix(0, d.Stored).UTC(), Size: int(d.Size),
-			Deadline: time.Unix(0, d.Expires).UTC(), Cost: d.Cost, Costs: p.deep.Costs(seq),
-			Priority: of.priority, Lean: true},
-		Bucket: of.bucket, text: text{headless: true, keyed: d.Keyed}, generation: d.Generation,
-		mark: d.Mark, came: of.came(seq, d.Stored), expires: p.v.dateAt(d.Expires),
-		inBucket: -1, inTimers: -1,
-	}
+// heldOf returns a deep job as a held one.
+func (p *Part) heldOf(d keyqueue.Deep[*heldJob]) *heldJob {
+	j := newJob(p.buckets[d.Queue.Key])
+	j.Arrived = job.Arrived{Seq: d.Seq, Key: d.Queue.Key, Partition: p.Number,
+		Stored: time.Unix(0, d.Stored).UTC(), Size: int(d.Size),
+		Deadline: time.Unix(0, d.Expires).UTC(), Cost: d.Cost, Costs: d.Costs,
+		Priority: d.Priority, Lean: true}
+	d.Held(&j.Job)
+	j.text, j.generation = text{headless: true, keyed: d.Keyed}, d.Generation
+	j.expires = p.v.dateAt(d.Expires)
 	if d.Due != 0 {
 		j.stage, j.NotBefore = stageDelayed, time.Unix(0, d.Due).UTC()
-		j.at = min(p.v.dateAt(d.Due), j.expires)
+		j.At = min(p.v.dateAt(d.Due), j.expires)
 	}
 	return j
 }
@@ -221,7 +195,10 @@ func (p *Part) seek(seq uint64) *heldJob {
 	if j := p.jobs[seq]; j != nil {
 		return j
 	}
-	return p.fathom(seq)
+	if d, deep := p.deep.Find(seq); deep {
+		return p.heldOf(d)
+	}
+	return nil
 }
 
 // reach is seek for a change: it raises a deep job.
@@ -238,12 +215,11 @@ func (p *Part) raise(seq uint64) *heldJob {
 		p.jobs[seq] = j
 		p.v.weigh(j)
 		if j.stage == stageDelayed {
-			p.v.delay(j, j.at)
+			p.v.delay(j, j.At)
 			return j
 		}
+		j.Bucket.queue.Raises(&j.Job)
 		p.v.enqueue(j)
-		j.raised = true
-		j.Bucket.raised++
 	}
 	return j
 }
@@ -251,21 +227,18 @@ func (p *Part) raise(seq uint64) *heldJob {
 // surface raises a bucket's next jobs, as far ahead as bodies are read, while deep ones precede the
 // last held one. It runs before the first held job is examined (law 4).
 func (v *Valve) surface(b *bucket, now pace.Instant) {
-	for b.deep > 0 {
-		first, expires := b.firstDeep()
-		n, ahead := len(b.ready), b.ahead()
-		next := n == 0 || first.before(b.ready[0].rank())
-		soon := b.raised < ahead && (n < ahead || first.before(b.ready[n-1].rank()))
-		if !next && !soon ||
-			b.Part.stages[stageBurying] >= mostLapsing && v.dateAt(expires) <= now {
+	for {
+		d, wanted := b.queue.Wants(b.ahead())
+		if !wanted ||
+			b.Part.stages[stageBurying] >= mostLapsing && v.dateAt(d.Expires) <= now {
 			return
 		}
-		b.Part.raise(first.seq)
+		b.Part.raise(d.Seq)
 	}
 }
 
 // seen reports whether a delivered job is deep. A different job of its sequence is gone.
-func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
+func (p *Part) seen(a *job.Arrived) bool {
 	if p.deep.Len() == 0 {
 		return false
 	}
@@ -275,47 +248,28 @@ func (p *Part) seen(a *job.Arrived, now pace.Instant) bool {
 	if j := p.lift(a.Seq); j != nil {
 		j.Bucket.held--
 		p.v.out.Vanished++
-		p.v.place(j.Bucket, now)
 	}
 	return false
 }
 
-// sweepDeep drops deep jobs that were not redelivered, and returns their buckets, to be placed.
-func (p *Part) sweepDeep() (of []*bucket) {
+// sweepDeep drops deep jobs that were not redelivered.
+func (p *Part) sweepDeep() {
 	for _, seq := range p.deep.Unseen(p.generation, p.last) {
 		j := p.lift(seq)
 		j.Bucket.held--
 		p.v.out.Vanished++
-		if n := len(of); n == 0 || of[n-1] != j.Bucket {
-			of = append(of, j.Bucket)
-		}
 	}
-	return of
 }
 
 func (p *Part) loseDeep() {
 	p.v.out.Vanished += p.deep.Len()
 	p.v.memory.deep -= int64(p.deep.Len())
+	var queues []*keyqueue.Queue[*heldJob]
 	for _, b := range p.list.All() {
-		b.held -= int(b.deep + b.deepLater)
-		b.deepLater = 0
-		for i := range b.lanes {
-			l := &b.lanes[i]
-			for d := range p.deep.Line(l.line) {
-				b.queueDeep(l, -1, d.Cost, p.deep.Costs(d.Seq))
-			}
-		}
+		b.held -= int32(b.queue.AllDeep())
+		queues = append(queues, &b.queue)
 	}
-	p.deep.Clear()
-}
-
-func (b *bucket) unline() {
-	for i := range b.lanes {
-		l := &b.lanes[i]
-		b.Part.deep.Close(l.line)
-		b.Part.deep.Close(l.later)
-		l.line, l.later = 0, 0
-	}
+	p.deep.Clear(queues...)
 }
 
 // purges returns a batch of a bucket's jobs up to a sequence, with deep ones raised.
@@ -329,27 +283,13 @@ func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 			jobs = append(jobs, j)
 		}
 	}
-	for _, j := range b.ready {
-		pick(j.heldJob)
+	for j := range b.queue.Each() {
+		pick(j)
 	}
-	for _, j := range b.later {
-		pick(j.heldJob)
+	for i := range b.queue.NearLater() {
+		pick(b.queue.NthLater(i))
 	}
-	var seqs []uint64
-	for i := range b.lanes {
-		for _, line := range []deep.Line{b.lanes[i].line, b.lanes[i].later} {
-			for d := range p.deep.Line(line) {
-				if len(seqs) == deepPiece {
-					break
-				}
-				if d.Seq <= last {
-					seqs = append(seqs, d.Seq)
-				}
-			}
-		}
-	}
-	slices.Sort(seqs)
-	for _, seq := range seqs {
+	for _, seq := range b.queue.SomeDeep(last, deepPiece) {
 		jobs = append(jobs, p.raise(seq))
 	}
 	return jobs
@@ -373,7 +313,7 @@ func (v *Valve) lapse(now pace.Instant) {
 					v.lapsed = now + 1
 					break
 				}
-				p.ripen(d, now)
+				p.buckets[p.deep.Ripen(d.Seq).Key].changed()
 				continue
 			}
 			if p.stages[stageBurying] >= mostLapsing {
@@ -385,29 +325,18 @@ func (v *Valve) lapse(now pace.Instant) {
 	}
 }
 
-func (p *Part) ripen(d deep.Job, now pace.Instant) {
-	_, of, _ := p.deep.Find(d.Seq)
-	l := of.lane(of.priority)
-	if l.line == 0 {
-		l.line = p.deep.Open(of)
+// delayed names what holds a bucket in which only delayed jobs wait, and until when.
+func (v *Valve) delayed(b *bucket) (by string, until pace.Instant) {
+	by, until = job.BlockedByNotBefore, pace.Never
+	if at, some := b.queue.DeepLaterAt(); some {
+		until = v.dateAt(at)
 	}
-	p.deep.Ripen(d.Seq, l.line)
-	of.deepLater--
-	of.queueDeep(l, 1, d.Cost, p.deep.Costs(d.Seq))
-	p.v.place(of.bucket, now)
-}
-
-func (v *Valve) laterAt(b *bucket) pace.Instant {
-	at := pace.Never
-	if len(b.later) > 0 {
-		at = b.later[0].at
-	}
-	for _, l := range b.lanes {
-		if d, some := b.Part.deep.First(l.later); some {
-			at = min(at, v.dateAt(d.Due), v.dateAt(d.Expires))
+	if b.queue.NearLater() > 0 {
+		if j := b.queue.NthLater(0); j.At <= until {
+			by, until = j.held(), j.At
 		}
 	}
-	return at
+	return by, until
 }
 
 func (v *Valve) lapsesAt() pace.Instant {

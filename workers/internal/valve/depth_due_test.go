@@ -24,8 +24,8 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	}
 	b.counts()
 	bucket := b.p.buckets["k"]
-	if len(b.p.jobs) > 0 || bucket.deepLater != jobs {
-		t.Fatalf("%d jobs are near, %d are deep and not due", len(b.p.jobs), bucket.deepLater)
+	if len(b.p.jobs) > 0 || bucket.queue.Later() != jobs {
+		t.Fatalf("%d jobs are near, %d are deep and not due", len(b.p.jobs), bucket.queue.Later())
 	}
 	b.start()
 	first := b.wall().Add(due(1))
@@ -37,7 +37,7 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 		*j.ETAMS != due(5).Milliseconds() {
 		t.Errorf("job 5 stands so: %+v", j)
 	}
-	if b.p.cancel(7, b.now) != 1 || b.p.cancel(7, b.now) != 0 {
+	if b.p.cancel(7) != 1 || b.p.cancel(7) != 0 {
 		t.Error("job 7 is not cancelled once")
 	}
 	b.at(6 * second).start()
@@ -50,7 +50,7 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 		b.v.Advance(b.now, pace.Never)
 		b.now++
 	}
-	if n := bucket.queued(); n < jobs/2-jobs/100 || n > jobs/2+1 {
+	if n := bucket.queue.Len(); n < jobs/2-jobs/100 || n > jobs/2+1 {
 		t.Errorf("%d jobs are due after half of the time", n)
 	}
 	if n := len(b.p.jobs); n > jobs/100+60 {
@@ -59,7 +59,7 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	b.counts()
 	last := uint64(0)
 	b.at(30 * second)
-	for bucket.held > bucket.running+jobs/100+1 {
+	for int(bucket.held) > bucket.running+jobs/100+1 {
 		b.text()
 		for _, r := range b.start() {
 			if r.Seq < last {
@@ -70,7 +70,7 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 		}
 		b.now = b.now.Add(ms)
 		if b.now > origin.Add(time.Minute) {
-			t.Fatalf("%d jobs have not started", bucket.queued())
+			t.Fatalf("%d jobs have not started", bucket.queue.Len())
 		}
 	}
 	b.counts()

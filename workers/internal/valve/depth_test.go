@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 )
 
 // shallow has little memory: jobs behind another of their bucket are deep.
@@ -35,45 +37,34 @@ func (b *valveBench) counts() {
 	b.t.Helper()
 	held, deep, near := 0, 0, bucketBytes*int64(b.p.list.Len())
 	for _, bucket := range b.p.list.All() {
-		raised, slots, named := 0, int64(0), map[string]int64{}
-		name := func(cost int64, costs map[string]int64) {
+		due, later, slots, named := 0, 0, int64(0), map[string]int64{}
+		add := func(cost int64, costs map[string]int64) {
+			slots += cost
 			for name, n := range costs {
 				named[name] += n - cost
 			}
 		}
-		for _, j := range bucket.ready {
-			if j.raised {
-				raised++
-			}
-			slots += j.Cost
-			name(j.Cost, j.Costs)
+		for j := range bucket.queue.Each() {
+			add(j.Cost, j.Costs)
 		}
-		lanes := 0
-		for _, l := range bucket.lanes {
-			for j := range b.p.deep.Line(l.line) {
-				lanes++
-				slots += j.Cost
-				name(j.Cost, b.p.deep.Costs(j.Seq))
-			}
-		}
-		maps.DeleteFunc(named, func(_ string, n int64) bool { return n == 0 })
-		if !maps.Equal(named, bucket.named) {
-			b.t.Fatalf("%s: costs by name are %v, counted %v", bucket.key, named, bucket.named)
-		}
-		if int(bucket.deep) != lanes || bucket.raised != raised || bucket.waiting != slots {
-			b.t.Fatalf("%s: %d deep, %d raised, %d slots, counted %d, %d and %d", bucket.key, lanes,
-				raised, slots, bucket.deep, bucket.raised, bucket.waiting)
-		}
-		later := 0
-		for _, l := range bucket.lanes {
-			for range b.p.deep.Line(l.later) {
+		for _, seq := range bucket.queue.SomeDeep(math.MaxUint64, math.MaxInt) {
+			if d, _ := b.p.deep.Find(seq); d.Due == 0 {
+				due++
+				add(d.Cost, d.Costs)
+			} else {
 				later++
 			}
 		}
-		if int(bucket.deepLater) != later {
-			b.t.Fatalf("%s: %d not due, counted %d", bucket.key, later, bucket.deepLater)
+		maps.DeleteFunc(named, func(_ string, n int64) bool { return n == 0 })
+		q := &bucket.queue
+		if !maps.Equal(named, q.Named()) {
+			b.t.Fatalf("%s: costs by name are %v, counted %v", bucket.queue.Key, named, q.Named())
 		}
-		held, deep = held+bucket.held, deep+int(bucket.deep)+later
+		if q.Deep() != due || q.AllDeep() != due+later || q.Waiting() != slots {
+			b.t.Fatalf("%s: %d deep, %d not due, %d slots, counted %d, %d and %d", q.Key, due,
+				later, slots, q.Deep(), q.AllDeep()-q.Deep(), q.Waiting())
+		}
+		held, deep = held+int(bucket.held), deep+due+later
 	}
 	for _, j := range b.p.jobs {
 		near += int64(j.weight)
@@ -88,11 +79,11 @@ func (b *valveBench) counts() {
 func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 	b := shallow(t, with(leaky("api", "1000/s"), func(p *policy.Policy) { p.Workers = 3 }))
 	r := rand.New(rand.NewPCG(1, 2))
-	ranks := map[string][]rank{}
+	ranks := map[string][]keyqueue.Rank{}
 	for range 3000 {
 		key := fmt.Sprint("k", r.IntN(4))
 		b.arrive(key, priority(r.IntN(3)-1), cost(1+r.Int64N(3)), func(a *job.Arrived) {
-			ranks[key] = append(ranks[key], rank{place: -int64(a.Priority), seq: a.Seq})
+			ranks[key] = append(ranks[key], keyqueue.Rank{Place: -int64(a.Priority), Seq: a.Seq})
 		})
 	}
 	b.counts()
@@ -100,8 +91,8 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 		t.Fatalf("%d jobs are near", len(b.p.jobs))
 	}
 	for key := range ranks {
-		slices.SortFunc(ranks[key], func(a, b rank) int {
-			return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.seq, b.seq))
+		slices.SortFunc(ranks[key], func(a, b keyqueue.Rank) int {
+			return cmp.Or(cmp.Compare(a.Place, b.Place), cmp.Compare(a.Seq, b.Seq))
 		})
 	}
 	for turn := 0; len(b.p.jobs) > 0; turn++ {
@@ -110,7 +101,7 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 		}
 		b.text()
 		for _, run := range b.start() {
-			next := ranks[string(run.Key)][0].seq
+			next := ranks[string(run.Key)][0].Seq
 			// the first job of its bucket was never deep
 			if run.Seq != next || string(run.Body) != "body" ||
 				run.Header != nil && run.Header["Seq"][0] != fmt.Sprint(run.Seq) {
@@ -195,18 +186,18 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 		t.Errorf("its bucket stands so: %+v", s)
 	}
 	// its key was not kept, only that it has one
-	if b.p.cancel(6, b.now) != 1 || b.p.cancel(6, b.now) != 0 ||
+	if b.p.cancel(6) != 1 || b.p.cancel(6) != 0 ||
 		len(b.out.Endings) != 1 || !b.out.Endings[0].Headless || b.out.Endings[0].Seq != 6 {
 		t.Errorf("to cancel it wants %+v", b.out.Endings)
 	}
 	b.counts()
 	removed := 0
 	for jobs := b.p.purges("k", 10); len(jobs) > 0; jobs = b.p.purges("k", 10) {
-		removed += b.v.purge(jobs, b.now)
+		removed += b.v.purge(jobs)
 	}
-	if removed != 9 || b.p.buckets["k"].queued() != 1 || len(b.out.Endings) != 9 {
+	if removed != 9 || b.p.buckets["k"].queue.Len() != 1 || len(b.out.Endings) != 9 {
 		t.Errorf("%d jobs were purged, %d are left, %d ends are to be noted", removed,
-			b.p.buckets["k"].queued(), len(b.out.Endings))
+			b.p.buckets["k"].queue.Len(), len(b.out.Endings))
 	}
 	b.counts()
 }
@@ -266,7 +257,7 @@ func TestASweepFindsMissingDeepJobs(t *testing.T) {
 		t.Errorf("%d vanished, %d are held", b.out.Vanished, b.p.buckets["k"].held)
 	}
 	b.counts()
-	b.p.restart(b.now)
+	b.p.restart()
 	b.counts()
 	if n := len(b.p.jobs) + b.p.deep.Len(); n != 0 || b.out.Vanished != 10 {
 		t.Errorf("of a stream that is no more %d jobs are held, %d vanished", n, b.out.Vanished)
@@ -343,6 +334,7 @@ func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
 	}
 	b.v.memory.most = 1
 	near := b.v.memory.near
+	b.v.placeChanged(b.now)
 	b.arrive("k")
 	if !head.Lean || head.Body != nil || !later.Lean || b.v.memory.near != near-2*4 {
 		t.Errorf("memory is tight, and %d bytes less are near", near-b.v.memory.near)

@@ -90,12 +90,12 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full boo
 }
 
 func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant) {
-	delayed, until, before := j.stage == stageDelayed, j.at, j.Priority
+	delayed, until, before := j.stage == stageDelayed, j.At, j.Priority
 	v.detach(j)
 	apply(&j.Arrived, edit)
-	j.front = edit.Front
+	j.Front = edit.Front
 	if j.Priority != before {
-		j.Bucket.join(j)
+		j.Bucket.queue.Rejoin(&j.Job)
 	}
 	v.date(j, now)
 	if !delayed || run {
@@ -106,7 +106,6 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 		}
 		v.delay(j, until)
 	}
-	v.place(j.Bucket, now)
 }
 
 // noteEdit requests a checkpoint.
@@ -121,13 +120,12 @@ func (v *Valve) resume(b *bucket, now pace.Instant) (ended bool) {
 	if b.cool <= now {
 		return false
 	}
-	b.cool = now
-	b.own().throttles = 0
+	b.cool, b.throttles = now, 0
 	if b.learnt != nil {
 		b.learnt.State = b.learnt.RisingFrom(time.Duration(now))
 	}
 	b.Part.noteEdit()
-	v.place(b, now)
+	b.changed()
 	return true
 }
 

@@ -59,8 +59,8 @@ func (f *forecast) add(b *bucket, turns float64) {
 	if !b.competes() {
 		return
 	}
-	waiting := float64(b.waiting)
-	perJob, weight := waiting/float64(b.queued()), float64(b.weight)
+	waiting := float64(b.queue.Waiting())
+	perJob, weight := waiting/float64(b.queue.Len()), float64(b.weight)
 	first := max(0, max(b.turns, turns)-f.turns)
 	last := first + (waiting-perJob)/weight
 	f.line(first, perJob-first*weight, weight)
@@ -86,7 +86,7 @@ func (f *forecast) slotsBefore(turn float64) float64 {
 	return f.fixed[bin] + f.slope[bin]*ahead
 }
 
-func (b *bucket) competes() bool { return b.queued() > 0 && !b.paused }
+func (b *bucket) competes() bool { return b.queue.Len() > 0 && !b.paused }
 
 func (v *Valve) turnsFrom(now pace.Instant) pace.Instant { return max(now, v.nextTurn(now).until) }
 
@@ -116,10 +116,10 @@ func (p *Part) foreseen(now pace.Instant) bool {
 }
 
 func (b *bucket) unitsOf(slots int64) quota.Ahead {
-	if b.waiting == 0 {
+	if b.queue.Waiting() == 0 {
 		return quota.Ahead{}
 	}
-	return aheadOf(slots, b.waiting, int64(b.queued()), b.named)
+	return aheadOf(slots, b.queue.Waiting(), int64(b.queue.Len()), b.queue.Named())
 }
 
 func aheadOf(slots, waiting, queued int64, named map[string]int64) quota.Ahead {
@@ -136,8 +136,8 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 		if looked++; looked > mostExact {
 			break
 		}
-		waiting, queued = waiting+b.waiting, queued+int64(b.queued())
-		for name, n := range b.named {
+		waiting, queued = waiting+b.queue.Waiting(), queued+int64(b.queue.Len())
+		for name, n := range b.queue.Named() {
 			named[name] += n
 		}
 	}
@@ -239,7 +239,8 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 		}
 		before := f.slotsBefore(turn)
 		if b.competes() {
-			before -= min(float64(b.waiting), float64(slots)+float64(b.waiting)/float64(b.queued()))
+			waiting := float64(b.queue.Waiting())
+			before -= min(waiting, float64(slots)+waiting/float64(b.queue.Len()))
 		}
 		return int64(max(0, before)), f.from, true
 	}
@@ -265,7 +266,7 @@ func (v *Valve) slotsOfLine(slots int64) (others int64) {
 			}
 			for _, b := range p.list.All() {
 				if b.competes() {
-					waiting += b.waiting
+					waiting += b.queue.Waiting()
 				}
 			}
 		}
@@ -278,9 +279,10 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 	if !b.competes() {
 		return 0
 	}
-	perJob := float64(b.waiting) / float64(b.queued())
+	waiting := b.queue.Waiting()
+	perJob := float64(waiting) / float64(b.queue.Len())
 	if ahead := (turn - max(b.turns, v.turns)) * float64(b.weight); ahead >= 0 {
-		return min(b.waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
+		return min(waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
 	}
 	return 0
 }
@@ -302,13 +304,13 @@ func (p *Part) expect(seq uint64, now pace.Instant) (wait time.Duration, known b
 	}
 	switch j.stage {
 	case stageWaiting:
-		ms := p.v.expectJob(j, j.Bucket.slotsBefore(j), now)
+		ms := p.v.expectJob(j, j.Bucket.queue.SlotsBefore(&j.Job), now)
 		if ms == nil {
 			return 0, false
 		}
 		return time.Duration(*ms) * time.Millisecond, true
 	case stageDelayed:
-		return max(0, j.at.Since(now)), true
+		return max(0, j.At.Since(now)), true
 	}
 	return 0, true
 }
@@ -335,15 +337,16 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	if h.until < pace.Never {
 		wait = max(wait, h.until.Since(now))
 	}
-	if b.held > 0 && b.held == len(b.later)+int(b.deepLater) {
-		wait = max(wait, p.v.laterAt(b).Since(now))
+	if b.held > 0 && int(b.held) == b.queue.Later() {
+		_, until := p.v.delayed(b)
+		wait = max(wait, until.Since(now))
 	}
 	return wait
 }
 
 // tail returns the wait in ms of a job accepted now; nil: unpredictable, or no job waits.
 func (p *Part) tail(q job.Question, now pace.Instant) *int64 {
-	if b := p.buckets[q.Key]; b != nil && b.queued() > 0 {
+	if b := p.buckets[q.Key]; b != nil && b.queue.Len() > 0 {
 		before := b.slotsFor(q.Priority, p.v.instant(now).Wall.UnixNano())
 		return p.v.expectBucket(b, before, quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}, now)
 	}

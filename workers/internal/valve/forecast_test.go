@@ -55,7 +55,7 @@ func TestAForecastIsNearAWalk(t *testing.T) {
 	}
 	for i := 0; i < b.p.list.Len(); i += 7 {
 		asked := b.p.list.All()[i]
-		for _, slots := range []int64{0, 1, asked.waiting, 40} {
+		for _, slots := range []int64{0, 1, asked.queue.Waiting(), 40} {
 			turn := max(asked.turns, b.v.turns) + float64(slots)/float64(asked.weight)
 			told, _, known := b.v.slotsOfOthers(asked, slots, b.now)
 			var exact int64
@@ -84,7 +84,7 @@ func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 	for !b.p.foreseen(b.now) {
 	}
 	asked := b.p.buckets["asked"]
-	told := b.v.expectBucket(asked, asked.waiting, oneSlot, b.now)
+	told := b.v.expectBucket(asked, asked.queue.Waiting(), oneSlot, b.now)
 	if told == nil || *told < 20_900 || *told > 22_100 {
 		t.Errorf("told %v ms, want those of 20,000 jobs and 1000 others at 1000/s", told)
 	}

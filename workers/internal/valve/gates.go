@@ -89,8 +89,8 @@ func (v *Valve) holdOfAll(now pace.Instant) (h hold) {
 // hold is holdOf for the bucket's next job, including holds of all buckets, and workers.
 func (v *Valve) hold(b *bucket, now pace.Instant) hold {
 	h := v.holdOf(b, now).or(v.holdOfAll(now))
-	if h.until <= now && len(b.ready) > 0 { // the head may cost more than others
-		wait, limit, _ := v.commonWait(b.ready[0].takes(), now)
+	if h.until <= now && b.queue.Near() > 0 { // the head may cost more than others
+		wait, limit, _ := v.commonWait(b.queue.Head().takes(), now)
 		h = hold{by: byLimit, limit: limit, until: now.Add(wait)}
 	}
 	if h.until <= now && !b.callNext() && !v.mayTakeWorker(b) && (v.Local || v.claims.declined) {
@@ -99,8 +99,8 @@ func (v *Valve) hold(b *bucket, now pace.Instant) hold {
 	return h
 }
 
-func (v *Valve) withoutWorker() reason {
-	if !v.Local && v.claims.nobody {
+func (c *crew) withoutWorker() reason {
+	if !c.Local && c.claims.nobody {
 		return byNoWorker
 	}
 	return byWorkersBusy
@@ -109,7 +109,7 @@ func (v *Valve) withoutWorker() reason {
 // held names what holds a bucket, and until when; 0: unpredictable. Empty: no job waits, or one is
 // about to start.
 func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant) {
-	if b.queued()+len(b.later)+int(b.deepLater) == 0 {
+	if b.queue.Len()+b.queue.Later() == 0 {
 		return "", 0
 	}
 	h := b.shut()
@@ -117,10 +117,8 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	case h.by == byPaused:
 	case h.by == byStorage || !v.open:
 		return job.BlockedByStorage, 0
-	case b.queued() == 0 && len(b.later) > 0 && b.later[0].at == v.laterAt(b):
-		return b.later[0].held(), b.later[0].at
-	case b.queued() == 0:
-		return job.BlockedByNotBefore, v.laterAt(b)
+	case b.queue.Len() == 0:
+		return v.delayed(b)
 	default:
 		h = v.hold(b, now)
 	}
@@ -129,9 +127,9 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		return "", 0
 	case h.by == byLimit:
 		by = job.BlockedByLimit + h.limit
-		if h.until < pace.Never && len(b.ready) > 0 {
+		if h.until < pace.Never && b.queue.Near() > 0 {
 			// debt beyond one window is paid in the next
-			h.until = max(h.until, v.limited(b, 0, 0, &group{}, b.ready[0].takes(), now))
+			h.until = max(h.until, v.limited(b, 0, 0, &group{}, b.queue.Head().takes(), now))
 		}
 	case h.by == byPaused && v.paused:
 		by = job.BlockedByPolicyPaused
@@ -147,8 +145,8 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	return by, h.until
 }
 
-func (v *Valve) probing(b *bucket) bool {
-	return v.breaker.probing() || b.down() && b.target.probing()
+func (h *health) probing(b *bucket) bool {
+	return h.breaker.probing() || b.down() && b.target.probing()
 }
 
 func (j *heldJob) held() string {
@@ -166,7 +164,7 @@ func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Ins
 		by, until = v.held(j.Bucket, now)
 	}
 	if j.stage == stageDelayed && by != job.BlockedByPaused && by != job.BlockedByPolicyPaused {
-		return j.held(), j.at
+		return j.held(), j.At
 	}
 	return by, until
 }
@@ -219,7 +217,7 @@ func faded(d time.Duration) float32 {
 	return float32(-lostMemory.Seconds() * math.Expm1(-d.Seconds()/lostMemory.Seconds()))
 }
 
-func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant) {
+func (ls *losses) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant) {
 	if d <= 0 {
 		return
 	}
@@ -230,16 +228,16 @@ func (v *Valve) noteLost(b *bucket, by reason, d time.Duration, now pace.Instant
 	}
 	l.fade(now)
 	l.seconds[by] += faded(d)
-	v.lost[by] += d
+	ls.lost[by] += d
 }
 
 // note records what holds a bucket with waiting jobs. Waits for limits and checkpoints, during
 // which its clock runs on, are left to noteStart.
-func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
+func (ls *losses) note(b *bucket, h hold, now pace.Instant) {
 	if h.until <= now {
 		h = hold{}
 	}
-	v.noteHeld(b, h.limit)
+	ls.noteHeld(b, h.limit)
 	if b.pace == nil {
 		return
 	}
@@ -255,20 +253,20 @@ func (v *Valve) note(b *bucket, h hold, now pace.Instant) {
 	}
 	l := &b.own().late
 	if l.hold != notHeld {
-		v.noteLost(b, l.hold, now.Since(l.since), now)
+		ls.noteLost(b, l.hold, now.Since(l.since), now)
 	}
 	l.hold, l.since = h.by, max(now, b.pace.Next(&b.clock))
 }
 
 // missed records a loss since an instant; 0: there was no start. Call it before the clock is held.
-func (v *Valve) missed(b *bucket, by reason, since, now pace.Instant) {
-	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queued() > 0 {
-		v.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
+func (ls *losses) missed(b *bucket, by reason, since, now pace.Instant) {
+	if b.pace != nil && since > 0 && b.late.hold == notHeld && b.queue.Len() > 0 {
+		ls.noteLost(b, by, now.Since(max(since, b.pace.Next(&b.clock))), now)
 	}
 }
 
 // noteStart records how late a start is, before it takes its slot.
-func (v *Valve) noteStart(b *bucket, now pace.Instant) {
+func (ls *losses) noteStart(b *bucket, now pace.Instant) {
 	if b.pace == nil {
 		return
 	}
@@ -281,19 +279,19 @@ func (v *Valve) noteStart(b *bucket, now pace.Instant) {
 			if more -= limited; more <= pace.Tolerance {
 				limited, more = limited+more, 0
 			}
-			v.noteLost(b, l.limitedBy, limited, now)
+			ls.noteLost(b, l.limitedBy, limited, now)
 			since = l.limited
 		}
-		v.noteLost(b, v.why(b, since), more, now)
+		ls.noteLost(b, ls.why(b, since), more, now)
 	case more > 0:
 		return
 	}
 	b.own().late.behind = behind
 }
 
-func (v *Valve) why(b *bucket, since pace.Instant) reason {
-	if v.left.by != notHeld && v.left.at >= max(since, b.nextAt) {
-		return v.left.by
+func (ls *losses) why(b *bucket, since pace.Instant) reason {
+	if ls.left.by != notHeld && ls.left.at >= max(since, b.nextAt) {
+		return ls.left.by
 	}
 	return byProcessor
 }
@@ -347,6 +345,7 @@ func (v *Valve) late(b *bucket, now pace.Instant) (sum lost) {
 // TakeHeld reports how long start limits held waiting buckets since the last call.
 func (v *Valve) TakeHeld(now pace.Instant, since time.Duration,
 	tell func(limit string, held time.Duration)) {
+	v.placeChanged(now)
 	for limit, buckets := range v.holding {
 		tell(limit, time.Duration(buckets)*since)
 	}
@@ -355,11 +354,11 @@ func (v *Valve) TakeHeld(now pace.Instant, since time.Duration,
 	}
 }
 
-func (v *Valve) TakeLost(tell func(cause string, lost time.Duration)) {
-	for by, lost := range v.lost {
+func (ls *losses) TakeLost(tell func(cause string, lost time.Duration)) {
+	for by, lost := range ls.lost {
 		if lost > 0 {
 			tell(reasonNames[by], lost)
-			v.lost[by] = 0
+			ls.lost[by] = 0
 		}
 	}
 }

@@ -13,7 +13,7 @@ func TestAnOutcomeIsHeardOnce(t *testing.T) {
 	b.arrive("a")
 	b.arrive("b")
 	runs := b.start()
-	b.p.restart(b.now)
+	b.p.restart()
 	for range 2 {
 		b.end(runs[0], record.Outcome{Kind: record.OutcomeDone})
 	}

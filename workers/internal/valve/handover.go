@@ -60,7 +60,7 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 }
 
 func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
-	c.Key, c.pace = b.key, b.pace
+	c.Key, c.pace = b.queue.Key, b.pace
 	if b.cool > after {
 		c.cool, c.Throttles, matters = b.cool, b.throttles, true
 	}
@@ -175,12 +175,12 @@ func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	return h
 }
 
-func (v *Valve) slowest() (longest time.Duration) {
-	if v.base.pace != nil {
-		longest = v.base.pace.Interval
+func (s *settings) slowest() (longest time.Duration) {
+	if s.base.pace != nil {
+		longest = s.base.pace.Interval
 	}
-	for key := range v.overrides {
-		if l := v.limitsOf(key); l.pace != nil {
+	for key := range s.overrides {
+		if l := s.limitsOf(key); l.pace != nil {
 			longest = max(longest, l.pace.Interval)
 		}
 	}

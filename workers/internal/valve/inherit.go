@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -26,7 +26,8 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 		state:     partitionOpening,
 		stream:    stream{sweeping: true},
 		holding: holding{buckets: map[job.Key]*bucket{}, jobs: map[uint64]*heldJob{},
-			deep: deep.New[deepLane](), begun: map[uint64]*heldJob{}},
+			deep:  keyqueue.NewStore[*heldJob](time.Duration(v.Policy.PriorityStep)),
+			begun: map[uint64]*heldJob{}},
 		legacy:  legacy{inherited: map[uint64]*inheritedJob{}},
 		crashes: map[uint64]string{}, progress: map[uint64]string{},
 		records: map[uint64]uint64{},
@@ -102,7 +103,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		p.v.inheritUsed(b, c, in, now)
 		p.v.inheritLearnt(b, c.Learnt, left(0), now)
 		if cool := left(c.Cool); c.Cool > 0 && cool > now {
-			b.cool, b.own().throttles = cool, c.Throttles
+			b.own().cool, b.throttles = cool, c.Throttles
 		}
 		if c.Starts > 0 {
 			b.own().rate = pace.Averaged(min(c.Starts, 1e9), left(0))
@@ -159,7 +160,7 @@ var notInherited = &inheritedJob{}
 
 // takeIn returns an arrived job's inherited state, unless that is of another job: restored streams
 // repeat sequences.
-func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob {
+func (p *Part) takeIn(seq uint64, stored int64) *inheritedJob {
 	in := p.inherited[seq]
 	if in == nil {
 		return notInherited
@@ -167,7 +168,7 @@ func (p *Part) takeIn(seq uint64, stored int64, now pace.Instant) *inheritedJob 
 	delete(p.inherited, seq)
 	if p.newer(stored) {
 		if in.runs() {
-			p.saw(now)
+			p.saw()
 		}
 		in.holder, in.crashed, in.outcome = "", "", nil
 	}
@@ -208,7 +209,7 @@ func (p *Part) Opened(created time.Time, last uint64, left *Inheritance, now pac
 	case left != nil:
 		p.inherit(*left, now)
 	case !created.Equal(p.created):
-		p.restart(now)
+		p.restart()
 	}
 	p.created = created
 }
@@ -221,13 +222,14 @@ func (p *Part) Behind(created time.Time, last uint64) bool {
 func (p *Part) GoLive(now pace.Instant) {
 	if p.state == partitionOpening && !p.Quiesced {
 		p.state = partitionLive
-		p.placeAll(now)
+		p.changed()
 	}
 }
 
-func (p *Part) placeAll(now pace.Instant) {
+// changed marks all buckets.
+func (p *Part) changed() {
 	for _, b := range p.buckets {
-		p.v.place(b, now)
+		b.changed()
 	}
 }
 
@@ -235,40 +237,39 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 	shares := slices.ContainsFunc(v.common, func(t *together) bool { return t.host == of })
 	if of == v && v.quota != nil || shares {
 		for _, p := range v.parts {
-			p.placeAll(now)
+			p.changed()
 		}
 	}
 }
 
 // restart handles a recreated stream. Clocks, cool-downs and breakers stay (law 2).
-func (p *Part) restart(now pace.Instant) {
+func (p *Part) restart() {
 	for _, j := range p.jobs {
-		p.v.lose(j, now)
+		p.v.lose(j)
 	}
 	p.loseDeep()
 	clear(p.inherited)
 	clear(p.crashes)
 	clear(p.records)
 	p.highest, p.unseen, p.finished, p.recent, p.stale = 0, 0, nil, nil, 0
-	p.arrivals = arrivals{}
-	p.placeAll(now)
+	p.deep.Restart()
+	p.changed()
 }
 
 // lose drops a job that left the stream. A local run holds concurrency until it ends; a remote one
 // will never report.
-func (v *Valve) lose(j *heldJob, now pace.Instant) {
+func (v *Valve) lose(j *heldJob) {
 	v.detach(j)
 	switch {
 	case j.stage == stageRunning && j.holder != "":
-		j.Bucket.running--
+		j.Bucket.runs(-1)
 	case j.noting:
-		j.Bucket.noting--
-		j.Bucket.Part.noting--
+		j.Bucket.notes(-1)
 	}
 	if j.stage != stageAcking {
 		v.out.Vanished++
 	}
-	v.remove(j, now)
+	v.remove(j)
 }
 
 // Reopen prepares for a reopened backlog, which redelivers every job.
@@ -295,17 +296,14 @@ func (p *Part) Swept(now pace.Instant) {
 		}
 	}
 	slices.SortFunc(missed, func(a, b *heldJob) int { return cmp.Compare(a.Seq, b.Seq) })
-	surfaced := p.sweepDeep()
+	p.sweepDeep()
 	for _, j := range missed {
 		switch j.stage {
 		case stageAcking:
 			p.Confirmed(j.Seq, now)
 		case stageWaiting, stageDelayed:
-			p.v.vanish(j, now)
+			p.v.vanish(j)
 		}
-	}
-	for _, b := range surfaced {
-		p.v.place(b, now)
 	}
 	for seq, in := range p.inherited {
 		if seq > p.last {
@@ -318,7 +316,7 @@ func (p *Part) Swept(now pace.Instant) {
 			delete(p.records, seq)
 		}
 		if in.runs() {
-			p.saw(now)
+			p.saw()
 		}
 	}
 	maps.DeleteFunc(p.finished, func(seq uint64, _ int64) bool { return seq <= p.last })
@@ -329,12 +327,12 @@ func (p *Part) Swept(now pace.Instant) {
 
 // saw counts an inherited run that has arrived, or never will. A missing one may use any bucket's
 // concurrency, because runs are recorded by sequence.
-func (p *Part) saw(now pace.Instant) {
+func (p *Part) saw() {
 	if p.unseen == 0 {
 		return
 	}
 	if p.unseen--; p.unseen == 0 {
-		p.placeAll(now)
+		p.changed()
 	}
 }
 
@@ -344,7 +342,7 @@ func (p *Part) Looks() bool { return p.unseen > 0 }
 func (p *Part) LookFor(now pace.Instant) {
 	if p.unseen > 0 && now >= p.unseenUntil {
 		p.unseen = 0
-		p.placeAll(now)
+		p.changed()
 	}
 }
 
@@ -352,11 +350,12 @@ func (p *Part) LookFor(now pace.Instant) {
 // burst.
 func (v *Valve) Resume(now pace.Instant) {
 	v.total.Hold(&v.total.clock, now)
+	v.placeChanged(now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
 			v.missed(b, byStorage, v.acted, now)
 			b.pace.Hold(&b.clock, now)
-			v.place(b, now)
+			b.changed()
 		}
 	}
 }
@@ -376,7 +375,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 		case stageWaiting:
 			p.v.detach(j)
 			j.enter(stageRunning)
-			j.Bucket.own().running++
+			j.Bucket.runs(1)
 		case stageRunning:
 		default:
 			return
@@ -387,7 +386,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 			}
 			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 			p.v.awaits(j, now)
-			p.v.place(j.Bucket, now)
+			j.Bucket.changed()
 		} else {
 			p.v.settle(j, o, now)
 		}
@@ -405,18 +404,17 @@ func (v *Valve) HolderGone(holder string, now pace.Instant) {
 		for _, in := range p.inherited {
 			if in.holder == holder && in.outcome == nil {
 				in.holder, in.crashed = "", holder
-				p.saw(now)
+				p.saw()
 			}
 		}
 		for _, seq := range slices.Sorted(maps.Keys(p.jobs)) {
 			if j := p.jobs[seq]; j.stage == stageRunning && j.holder == holder {
-				j.Bucket.running--
+				j.Bucket.runs(-1)
 				j.holder = ""
 				v.detach(j)
 				v.crashed(j, holder)
-				v.place(j.Bucket, now)
 			}
 		}
-		p.placeAll(now)
+		p.changed()
 	}
 }

@@ -109,6 +109,7 @@ func TestAnInheritedRunTimesOut(t *testing.T) {
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "old"}}}})
 	b.deliver(1, "a")
 	timeout := time.Duration(b.v.Policy.Timeout)
+	b.v.placeChanged(b.now)
 	if until := b.v.Wake(false).Since(b.now); until != timeout {
 		t.Errorf("looked at in %v, want %v", until, timeout)
 	}

@@ -29,7 +29,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	if b.learnt != nil {
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
-	s.Depth, s.Waiting, s.Running = b.held, b.queued(), b.running
+	s.Depth, s.Waiting, s.Running = int(b.held), b.queue.Len(), b.running
 	s.Calls, s.CallsRunning = b.callers.Len(), b.callers.running
 	if b.callNext() {
 		s.Waiting--
@@ -39,22 +39,13 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	s.LateMS, _ = p.v.lateMS(b, now)
 	s.ThrottledMS = max(0, ceilMillis(b.cool.Since(now)))
 	s.ETAMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
-	s.Delayed = len(b.later) + int(b.deepLater)
+	s.Delayed = b.queue.Later()
 	by, until := p.v.held(b, now)
 	s.Hold, s.LastError = p.v.untilWhen(by, until), b.lastError
-	if stored, waits := b.headStored(); waits {
+	if stored, waits := b.queue.HeadStored(); waits {
 		s.HeadAgeMS = max(0, p.v.wall.at(now).Sub(stored).Milliseconds())
 	}
 	return s
-}
-
-func (b *bucket) headStored() (stored time.Time, waits bool) {
-	if len(b.ready) > 0 {
-		return b.ready[0].Stored, true
-	}
-	first, _ := b.firstDeep()
-	head, _, waits := b.Part.deep.Find(first.seq)
-	return time.Unix(0, head.Stored), waits
 }
 
 func (v *Valve) LeftOfAll(now pace.Instant) (all []api.LimitLeft) {
@@ -101,7 +92,7 @@ type listed struct {
 }
 
 func (b listed) Before(c listed) bool {
-	return b.size < c.size || b.size == c.size && b.key > c.key
+	return b.size < c.size || b.size == c.size && b.queue.Key > c.queue.Key
 }
 func (b listed) Moved(int) {}
 
@@ -129,7 +120,7 @@ func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *list
 func (v *Valve) size(b *bucket, l *listing) int64 {
 	switch l.by {
 	case job.ByAge:
-		if stored, waits := b.headStored(); waits {
+		if stored, waits := b.queue.HeadStored(); waits {
 			return -stored.UnixNano()
 		}
 		return math.MinInt64
@@ -137,7 +128,7 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 		_, late := v.lateMS(b, l.asked)
 		return late
 	}
-	return int64(b.held + b.inCalls())
+	return int64(int(b.held) + b.inCalls())
 }
 
 func (b *bucket) inCalls() int {
@@ -146,7 +137,7 @@ func (b *bucket) inCalls() int {
 
 func (v *Valve) find(l *listing) (done bool) {
 	return l.walk.Some(walkPiece, func(b *bucket) {
-		if b.held+b.inCalls() > 0 {
+		if int(b.held)+b.inCalls() > 0 {
 			l.total++
 			l.pick(listed{b, v.size(b, l)})
 		}
@@ -169,7 +160,7 @@ func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
 			slices.Reverse(l.states)
 			return true
 		}
-		state := l.part.bucketState(l.page.Remove(0).key, now)
+		state := l.part.bucketState(l.page.Remove(0).queue.Key, now)
 		state.LastError, state.Limits = record.Clip(state.LastError, mostListedError), nil
 		l.states = append(l.states, state)
 	}
@@ -191,7 +182,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	by, until := p.v.heldJob(j, now)
 	switch j.stage {
 	case stageWaiting:
-		position, slots := j.position()
+		position, slots := j.Bucket.queue.Position(&j.Job)
 		s.State, s.Position, s.ETAMS = job.Waiting, &position, p.v.expectJob(j, slots, now)
 		s.Calls = j.Bucket.callers.Len()
 		if s.ETAMS != nil && position > 0 &&
@@ -203,7 +194,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	case stageDelayed:
 		s.State = job.Delayed
 		if !j.Bucket.paused {
-			wait := ceilMillis(max(0, j.at.Since(now)))
+			wait := ceilMillis(max(0, j.At.Since(now)))
 			s.ETAMS = &wait
 		}
 	case stageRunning:
@@ -215,38 +206,15 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	return s
 }
 
-// position returns the stored jobs and slots before a waiting job, estimated in a long queue.
-func (j *heldJob) position() (jobs int, slots int64) {
-	const mostCounted = 4096
-	b := j.Bucket
-	if b.deep > 0 || len(b.ready) > mostCounted {
-		slots = b.slotsBefore(j)
-		return j.jobsBefore(slots), slots
-	}
-	for _, other := range b.ready {
-		if other.call == nil && other.Before(orderedJob{j}) {
-			jobs++
-			slots += other.Cost
-		}
-	}
-	return jobs, slots
-}
-
-func (j *heldJob) jobsBefore(slots int64) int {
-	return int(slots * int64(j.Bucket.queued()) / j.Bucket.waiting)
-}
-
-func (p *Part) cancel(seq uint64, now pace.Instant) (removed int) {
+func (p *Part) cancel(seq uint64) (removed int) {
 	j := p.reach(seq)
 	if j == nil {
 		return 0
 	}
-	removed = p.v.dismiss(j, job.EndCancelled)
-	p.v.place(j.Bucket, now)
-	return removed
+	return p.v.dismiss(j, job.EndCancelled)
 }
 
-// dismiss drops a job that does not run. Place its bucket afterwards.
+// dismiss drops a job that does not run.
 func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	if j.stage != stageWaiting && j.stage != stageDelayed {
 		return 0
@@ -262,12 +230,9 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 	return 1
 }
 
-func (v *Valve) purge(jobs []*heldJob, now pace.Instant) (removed int) {
+func (v *Valve) purge(jobs []*heldJob) (removed int) {
 	for _, j := range jobs {
 		removed += v.dismiss(j, job.EndPurged)
-	}
-	if len(jobs) > 0 {
-		v.place(jobs[0].Bucket, now)
 	}
 	return removed
 }

@@ -131,7 +131,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 				*s.ETAMS != 15_000 {
 				t.Errorf("a job that comes after 75 slots at 5/s: %+v", s)
 			}
-			b.p.cancel(2, b.now)
+			b.p.cancel(2)
 			if got := state(tail); got != 8_600 {
 				t.Errorf("after a job of cost 10 was cancelled it is told %d ms, want 8600", got)
 			}
@@ -187,16 +187,16 @@ func TestSlotsAreCounted(t *testing.T) {
 	for range 3000 {
 		j := b.arrive("a", cost(1+random.Int64N(5)), priority(random.IntN(3)))
 		slots := int64(0)
-		for _, other := range j.Bucket.ready {
-			if other.Before(orderedJob{j}) {
+		for other := range j.Bucket.queue.Each() {
+			if j.Bucket.queue.Rank(&other.Job).Before(j.Bucket.queue.Rank(&j.Job)) {
 				slots += other.Cost
 			}
 		}
-		if got := j.Bucket.slotsBefore(j); got != slots {
+		if got := j.Bucket.queue.SlotsBefore(&j.Job); got != slots {
 			t.Fatalf("job %d, just come: %d slots before it, want %d", j.Seq, got, slots)
 		}
 		if random.IntN(3) == 0 {
-			b.p.cancel(1+random.Uint64N(b.seq), b.now)
+			b.p.cancel(1 + random.Uint64N(b.seq))
 		}
 		b.now = b.now.Add(10 * ms)
 		for _, r := range b.start() {
@@ -206,10 +206,10 @@ func TestSlotsAreCounted(t *testing.T) {
 					record.OutcomeReturned}[random.IntN(3)]})
 		}
 	}
-	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority, 0) == 0 || len(a.lanes) != 3 {
-		t.Errorf("lanes %+v", a.lanes)
+	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority, 0) == 0 {
+		t.Error("no slots wait")
 	}
-	b.v.purge(b.p.purges("a", b.p.highest), b.now)
+	b.v.purge(b.p.purges("a", b.p.highest))
 	if n := b.p.buckets["a"].slotsFor(job.MinPriority, 0); n != 0 {
 		t.Errorf("%d slots wait in an empty bucket", n)
 	}
@@ -396,16 +396,16 @@ func TestCancelAndPurge(t *testing.T) {
 	b.arrive("b")
 	later := b.arrive("a", func(a *job.Arrived) { a.NotBefore = b.wall().Add(time.Hour) })
 	running := b.start()[0]
-	if n := b.p.cancel(running.Seq, b.now); n != 0 {
+	if n := b.p.cancel(running.Seq); n != 0 {
 		t.Errorf("%d running jobs cancelled", n)
 	}
-	if n := b.p.cancel(later.Seq, b.now); n != 1 {
+	if n := b.p.cancel(later.Seq); n != 1 {
 		t.Errorf("%d delayed jobs cancelled", n)
 	}
-	if n := b.p.cancel(later.Seq, b.now); n != 0 {
+	if n := b.p.cancel(later.Seq); n != 0 {
 		t.Errorf("cancelled twice")
 	}
-	if n := b.v.purge(b.p.purges("a", b.p.highest), b.now); n != 3 {
+	if n := b.v.purge(b.p.purges("a", b.p.highest)); n != 3 {
 		t.Errorf("%d jobs purged, want the three that wait", n)
 	}
 	if s := b.p.bucketState("a", b.now); s.Waiting != 0 || s.Running != 1 {
@@ -429,8 +429,8 @@ func TestOldestBuckets(t *testing.T) {
 		}
 		b.at(7*second).v.Advance(b.now, b.now)
 		old := b.p.buckets["old"]
-		if old.queued() != 1 || (len(old.ready) == 0) != (name == "deep") {
-			t.Fatalf("%s: %d of %d are near", name, len(old.ready), old.queued())
+		if old.queue.Len() != 1 || (old.queue.Near() == 0) != (name == "deep") {
+			t.Fatalf("%s: %d of %d are near", name, old.queue.Near(), old.queue.Len())
 		}
 		states, _ := b.list(job.ByAge, 0, 3)
 		var keys []job.Key

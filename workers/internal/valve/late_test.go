@@ -62,16 +62,20 @@ func TestCausesOfLateStarts(t *testing.T) {
 		"a pause": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.start()
 			b.at(until)
 			b.v.SetOverride("a", policy.Override{}, b.now)
+			b.start()
 		}, want: map[string]time.Duration{job.BlockedByPaused: 1900 * ms}},
 		"a pause that lasts": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.start()
 			b.at(until)
 		}, want: map[string]time.Duration{job.BlockedByPaused: 1900 * ms}},
 		"a cool-down": {run: func(b *valveBench, running Run) {
 			b.end(running, record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: until - from})
+			b.start()
 			b.at(until).start()
 		}, want: map[string]time.Duration{job.BlockedByThrottled: 1900 * ms}},
 		"the lease": {run: func(b *valveBench, running Run) {
@@ -83,7 +87,8 @@ func TestCausesOfLateStarts(t *testing.T) {
 		"the lease, until now": {run: func(b *valveBench, running Run) {
 			b.done(running)
 			b.at(from + 100*ms)
-			b.v.place(b.p.buckets["a"], b.now)
+			b.p.buckets["a"].changed()
+			b.v.placeChanged(b.now)
 			b.at(until)
 			b.v.Advance(b.now, 0)
 		}, want: map[string]time.Duration{job.BlockedByStorage: 1900 * ms}},
@@ -156,8 +161,9 @@ func slowed(seconds int64) func(*policy.Policy) {
 }
 
 func TestLostTimeIsReportedOnce(t *testing.T) {
-	v := newValveBench(t, leaky("api", "10/s")).v
-	b := newBucket(nil, "k", v.base)
+	bench := newValveBench(t, leaky("api", "10/s"))
+	v := bench.v
+	b := newBucket(bench.p, "k", v.base)
 	v.noteLost(b, byProcessor, second, origin)
 	v.noteLost(b, byCooling, 0, origin)
 	told := map[string]time.Duration{}

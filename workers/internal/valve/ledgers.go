@@ -92,7 +92,7 @@ func (v *Valve) answer(j *heldJob, at, now pace.Instant) {
 		}
 	}
 	if b := j.Bucket; b.heldBy != "" && b.Part.Live() {
-		v.place(b, now)
+		b.changed()
 	}
 }
 

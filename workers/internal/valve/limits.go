@@ -3,6 +3,7 @@ package valve
 import (
 	"maps"
 	"reflect"
+	"time"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -15,7 +16,6 @@ type limits struct {
 	pace        *pace.Pace // nil: unpaced
 	concurrency int        // 0: unlimited
 	weight      int64
-	step        int64 // of priority, in ns; 0: strict priority
 	paused      bool
 }
 
@@ -31,7 +31,7 @@ func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	peak := o.PeakRatio(p)
 	p = o.Apply(p)
 	l := &limits{pace: pace.New(p.Outflow, peak, p.Burst), concurrency: p.Concurrency,
-		weight: 1, step: int64(p.PriorityStep), paused: paused || o.Paused}
+		weight: 1, paused: paused || o.Paused}
 	if o.Weight != nil {
 		l.weight = *o.Weight
 	}
@@ -53,8 +53,14 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	v.setQuota(quota.New(p), quota.NewCandidates(p))
 	v.setTogether(p)
 	for _, part := range v.parts {
+		reorders := part.deep.Restep(time.Duration(p.PriorityStep))
 		for _, b := range part.buckets {
-			b.cool = min(b.cool, now.Add(pace.Longest(p.Retry.MaxCooldown)))
+			if most := now.Add(pace.Longest(p.Retry.MaxCooldown)); b.cool > most {
+				b.cool = most
+			}
+			if reorders {
+				b.rerank()
+			}
 			v.relimit(b, anew, now)
 			v.probeNow(b, now)
 		}
@@ -80,11 +86,8 @@ func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 // burst (law 2).
 func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	before := b.limits
-	b.limits = v.limitsOf(b.key)
+	b.limits = v.limitsOf(b.queue.Key)
 	v.relearn(b, anew, before.pace)
-	if b.step != before.step {
-		b.rerank()
-	}
 	switch {
 	case b.pace == nil:
 		b.clock.Reset()
@@ -94,9 +97,9 @@ func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	if before.pace == nil || before.paused && !b.paused {
 		b.pace.Hold(&b.clock, now) // unpaced time and pauses earn no burst
 	}
-	v.place(b, now)
+	b.changed()
 }
 
-func (v *Valve) SetOverrides(overrides map[job.Key]policy.Override) {
-	maps.Copy(v.overrides, overrides)
+func (s *settings) SetOverrides(overrides map[job.Key]policy.Override) {
+	maps.Copy(s.overrides, overrides)
 }

@@ -2,13 +2,12 @@ package valve
 
 import (
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
-	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
@@ -48,7 +47,7 @@ type holding struct {
 	callSeq uint64
 	ended   claimant.Names // calls whose end was reported
 	open    claimant.Names // calls that left without an answer, and hold units
-	deep    *deep.Store[deepLane]
+	deep    *keyqueue.Store[*heldJob]
 	// running anywhere, or with an outcome being recorded
 	begun     map[uint64]*heldJob
 	stages    [stageGone + 1]int
@@ -63,8 +62,7 @@ type stream struct {
 	last       uint64
 	sweeping   bool
 	// latest storage of a received or inherited job
-	newest   int64
-	arrivals arrivals
+	newest int64
 }
 
 type legacy struct {
@@ -121,50 +119,6 @@ const (
 	// mostFinished is half a minute's finished jobs at 4,000 a second.
 	mostFinished = 1 << 17
 )
-
-// arrivals assigns arrival times in Unix ns: the time of storage, but never before an earlier job's
-// (law 4), because the leader's clock may step back.
-type arrivals struct {
-	seq   uint64
-	last  int64
-	flats []flat
-}
-
-type flat struct {
-	from, until uint64
-	at          int64
-}
-
-const mostFlats = 100
-
-func (a *arrivals) came(seq uint64, stored int64) int64 {
-	if seq > a.seq {
-		return a.comes(seq, stored)
-	}
-	i := sort.Search(len(a.flats), func(i int) bool { return a.flats[i].until >= seq })
-	if i < len(a.flats) && a.flats[i].from <= seq {
-		return max(stored, a.flats[i].at)
-	}
-	return stored
-}
-
-func (a *arrivals) comes(seq uint64, stored int64) int64 {
-	a.seq = seq
-	if stored >= a.last {
-		a.last = stored
-		return stored
-	}
-	if n := len(a.flats); n > 0 && a.flats[n-1].at == a.last {
-		a.flats[n-1].until = seq
-		return a.last
-	}
-	if len(a.flats) == mostFlats {
-		a.flats[1].from = a.flats[0].from
-		a.flats = slices.Delete(a.flats, 0, 1)
-	}
-	a.flats = append(a.flats, flat{seq, seq, a.last})
-	return a.last
-}
 
 func (p *Part) Owned() bool { return p.state <= partitionLive }
 

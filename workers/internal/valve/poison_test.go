@@ -90,7 +90,7 @@ func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 						b.down(r)
 					})
 					for _, bucket := range b.p.list.All() {
-						if bucket.down() && bucket.key != "good" {
+						if bucket.down() && bucket.queue.Key != "good" {
 							by, _ := b.v.held(bucket, b.now)
 							held[by] = true
 						}

@@ -104,6 +104,7 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 		}
 		q.work, q.tellBy = q.purge, now.Add(purgeFor)
 	case job.OpRoom:
+		p.v.placeChanged(now)
 		reply(job.Answer{DelayMS: ceilMillis(p.room(q.Key, now)),
 			StartMS: p.tail(q.Question, now), Waits: p.waitsAs(q.Key, q.Unique)})
 		return
@@ -137,6 +138,7 @@ func (qs *Questions) Ponder(clock func() pace.Instant) {
 			q.reply(job.Answer{Error: "the partition has another owner"})
 			continue
 		}
+		q.part.v.placeChanged(now)
 		switch q.work(now) {
 		case goesOn:
 			qs.waiting = append(qs.waiting, q)
@@ -178,7 +180,7 @@ func (q *question) expect(now pace.Instant) progress {
 		start := job.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait),
 			Progress: q.part.progress[seq]}
 		if j := q.part.seek(seq); j != nil && j.stage == stageWaiting {
-			start.Position, start.Depth = j.jobsBefore(j.Bucket.slotsBefore(j)), j.Bucket.held
+			start.Position, start.Depth = j.Bucket.jobsBefore(j), int(j.Bucket.held)
 		}
 		q.starts = append(q.starts, start)
 	}
@@ -244,7 +246,7 @@ func (q *question) jobs(now pace.Instant) progress {
 
 func (q *question) cancel(now pace.Instant) progress {
 	a := job.Answer{Job: q.part.jobState(q.Jobs[0], now)}
-	a.Removed = q.note(func() int { return q.part.cancel(q.Jobs[0], now) })
+	a.Removed = q.note(func() int { return q.part.cancel(q.Jobs[0]) })
 	return q.whenNoted(a, now)
 }
 
@@ -322,13 +324,13 @@ func (q *question) purge(now pace.Instant) progress {
 	q.purged = piece
 	q.work = func(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
-		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n], now) })
+		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n]) })
 		q.purged = q.purged[n:]
 		if now >= q.tellBy {
 			q.reply(job.Answer{Removed: q.removed, More: last})
 			q.removed, q.tellBy, q.reply = 0, pace.Never, func(job.Answer) {}
 		}
-		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.deep+b.deepLater > 0 {
+		if b := q.part.buckets[q.Key]; len(q.purged) == 0 && b != nil && b.queue.AllDeep() > 0 {
 			// The server may read a whole block of the stream for each acknowledgement, while other
 			// buckets' texts wait; they get as much time as the last piece took (law 5).
 			if slices.ContainsFunc(piece, underWay) {

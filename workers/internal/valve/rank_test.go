@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -84,7 +85,7 @@ func TestJobsStartInTheOrderOfTheirRanks(t *testing.T) {
 		"one at a time": newValveBench(t, with(p, func(p *policy.Policy) { p.Concurrency = 1 })),
 	} {
 		random := rand.New(rand.NewPCG(3, 4))
-		waiting := map[job.Key][]rank{}
+		waiting := map[job.Key][]keyqueue.Rank{}
 		came, off, started := int64(0), time.Duration(0), 0
 		for turn := range 5000 {
 			b.now = b.now.Add(10 * ms)
@@ -100,17 +101,18 @@ func TestJobsStartInTheOrderOfTheirRanks(t *testing.T) {
 				n := random.IntN(5) - 2
 				b.arrive(fmt.Sprint("k", random.IntN(2)), priority(n), func(a *job.Arrived) {
 					waiting[a.Key] = append(waiting[a.Key],
-						rank{place: came - int64(n)*int64(step), seq: a.Seq})
+						keyqueue.Rank{Place: came - int64(n)*int64(step), Seq: a.Seq})
 				})
 			}
 			b.text()
 			for _, r := range b.start() {
 				w := waiting[r.Key]
 				first := slices.MinFunc(w, compareRanks)
-				if r.Seq != first.seq {
-					t.Fatalf("%s: job %d starts, want %d", name, r.Seq, first.seq)
+				if r.Seq != first.Seq {
+					t.Fatalf("%s: job %d starts, want %d", name, r.Seq, first.Seq)
 				}
-				waiting[r.Key] = slices.DeleteFunc(w, func(r rank) bool { return r == first })
+				waiting[r.Key] = slices.DeleteFunc(w,
+					func(r keyqueue.Rank) bool { return r == first })
 				started++
 				b.done(r)
 			}
@@ -121,39 +123,11 @@ func TestJobsStartInTheOrderOfTheirRanks(t *testing.T) {
 	}
 }
 
-func compareRanks(a, b rank) int {
-	if a.before(b) {
+func compareRanks(a, b keyqueue.Rank) int {
+	if a.Before(b) {
 		return -1
 	}
 	return 1
-}
-
-func TestArrivalsNeverStepBack(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 8))
-	var a arrivals
-	var stored, came []int64
-	clock := int64(1e18)
-	for seq := range uint64(20_000) {
-		seq++
-		if clock += int64(random.IntN(1000)); random.IntN(20) == 0 {
-			clock -= int64(random.IntN(4000))
-		}
-		stored, came = append(stored, clock), append(came, a.came(seq, clock))
-		if n := len(came); n > 1 && came[n-1] < came[n-2] || came[n-1] < clock {
-			t.Fatalf("job %d of %d came at %d, behind %d", seq, clock, came[n-1], came[n-2])
-		}
-	}
-	before := int64(0)
-	for seq, at := range stored {
-		got := a.came(uint64(seq)+1, at)
-		if got < before || len(stored)-seq < 1000 && got != came[seq] {
-			t.Fatalf("job %d came at %d, and is told %d, after %d", seq, came[seq], got, before)
-		}
-		before = got
-	}
-	if len(a.flats) != mostFlats {
-		t.Errorf("%d are remembered", len(a.flats))
-	}
 }
 
 func TestANewOwnerOrdersAlike(t *testing.T) {
@@ -292,19 +266,16 @@ func TestPositionsByRankAreEstimates(t *testing.T) {
 			continue
 		}
 		slots := int64(0)
-		for _, other := range j.Bucket.ready {
-			if other.Before(orderedJob{j}) {
+		for other := range j.Bucket.queue.Each() {
+			if j.Bucket.queue.Rank(&other.Job).Before(j.Bucket.queue.Rank(&j.Job)) {
 				slots += other.Cost
 			}
 		}
-		told, next := j.Bucket.slotsBefore(j), j.Bucket.slotsFor(j.Priority, j.came)
-		least := slots - j.Bucket.waiting/8
+		told, next := j.Bucket.queue.SlotsBefore(&j.Job), j.Bucket.slotsFor(j.Priority, j.Came)
+		least := slots - j.Bucket.queue.Waiting()/8
 		if told > slots || told < least || next > slots+j.Cost || next < least+j.Cost {
 			t.Fatalf("job %d: %d slots are told of %d, and %d to the next, while %d wait", j.Seq,
-				told, slots, next, j.Bucket.waiting)
-		}
-		if n := len(j.Bucket.lane(0).trail.marks); n > mostMarks {
-			t.Fatalf("%d marks", n)
+				told, slots, next, j.Bucket.queue.Waiting())
 		}
 	}
 }

@@ -1,18 +1,102 @@
 package valve
 
 import (
+	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// place schedules a bucket's next event: a start, the reading of a body, or its removal. Call it
-// after any change of state.
-func (v *Valve) place(b *bucket, now pace.Instant) {
-	if b.Part.state != partitionLive {
+// agenda says when what happens. A bucket is in one of its heaps, or has changed, or waits for an
+// event.
+type agenda struct {
+	marked  []*bucket // have changed
+	sched   heap.Heap[scheduledBucket]
+	due     heap.Heap[dueBucket]
+	callers heap.Heap[dueBucket]
+	unread  heap.Heap[dueBucket] // due soon, without room for a body
+	timers  heap.Heap[timedJob]
+	lapsed  pace.Instant
+}
+
+// changed takes a bucket out of the schedule until placeChanged. Whatever changes a bucket calls
+// it; whatever reads the schedule calls placeChanged first.
+func (b *bucket) changed() {
+	if b.Part.state != partitionLive || b.spot >= spotChanged {
 		return
 	}
-	v.unplace(b)
+	v := b.Part.v
+	v.lift(b)
+	b.spot = spotChanged
+	v.marked = append(v.marked, b)
+}
+
+// placeChanged schedules the next event of each changed bucket.
+func (v *Valve) placeChanged(now pace.Instant) {
+	for i := 0; i < len(v.marked); i++ {
+		b := v.marked[i]
+		b.spot = spotPlacing
+		v.plan(b, now)
+		b.placed()
+	}
+	clear(v.marked)
+	v.marked = v.marked[:0]
+}
+
+// placed ends the placing of a bucket, which then waits for an event unless it is in a heap.
+func (b *bucket) placed() {
+	if b.spot == spotPlacing {
+		b.spot = spotNone
+	}
+}
+
+// lift takes a bucket out of its heap. Until placed it cannot change.
+func (a *agenda) lift(b *bucket) {
+	switch b.spot {
+	case spotSched:
+		a.sched.Remove(int(b.index))
+	case spotDue:
+		a.due.Remove(int(b.index))
+	case spotUnread:
+		a.unread.Remove(int(b.index))
+	case spotCaller:
+		a.callers.Remove(int(b.index))
+	}
+	b.spot = spotPlacing
+}
+
+func (a *agenda) schedule(b *bucket, at pace.Instant) {
+	b.nextAt, b.spot = at, spotSched
+	a.sched.Push(scheduledBucket{b, at})
+}
+
+// compete puts a bucket that may start into a heap.
+func (a *agenda) compete(b *bucket, at pace.Instant, in spot) {
+	b.nextAt, b.spot = max(at, b.since), in
+	switch in {
+	case spotDue:
+		a.due.Push(dueBucket{b})
+	case spotUnread:
+		a.unread.Push(dueBucket{b})
+	case spotCaller:
+		a.callers.Push(dueBucket{b})
+	}
+}
+
+// leave removes what is of a partition.
+func (a *agenda) leave(p *Part) {
+	others := func(b dueBucket) bool { return b.Part != p }
+	a.marked = slices.DeleteFunc(a.marked, func(b *bucket) bool { return b.Part == p })
+	a.sched.Retain(func(b scheduledBucket) bool { return b.Part != p })
+	a.due.Retain(others)
+	a.unread.Retain(others)
+	a.callers.Retain(others)
+	a.timers.Retain(func(j timedJob) bool { return j.Bucket.Part != p })
+}
+
+// plan schedules a bucket's next event: a start, the reading of a body, or its removal.
+func (v *Valve) plan(b *bucket, now pace.Instant) {
 	v.choose(b, now)
 	for _, t := range v.common {
 		if t.first == b {
@@ -21,10 +105,10 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 	}
 	v.tune(b, now)
 	b.cooled(now)
-	if b.queued() == 0 {
+	if b.queue.Len() == 0 {
 		v.note(b, hold{}, now)
 		b.awake = false
-		if b.held+b.running == 0 { // runs of a recreated stream count until they end
+		if int(b.held)+b.running == 0 { // runs of a recreated stream count until they end
 			v.forget(b, now)
 		}
 		return
@@ -54,28 +138,27 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			}
 		}
 	}
-	if len(b.ready) > 0 {
+	if b.queue.Near() > 0 {
 		v.surface(b, now)
 	}
 	h := v.holdOf(b, now)
 	v.note(b, h, now)
 	if b.callNext() {
-		v.placeCall(b, h.until, now)
+		v.planCall(b, h.until, now)
 		return
 	}
 	at, read := h.until, readAt(h.until)
 	if read > now {
 		v.unload(b)
 	}
-	near := len(b.ready) > 0
+	head := b.queue.Head()
 	switch {
-	case near && b.ready[0].fetching && b.ready[0].counted:
+	case head != nil && head.fetching && head.counted:
 		return
-	case (!near || b.ready[0].Lean) && read > now:
+	case (head == nil || head.Lean) && read > now:
 		v.schedule(b, b.tunedAt(read, now))
-	case !near || b.ready[0].Lean:
-		b.nextAt, b.spot = max(at, b.since), spotUnread
-		v.unread.Push(dueBucket{b})
+	case head == nil || head.Lean:
+		v.compete(b, at, spotUnread)
 	default:
 		if read <= now {
 			v.readOn(b)
@@ -84,8 +167,7 @@ func (v *Valve) place(b *bucket, now pace.Instant) {
 			v.schedule(b, b.tunedAt(at, now))
 			return
 		}
-		b.nextAt, b.spot = max(at, b.since), spotDue
-		v.due.Push(dueBucket{b})
+		v.compete(b, at, spotDue)
 	}
 }
 
@@ -98,31 +180,12 @@ func (b *bucket) cooled(now pace.Instant) {
 	b.cool = 0
 }
 
-func (v *Valve) schedule(b *bucket, at pace.Instant) {
-	b.nextAt, b.spot = at, spotSched
-	v.sched.Push(scheduledBucket{b, at})
-}
-
-func (v *Valve) unplace(b *bucket) {
-	switch b.spot {
-	case spotSched:
-		v.sched.Remove(int(b.index))
-	case spotDue:
-		v.due.Remove(int(b.index))
-	case spotUnread:
-		v.unread.Remove(int(b.index))
-	case spotCaller:
-		v.callers.Remove(int(b.index))
-	}
-	b.spot = spotNone
-}
-
 // freshAt returns when to check whether usage of limits still counts. Checks are spread, because
 // clock windows end for all buckets at once.
 func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	if b.used != nil && b.fresh <= now {
 		in := v.quota.FreshIn(b.used, v.instant(now))
-		b.fresh = now.Add(in + spread(b.key, min(in/64, time.Second)))
+		b.fresh = now.Add(in + spread(b.queue.Key, min(in/64, time.Second)))
 	}
 	return b.fresh
 }
@@ -163,8 +226,8 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		v.broken--
 	}
 	v.remember(b, nil)
-	b.unline()
+	b.queue.Close()
 	v.memory.near -= bucketBytes
-	delete(b.Part.buckets, b.key)
+	delete(b.Part.buckets, b.queue.Key)
 	b.Part.list.Remove(b)
 }

@@ -18,8 +18,7 @@ func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
 	j.Bucket.Part.crashes[j.Seq] = holder
 	j.noting, j.holder = true, holder
-	j.Bucket.own().noting++
-	j.Bucket.Part.noting++
+	j.Bucket.notes(1)
 	v.recordFailure(j, 0)
 }
 
@@ -85,7 +84,6 @@ func (v *Valve) Answered(number uint64, at, now pace.Instant) {
 func (v *Valve) Pause(number uint64, wait time.Duration, now pace.Instant) {
 	if r, known := v.runs[number]; known && r.Bucket.Part.Live() {
 		v.coolDown(r.Bucket, wait, now)
-		v.place(r.Bucket, now)
 	}
 }
 
@@ -108,7 +106,7 @@ func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver b
 // settle applies an outcome. Causes outside of the job count no attempt (law 6).
 func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
-	b.running--
+	b.runs(-1)
 	delete(b.Part.progress, j.Seq)
 	if j.call != nil {
 		b.callers.running--
@@ -127,7 +125,6 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		case record.OutcomeThrottled:
 			v.throttle(j, o.RetryAfter, local, now)
 		}
-		v.place(b, now)
 		return
 	}
 	v.detach(j)
@@ -146,7 +143,6 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	}
 	if j.call != nil && o.Kind != record.OutcomeReturned {
 		v.endCall(j, o, now)
-		v.place(b, now)
 		return
 	}
 	switch o.Kind {
@@ -196,7 +192,6 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		}
 		v.makeReady(j, now)
 	}
-	v.place(b, now)
 }
 
 // failed counts an attempt.
@@ -245,9 +240,10 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 	v.learn(b, j, began, now)
 }
 
-func (v *Valve) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
+func (s *settings) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	if wait > 0 {
-		b.cool = max(b.cool, now.Add(min(wait, time.Duration(v.Policy.Retry.MaxCooldown))))
+		b.own().cool = max(b.cool, now.Add(min(wait, time.Duration(s.Policy.Retry.MaxCooldown))))
+		b.changed()
 	}
 }
 
@@ -285,13 +281,11 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 	}
 	if j.noting {
 		j.noting, j.holder = false, ""
-		j.Bucket.noting--
-		j.Bucket.Part.noting--
+		j.Bucket.notes(-1)
 	}
 	switch {
 	case j.crashes >= MostCrashes:
 		v.buryCrashed(j)
-		v.place(j.Bucket, now)
 	case j.backoff > 0:
 		v.delay(j, now.Add(j.backoff))
 	default:
@@ -363,10 +357,10 @@ func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	if p.sweeping && p.finished != nil {
 		p.finished[seq] = stored
 	}
-	p.v.remove(j, now)
+	p.v.remove(j)
 }
 
-func (v *Valve) remove(j *heldJob, now pace.Instant) {
+func (v *Valve) remove(j *heldJob) {
 	b := j.Bucket
 	v.unweigh(j)
 	j.enter(stageGone)
@@ -379,16 +373,15 @@ func (v *Valve) remove(j *heldJob, now pace.Instant) {
 		delete(b.Part.records, j.Seq)
 	}
 	if b.held == 0 {
-		v.place(b, now)
+		b.changed()
 	}
 }
 
 // vanish drops a waiting job that another client removed.
-func (v *Valve) vanish(j *heldJob, now pace.Instant) {
+func (v *Valve) vanish(j *heldJob) {
 	v.out.Vanished++
 	v.detach(j)
-	v.remove(j, now)
-	v.place(j.Bucket, now)
+	v.remove(j)
 }
 
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {

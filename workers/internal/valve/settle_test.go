@@ -192,6 +192,7 @@ func TestCooldowns(t *testing.T) {
 }
 
 func nextStart(b *valveBench) time.Duration {
+	b.v.placeChanged(b.now)
 	at := b.v.Wake(true)
 	gap := at.Since(b.now)
 	b.now = at
@@ -391,8 +392,8 @@ func TestDeadlinesPassWhereverAJobWaits(t *testing.T) {
 			if b.reasons() != "[deadline]" {
 				t.Fatalf("buried for %s", b.reasons())
 			}
-			if len(b.p.buckets["a"].later) != 0 {
-				t.Errorf("%d count as delayed", len(b.p.buckets["a"].later))
+			if b.p.buckets["a"].queue.Later() != 0 {
+				t.Errorf("%d count as delayed", b.p.buckets["a"].queue.Later())
 			}
 		})
 	}

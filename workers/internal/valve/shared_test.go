@@ -225,6 +225,7 @@ func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 		b.arrive("k", tokens(6))
 	}
 	for _, b := range s.by {
+		b.v.placeChanged(b.now)
 		if b.p.buckets["k"].allowed.seq == 0 {
 			t.Fatal("a limit of its own has not let the job start")
 		}
@@ -239,6 +240,7 @@ func TestAllowedWaitsForASharedCheckpoint(t *testing.T) {
 	s.comes(nil)
 	b := s.by[1]
 	b.arrive("b", tokens(1))
+	b.v.placeChanged(b.now)
 	if b.p.buckets["b"].allowed.seq == 0 {
 		t.Fatal("a limit of its own has not let the job start")
 	}

@@ -32,10 +32,10 @@ type startLimits struct {
 }
 
 func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
-	if v.quota == nil && len(v.common) == 0 || len(b.ready) == 0 {
+	if v.quota == nil && len(v.common) == 0 || b.queue.Near() == 0 {
 		return hold{}
 	}
-	head := b.ready[0].heldJob
+	head := b.queue.Head()
 	untold := hold{by: byStorage, until: b.Part.untold(head.takes(), now)}
 	if v.quota == nil || untold.until > now {
 		return untold
@@ -62,13 +62,13 @@ func after(wait time.Duration, now pace.Instant) pace.Instant {
 
 // stillWithin checks a due bucket again, because some permissions end.
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
-	head := b.ready[0]
+	head := b.queue.Head()
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
 		b.Part.untold(head.takes(), now) <= now {
 		return v.fits(b, now)
 	}
 	if v.withinLimits(b, now).until > now {
-		v.place(b, now)
+		b.changed()
 		return false
 	}
 	return v.fits(b, now)
@@ -84,7 +84,7 @@ func (v *Valve) againWithin(now pace.Instant) {
 	for _, part := range v.parts {
 		for _, b := range part.buckets {
 			if b.fresh = 0; b.spot == spotSched {
-				v.place(b, now)
+				b.changed()
 			}
 		}
 	}
@@ -108,15 +108,15 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 }
 
 // impossible returns why a job or call of a cost can never start, or "".
-func (v *Valve) impossible(cost int64, named map[string]int64) string {
-	limit, of, most := v.Policy.BeyondLimits(cost, named)
+func (s *settings) impossible(cost int64, named map[string]int64) string {
+	limit, of, most := s.Policy.BeyondLimits(cost, named)
 	switch {
 	case limit != "":
 		return fmt.Sprintf("%s exceeds the limit %s of at most %d, so it can never pass",
 			job.CostHeader(of), limit, most)
-	case v.Policy.Paced() && cost > v.Policy.Capacity:
+	case s.Policy.Paced() && cost > s.Policy.Capacity:
 		return fmt.Sprintf("%s exceeds the bucket's capacity of %d, so it can never pass",
-			job.HeaderCost, v.Policy.Capacity)
+			job.HeaderCost, s.Policy.Capacity)
 	}
 	return ""
 }

@@ -24,6 +24,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	for _, v := range v.line.valves {
 		v.noteLeft(now)
 		v.readAhead(now)
+		v.placeChanged(now)
 	}
 	for _, v := range v.line.valves {
 		if len(v.due)+len(v.unread)+len(v.callers) == 0 {
@@ -38,13 +39,14 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 }
 
 func (v *Valve) arrange(now, fence pace.Instant) {
-	for len(v.timers) > 0 && v.timers[0].at <= now {
+	for len(v.timers) > 0 && v.timers[0].At <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
 	}
 	for k := v.claims.Silent(now); k != nil; k = v.claims.Silent(now) {
 		v.silent(k, now)
 	}
 	v.lapse(now)
+	v.placeChanged(now)
 	v.open, v.fence = now < fence, fence
 	if !v.open {
 		for k := v.claims.workers.First(); k != nil; k = v.claims.workers.First() {
@@ -54,14 +56,16 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 	}
 	v.acted = now
 	for len(v.sched) > 0 && v.sched[0].at <= now {
-		v.place(v.sched[0].bucket, now)
+		v.sched[0].changed()
 	}
+	v.placeChanged(now)
 	v.all = hold{}
 }
 
 // next returns the bucket that starts next, and the worker's claim for it, or nil for a call or a
 // local worker.
 func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
+	v.placeChanged(now)
 	if len(v.due)+len(v.callers) == 0 || !v.admits(now) {
 		return nil, nil
 	}
@@ -90,7 +94,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 		return
 	}
 	due, worker := b.nextAt, ""
-	j := b.ready[0].heldJob
+	j := b.queue.Head()
 	v.detach(j)
 	switch {
 	case j.call != nil:
@@ -104,7 +108,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 		j.enter(stageRunning)
 	}
 	j.began, j.holder = now, ""
-	b.own().running++
+	b.runs(1)
 	b.Part.Changed = true
 	v.given++
 	t := b.ticket(j, v.fence)
@@ -140,7 +144,6 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 		v.slots.Used++
 	}
 	v.out.Starts = append(v.out.Starts, r)
-	v.place(b, now)
 }
 
 func (v *Valve) timeout(j *heldJob, now pace.Instant) {
@@ -152,7 +155,6 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 	case j.expires <= now:
 		v.detach(j)
 		v.bury(j, job.ReasonDeadline, "it waited longer than allowed")
-		v.place(j.Bucket, now)
 	default:
 		v.detach(j)
 		v.makeReady(j, now)
@@ -179,9 +181,12 @@ func (v *Valve) Rested(until pace.Instant) { v.acted = max(v.acted, until) }
 func (v *Valve) Wake(open bool) pace.Instant {
 	at := pace.Never
 	if len(v.timers) > 0 {
-		at = v.timers[0].at
+		at = v.timers[0].At
 	}
 	at = min(at, v.lapsesAt(), v.claims.Wake())
+	if len(v.marked) > 0 {
+		at = min(at, v.acted)
+	}
 	if open && len(v.sched) > 0 {
 		at = min(at, v.sched[0].at)
 	}

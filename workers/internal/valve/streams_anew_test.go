@@ -15,7 +15,7 @@ func restarted(t *testing.T) (b *valveBench, runs Run) {
 	b.p.created = originWall
 	b.arrive("a")
 	runs = b.start()[0]
-	b.p.restart(b.now)
+	b.p.restart()
 	b.p.created = originWall.Add(time.Minute)
 	b.deliver(1, "a")
 	return b, runs

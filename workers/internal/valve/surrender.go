@@ -92,8 +92,5 @@ func (p *Part) leave(state partitionState) {
 	for _, b := range p.buckets {
 		p.v.noteHeld(b, "")
 	}
-	p.v.sched.Retain(func(b scheduledBucket) bool { return b.Part != p })
-	p.v.due.Retain(func(b dueBucket) bool { return b.Part != p })
-	p.v.unread.Retain(func(b dueBucket) bool { return b.Part != p })
-	p.v.timers.Retain(func(j timedJob) bool { return j.Bucket.Part != p })
+	p.v.agenda.leave(p)
 }

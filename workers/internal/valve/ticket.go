@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -12,7 +13,7 @@ import (
 // Ticket is a place in the order of starts. Final checks are made in that order, and a job that
 // would overtake a returned one is returned too (law 4).
 type Ticket struct {
-	rank     rank
+	rank     keyqueue.Rank
 	cost     int64
 	own      *pace.Clock
 	total    *pace.Clock  // may be nil
@@ -33,8 +34,8 @@ type undecided struct{ jobs atomic.Int32 }
 func (u *undecided) any() bool { return u.jobs.Load() > 0 }
 
 func (b *bucket) ticket(j *heldJob, fence pace.Instant) *Ticket {
-	r := j.rank()
-	r.tried = 0
+	r := b.queue.Rank(&j.Job)
+	r.Behind = 0
 	t := &Ticket{rank: r, cost: j.Cost, own: &b.clock, latest: fence - 1,
 		previous: b.last, bucket: &b.own().undecided, part: &b.Part.undecided}
 	t.decided.Add(1)
@@ -77,7 +78,7 @@ func (t *Ticket) Decide(gate func() (fence, now pace.Instant),
 		t.previous.decided.Wait()
 		t.back = t.previous.back
 	}
-	overtakes := t.back != nil && t.back.rank.before(t.rank)
+	overtakes := t.back != nil && t.back.rank.Before(t.rank)
 	fence, now := gate()
 	switch {
 	case overtakes:

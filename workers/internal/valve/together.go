@@ -67,8 +67,8 @@ func (v *Valve) nextTurn(now pace.Instant) hold {
 			return hold{by: byLimit, limit: t.name, until: pace.Never}
 		}
 		least := oneSlot
-		if b := t.first; b != nil && b.Part.Live() && len(b.ready) > 0 {
-			least = b.ready[0].takes()
+		if b := t.first; b != nil && b.Part.Live() && b.queue.Near() > 0 {
+			least = b.queue.Head().takes()
 		}
 		wait, limit := t.Next(t.used, v.instant(now), least)
 		h = h.or(hold{by: byLimit, limit: limit, until: after(wait, now)})
@@ -94,7 +94,7 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	if len(v.common) == 0 {
 		return true
 	}
-	head := b.ready[0]
+	head := b.queue.Head()
 	wait, by, t := v.commonWait(head.takes(), now)
 	if wait == 0 {
 		return true
@@ -106,7 +106,7 @@ func (v *Valve) fits(b *bucket, now pace.Instant) bool {
 	}
 	b.own().passing = passing{head.Seq, after(wait, now), by}
 	t.passed = append(t.passed, b)
-	v.place(b, now)
+	b.changed()
 	return false
 }
 
@@ -164,9 +164,9 @@ func (t *together) callBack(now pace.Instant) {
 	}
 	for _, b := range slices.Clone(t.passed) {
 		if v := b.Part.v; b.passes(now) != 0 && b.Part.Live() {
-			wait, _ := t.Next(t.used, v.instant(now), b.ready[0].takes())
+			wait, _ := t.Next(t.used, v.instant(now), b.queue.Head().takes())
 			b.passing.until = min(b.passing.until, after(wait, now))
-			v.place(b, now)
+			b.changed()
 		}
 	}
 }
@@ -180,7 +180,7 @@ type line struct {
 	turns  float64
 }
 
-func (v *Valve) weight() float64 { return float64(max(v.Policy.Weight, 1)) }
+func (s *settings) weight() float64 { return float64(max(s.Policy.Weight, 1)) }
 
 // mostLate bounds a limit's corrections.
 const mostLate = 1024

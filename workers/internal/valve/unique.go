@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
 // uniques finds waiting jobs by unique name. Entries are checked before use, and stale ones dropped
@@ -49,7 +48,7 @@ func (p *Part) waitsAs(key job.Key, name string) uint64 {
 
 // repeats drops a new job or the waiting job with its unique name, and reports whether it was the
 // new one. Jobs arrive in the stream's order, so the result does not depend on the submitter.
-func (p *Part) repeats(j *heldJob, now pace.Instant) bool {
+func (p *Part) repeats(j *heldJob) bool {
 	name, replaces := job.Unique(j.Header)
 	if name == "" {
 		return false
@@ -62,7 +61,6 @@ func (p *Part) repeats(j *heldJob, now pace.Instant) bool {
 		}
 		first = p.reach(first.Seq)
 		p.v.repeated(first, "was replaced by", j.Seq)
-		p.v.place(first.Bucket, now)
 	}
 	if p.unique.jobs == nil {
 		p.unique = uniques{map[[16]byte]uniqueJob{}, leastSweep}

@@ -75,7 +75,7 @@ func TestAJobThatRunsIsNotTheOneThatWaits(t *testing.T) {
 	b.end(r, record.Outcome{Kind: record.OutcomeUncounted})
 	for i := range 5 * leastSweep {
 		b.arrive("a", unique(fmt.Sprint("n", i)))
-		b.p.cancel(b.seq, b.now)
+		b.p.cancel(b.seq)
 	}
 	if n := len(b.p.unique.jobs); n > 2*leastSweep {
 		t.Errorf("%d names are kept of jobs that are gone", n)

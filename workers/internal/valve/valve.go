@@ -2,7 +2,7 @@
 // the valve appends the resulting work to its Actions. It does no I/O and reads no clock.
 //
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
-//     limits.go: their limits; adapt.go: limits learnt from the target;
+//     limits.go: their limits; adapt.go: limits learnt from the target; depth.go: deep jobs;
 //   - gates.go: what holds jobs back, and for how long it did; schedule.go: when a bucket's next
 //     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
@@ -24,7 +24,6 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
-	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -53,15 +52,6 @@ type Valve struct {
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
 	all   hold
-}
-
-type agenda struct {
-	sched   heap.Heap[scheduledBucket]
-	due     heap.Heap[dueBucket]
-	callers heap.Heap[dueBucket]
-	unread  heap.Heap[dueBucket] // due soon, without room for a body
-	timers  heap.Heap[timedJob]
-	lapsed  pace.Instant
 }
 
 type crew struct {
@@ -150,31 +140,29 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 			}
 			return
 		}
-		p.v.lose(j, now)
-		p.v.place(j.Bucket, now)
+		p.v.lose(j)
 	}
-	if p.seen(a, now) {
+	if p.seen(a) {
 		return
 	}
 	b, edit := p.bucket(a.Key, now), p.edits.of(a.Seq, stored)
-	j := &heldJob{Arrived: *a, Bucket: b, front: edit.Front, generation: p.generation,
-		inBucket: -1, inTimers: -1}
-	j.Key = b.key
+	j := newJob(b)
+	j.Arrived, j.Front, j.generation = *a, edit.Front, p.generation
+	j.Key = b.queue.Key
 	apply(&j.Arrived, edit)
 	p.v.date(j, now)
 	p.unnoted.costing("", j.Cost)
 	for cost, n := range j.Costs {
 		p.unnoted.costing(cost, n)
 	}
-	j.came = b.came(a.Seq, stored)
-	b.join(j)
+	b.queue.Arrive(&j.Job)
 	p.jobs[a.Seq] = j
 	p.v.weigh(j)
 	b.held++
 	if a.Seq > p.last {
 		p.v.out.Accepted = append(p.v.out.Accepted, Seen{Ref: j.ref(), Header: a.Header})
 	}
-	in := p.takeIn(a.Seq, stored, now)
+	in := p.takeIn(a.Seq, stored)
 	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
 		in.record.LastError, in.saved
 	j.snoozes = in.record.Snoozes
@@ -188,7 +176,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		p.v.bury(j, job.ReasonMalformed, a.Malformed.Error())
 	case in.outcome != nil:
 		j.holder = in.outcome.Holder
-		b.own().running++
+		b.runs(1)
 		p.v.settle(j, *in.outcome, now)
 	case j.crashes >= MostCrashes:
 		p.v.buryCrashed(j)
@@ -197,9 +185,9 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	case in.holder != "":
 		j.enter(stageRunning)
 		j.holder = in.holder
-		b.own().running++
+		b.runs(1)
 		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
-	case p.repeats(j, now):
+	case p.repeats(j):
 	case p.v.impossible(j.Cost, j.Costs) != "":
 		p.v.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
 	case in.record.DueIn > 0 && edit.Run != j.ordinal():
@@ -214,17 +202,17 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	case p.v.sinks(j, false, now):
 		p.v.sink(j, false)
 		p.v.strip(b, a.Seq, now)
-		if b.spot == spotNone || b.queued() == 1 {
-			p.v.place(b, now)
+		if b.spot == spotNone || b.queue.Len() == 1 {
+			b.changed()
 		}
 		return
 	default:
 		p.v.makeReady(j, now)
 		return
 	}
-	p.v.place(b, now)
+	b.changed()
 	if in.runs() {
-		p.saw(now)
+		p.saw()
 	}
 }
 
@@ -232,8 +220,8 @@ func (v *Valve) date(j *heldJob, now pace.Instant) {
 	j.expires = v.wall.instant(v.expiry(j), now)
 }
 
-func (v *Valve) expiry(j *heldJob) time.Time {
-	at := j.Stored.Add(time.Duration(v.Policy.MaxAge))
+func (s *settings) expiry(j *heldJob) time.Time {
+	at := j.Stored.Add(time.Duration(s.Policy.MaxAge))
 	if !j.Deadline.IsZero() && j.Deadline.Before(at) {
 		return j.Deadline
 	}
@@ -252,22 +240,22 @@ func (v *Valve) Redate(now pace.Instant) {
 				continue
 			case j.stage == stageDelayed && !j.recorded: // not due yet
 				at = min(at, v.wall.instant(j.NotBefore, now))
-			case j.at < before: // it backs off
-				at = min(at, j.at)
+			case j.At < before: // it backs off
+				at = min(at, j.At)
 			}
 			if v.lookAt(j, at); j.stage == stageDelayed {
-				j.Bucket.later.Fix(j.inBucket)
+				j.Bucket.queue.Fix(&j.Job)
 			}
 		}
 	}
 	v.againWithin(now)
 }
 
-func (v *Valve) limitsOf(key job.Key) *limits {
-	if o, special := v.overrides[key]; special {
-		return limitsFor(v.Policy, o, v.paused)
+func (s *settings) limitsOf(key job.Key) *limits {
+	if o, special := s.overrides[key]; special {
+		return limitsFor(s.Policy, o, s.paused)
 	}
-	return v.base
+	return s.base
 }
 
 // bucket returns a key's bucket. After a crash, a new one waits a whole interval first.
@@ -309,23 +297,22 @@ func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 	b := j.Bucket
 	j.enter(stageWaiting)
 	if j.Body != nil && j.Size > leanSize {
-		if len(b.ready) > 0 || v.bodies >= v.memory.bodies() {
+		if b.queue.Near() > 0 || v.bodies >= v.memory.bodies() {
 			j.Body, j.Lean = nil, true
 		} else {
 			v.keepBody(j)
 		}
 	}
 	v.enqueue(j)
-	if b.spot == spotNone || b.ready[0].heldJob == j {
-		v.place(b, now)
-	}
 }
 
 func (v *Valve) enqueue(j *heldJob) {
+	j.Behind = j.behind()
 	b := j.Bucket
-	b.own().ready.Push(orderedJob{j})
-	b.lane(j.Priority).waiting += j.Cost
-	b.countWaiting(j.Cost, j.Costs, 1)
+	b.own()
+	if b.queue.Push(&j.Job) || b.spot == spotNone {
+		b.changed()
+	}
 	v.lookAt(j, j.expires)
 }
 
@@ -336,19 +323,21 @@ func (v *Valve) delay(j *heldJob, until pace.Instant) {
 		j.Body, j.Lean = nil, true
 	}
 	v.lookAt(j, min(until, j.expires))
-	j.Bucket.own().later.Push(laterJob{j})
+	j.Bucket.own()
+	j.Bucket.queue.Delay(&j.Job)
 }
 
-func (v *Valve) lookAt(j *heldJob, at pace.Instant) {
-	j.at = at
+func (a *agenda) lookAt(j *heldJob, at pace.Instant) {
+	j.At = at
 	if j.inTimers >= 0 {
-		v.timers.Fix(j.inTimers)
+		a.timers.Fix(j.inTimers)
 	} else {
-		v.timers.Push(timedJob{j})
+		a.timers.Push(timedJob{j})
 	}
 }
 
 func (v *Valve) detach(j *heldJob) {
+	j.Bucket.changed()
 	v.freeBody(j)
 	if j.inTimers >= 0 {
 		v.timers.Remove(j.inTimers)
@@ -359,28 +348,18 @@ func (v *Valve) detach(j *heldJob) {
 		}
 		return
 	}
-	if j.stage == stageDelayed {
-		j.Bucket.later.Remove(j.inBucket)
-	} else if j.inBucket >= 0 {
-		j.Bucket.ready.Remove(j.inBucket)
-		j.Bucket.lane(j.Priority).waiting -= j.Cost
-		j.Bucket.countWaiting(j.Cost, j.Costs, -1)
-		if j.raised {
-			j.raised = false
-			j.Bucket.raised--
-		}
-	}
+	j.Bucket.queue.Remove(&j.Job)
 }
 
-func (v *Valve) noteHeld(b *bucket, by string) {
+func (ls *losses) noteHeld(b *bucket, by string) {
 	if b.heldBy == by {
 		return
 	}
-	if v.holding[b.heldBy]--; v.holding[b.heldBy] <= 0 {
-		delete(v.holding, b.heldBy)
+	if ls.holding[b.heldBy]--; ls.holding[b.heldBy] <= 0 {
+		delete(ls.holding, b.heldBy)
 	}
 	if b.own().heldBy = by; by != "" {
-		v.holding[by]++
+		ls.holding[by]++
 	}
 }
 
@@ -400,13 +379,13 @@ func (v *Valve) Reserve() bool {
 	return true
 }
 
-func (v *Valve) Release() {
-	v.Reserved--
-	v.slots.Used--
+func (c *crew) Release() {
+	c.Reserved--
+	c.slots.Used--
 }
 
 // Running counts running jobs, here and elsewhere, also other drainers' here.
-func (v *Valve) Running() int { return v.Busy + v.Reserved + v.claims.Working }
+func (c *crew) Running() int { return c.Busy + c.Reserved + c.claims.Working }
 
 // mayTakeWorker keeps one bucket from taking all workers: it may run three times as many jobs as
 // workers stay free (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet

@@ -91,6 +91,7 @@ func atOnce(r Run) func() (fence, now pace.Instant) {
 
 func (b *valveBench) start() []Run {
 	b.v.Advance(b.now, pace.Never)
+	b.placed()
 	runs := append([]Run(nil), b.out.Starts...)
 	b.out.Starts = nil
 	for i := range runs {
@@ -99,6 +100,31 @@ func (b *valveBench) start() []Run {
 		}
 	}
 	return runs
+}
+
+// placed checks that each bucket without calls would be placed where it is: whatever changed it has
+// said so. Due ones are examined again when they start.
+func (b *valveBench) placed() {
+	b.t.Helper()
+	if b.v.quota != nil || len(b.v.common) > 0 || b.v.memory.most > 0 {
+		return // limits, and expired deep jobs, are asked again by the clock
+	}
+	var all []*bucket
+	for _, p := range b.v.parts {
+		all = append(all, p.list.All()...)
+	}
+	for _, x := range all {
+		if x.callers.Len() > 0 || x.spot != spotNone && x.spot != spotSched {
+			continue
+		}
+		spot, at := x.spot, x.nextAt
+		x.changed()
+		b.v.placeChanged(b.now)
+		if x.inList >= 0 && (x.spot != spot || spot == spotSched && x.nextAt != at) {
+			b.t.Errorf("bucket %s is at %d until %v, and should be at %d until %v",
+				x.queue.Key, spot, at.Since(origin), x.spot, x.nextAt.Since(origin))
+		}
+	}
 }
 
 func (b *valveBench) until(end time.Duration, each func(Run)) (starts []time.Duration) {

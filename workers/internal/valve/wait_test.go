@@ -18,7 +18,7 @@ func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 	b.arrive("a")
 	run := b.start()[0]
 	b.at(time.Minute)
-	b.p.restart(b.now)
+	b.p.restart()
 	b.v.Advance(b.now, pace.Never)
 	b.seq = 0
 	for range 30 {

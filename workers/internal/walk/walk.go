@@ -12,7 +12,7 @@ type List[T Item] struct {
 }
 
 // Item stores its index in the list, −1 after its removal.
-type Item interface{ Place() *int }
+type Item interface{ Place() *int32 }
 
 // Walk visits each item that is present throughout exactly once, and no added one, in pieces.
 //
@@ -55,7 +55,7 @@ func (w *Walk[T]) Stop() {
 }
 
 func (l *List[T]) Add(x T) {
-	*x.Place() = len(l.all)
+	*x.Place() = int32(len(l.all))
 	l.all = append(l.all, x)
 }
 
@@ -66,11 +66,11 @@ func (l *List[T]) Add(x T) {
 // ones. The hole moves up from border to border, beginning at the lowest. The item right below each
 // border fills it, and that walk visits the item at either place.
 func (l *List[T]) Remove(x T) {
-	hole := *x.Place()
+	hole := int(*x.Place())
 	fill := func(with int) {
 		if with != hole {
 			l.all[hole] = l.all[with]
-			*l.all[hole].Place() = hole
+			*l.all[hole].Place() = int32(hole)
 			hole = with
 		}
 	}

@@ -6,9 +6,12 @@ import (
 )
 
 // item has the time of its addition.
-type item struct{ number, place int }
+type item struct {
+	number int
+	place  int32
+}
 
-func (i *item) Place() *int { return &i.place }
+func (i *item) Place() *int32 { return &i.place }
 
 func TestAWalkVisitsEachItemOnce(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
@@ -69,7 +72,7 @@ func TestAWalkVisitsEachItemOnce(t *testing.T) {
 			t.Fatalf("round %d: %d walks have not ended", round, list.Walks())
 		}
 		for i, x := range list.All() {
-			if x.place != i || gone[x] {
+			if int(x.place) != i || gone[x] {
 				t.Fatalf("round %d: the list is wrong at %d", round, i)
 			}
 		}
