@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/internal/health"
-	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/server/health"
+	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 )
 
 const rosterLease = 5 * time.Second

@@ -21,8 +21,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/internal/certtest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/certtest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -297,9 +297,8 @@ func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 		first.End != job.EndDone || first.Attempts != 0 {
 		t.Fatalf("%d %s, %v", status, body, err)
 	}
-	if pause, outcome := waittest.Receive(t, hints), waittest.Receive(t, outcomes); pause < 50*time.Minute ||
-		pause > time.Hour ||
-		outcome != "done" {
+	pause, outcome := waittest.Receive(t, hints), waittest.Receive(t, outcomes)
+	if pause < 50*time.Minute || pause > time.Hour || outcome != "done" {
 		t.Errorf("it is %s, with a pause of %v", outcome, pause)
 	}
 	eventually(t, "the valve has the outcome", func() bool { // after the event and the answer

@@ -21,9 +21,9 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/permits"
-	"github.com/penstock-mq/penstock/internal/certtest"
-	"github.com/penstock-mq/penstock/internal/h2test"
-	"github.com/penstock-mq/penstock/internal/overlaptest"
+	"github.com/penstock-mq/penstock/internal/kit/certtest"
+	"github.com/penstock-mq/penstock/internal/kit/h2test"
+	"github.com/penstock-mq/penstock/internal/kit/overlaptest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )

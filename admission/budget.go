@@ -3,7 +3,7 @@ package admission
 import (
 	"sync"
 
-	"github.com/penstock-mq/penstock/internal/container"
+	"github.com/penstock-mq/penstock/internal/base/container"
 )
 
 // DefaultBudget is 256 MiB, or an eighth of the process's memory if that is less.

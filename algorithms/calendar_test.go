@@ -88,7 +88,7 @@ func TestCalendarWindowsBeginByTheClocksOfTheirZone(t *testing.T) {
 // Each instant lies in one window of its zone, and windows are contiguous, with three to five
 // quarters of the nominal length.
 func TestWindowsOfACalendarCoverAllTime(t *testing.T) {
-	names, err := os.ReadFile("../internal/zones/names.txt")
+	names, err := os.ReadFile("../internal/base/zones/names.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

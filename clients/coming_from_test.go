@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 var counted = regexp.MustCompile("(?s)(\\d+) lines[^\n]*:\n```(\\w+)\n(.*?)```")

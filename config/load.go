@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/admission/schedules"
-	"github.com/penstock-mq/penstock/internal/installation"
-	"github.com/penstock-mq/penstock/internal/policyfile"
-	"github.com/penstock-mq/penstock/internal/reach"
-	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/internal/base/reach"
+	"github.com/penstock-mq/penstock/internal/base/strict"
+	"github.com/penstock-mq/penstock/internal/server/installation"
+	"github.com/penstock-mq/penstock/internal/server/policyfile"
 	"github.com/penstock-mq/penstock/policy"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/referencetest"
+	"github.com/penstock-mq/penstock/internal/kit/referencetest"
 )
 
 const settingsPage = `# Settings
@@ -36,7 +36,7 @@ type sources struct {
 func TestTheReferenceOfSettingsIsCurrent(t *testing.T) {
 	s := sources{types: map[string]ast.Expr{}, docs: map[string]string{}}
 	for _, dir := range []string{".", "../policy", "../admission/outbound",
-		"../admission/schedules", "../internal/natsconn"} {
+		"../admission/schedules", "../internal/server/natsconn"} {
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil {
 			t.Fatal(err)

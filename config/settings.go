@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/penstock-mq/penstock/admission/outbound"
-	"github.com/penstock-mq/penstock/internal/decode"
-	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/internal/base/decode"
+	"github.com/penstock-mq/penstock/internal/base/strict"
 )
 
 const (

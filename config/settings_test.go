@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/internal/base/strict"
 	"github.com/penstock-mq/penstock/policy"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/installation"
-	"github.com/penstock-mq/penstock/internal/natsconn"
-	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
+	"github.com/penstock-mq/penstock/internal/base/strict"
+	"github.com/penstock-mq/penstock/internal/server/installation"
+	"github.com/penstock-mq/penstock/internal/server/natsconn"
 	"github.com/penstock-mq/penstock/policy"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/referencetest"
+	"github.com/penstock-mq/penstock/internal/kit/referencetest"
 )
 
 type rules struct {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/referencetest"
-	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/internal/kit/referencetest"
+	"github.com/penstock-mq/penstock/internal/server/telemetry"
 )
 
 // dashboard checks that every panel uses existing metrics and has a description, and that the rows

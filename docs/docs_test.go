@@ -25,8 +25,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 var pictures = flag.String("pictures", "", "a directory for pictures of tools.md; without, none")

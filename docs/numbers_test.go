@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 )

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 // places are directories of services, which are below a temporary one in a test.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/internal/seldom"
+	"github.com/penstock-mq/penstock/internal/base/seldom"
 )
 
 // Relay submits the rows of the outbox and deletes them, in order per policy and key. Relays lock

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
 )
 
 // AnswerMeans is what an answer means.
@@ -68,7 +68,7 @@ const (
 // AnswerUnits are the units of a wait.
 var AnswerUnits = []string{"ms", "s", "m", "h", "/s"}
 
-// AnswerAPIs are the names of APIs with rules of their own; see internal/answers.
+// AnswerAPIs are the names of APIs with rules of their own; see internal/base/answers.
 var AnswerAPIs = []string{
 	"airtable", "amazon-sp", "anthropic", "atlassian", "auth0", "aws", "azure", "binance",
 	"discord", "github", "google", "google-maps", "kraken", "linear", "linkedin", "mailchimp",

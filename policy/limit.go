@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/zones"
+	"github.com/penstock-mq/penstock/internal/base/zones"
 )
 
 type Limit struct {

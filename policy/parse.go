@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/penstock-mq/penstock/internal/decode"
-	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/internal/base/decode"
+	"github.com/penstock-mq/penstock/internal/base/strict"
 )
 
 // Parse reads a policy from JSON. It rejects unknown and repeated fields, wrong types, durations

@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/decode"
-	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/internal/base/decode"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
 )
 
 // Largest values. Durations are from a millisecond to 366 days.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/internal/natsconn"
+	"github.com/penstock-mq/penstock/internal/server/natsconn"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 )
 

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/internal/kit/natstest"
 )
 
 func TestRevisionsContinueInARecreatedTable(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/penstock-mq/penstock/internal/errs"
+	"github.com/penstock-mq/penstock/internal/base/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )

@@ -14,9 +14,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/penstock-mq/penstock/internal/cron"
-	"github.com/penstock-mq/penstock/internal/errs"
-	"github.com/penstock-mq/penstock/internal/zones"
+	"github.com/penstock-mq/penstock/internal/base/cron"
+	"github.com/penstock-mq/penstock/internal/base/errs"
+	"github.com/penstock-mq/penstock/internal/base/zones"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 )

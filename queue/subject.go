@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/penstock-mq/penstock/internal/installation"
+	"github.com/penstock-mq/penstock/internal/server/installation"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 

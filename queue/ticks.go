@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/errs"
+	"github.com/penstock-mq/penstock/internal/base/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/internal/kit/natstest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/queue/job"
 )

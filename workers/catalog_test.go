@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/policytest"
+	"github.com/penstock-mq/penstock/internal/kit/policytest"
 	"github.com/penstock-mq/penstock/policy"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/internal/buildinfo"
-	"github.com/penstock-mq/penstock/internal/installation"
+	"github.com/penstock-mq/penstock/internal/base/buildinfo"
+	"github.com/penstock-mq/penstock/internal/server/installation"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"

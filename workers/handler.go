@@ -16,8 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/internal/files"
-	"github.com/penstock-mq/penstock/internal/seldom"
+	"github.com/penstock-mq/penstock/internal/base/files"
+	"github.com/penstock-mq/penstock/internal/base/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"

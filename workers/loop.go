@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/notice"
-	"github.com/penstock-mq/penstock/internal/seldom"
+	"github.com/penstock-mq/penstock/internal/base/notice"
+	"github.com/penstock-mq/penstock/internal/base/seldom"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"

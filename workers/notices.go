@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/notice"
+	"github.com/penstock-mq/penstock/internal/base/notice"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"

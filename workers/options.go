@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/internal/container"
+	"github.com/penstock-mq/penstock/internal/base/container"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"

@@ -10,8 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
+	"github.com/penstock-mq/penstock/internal/base/strict"
 )
 
 // Load reads a file of clients. Errors name the line.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/penstock-mq/penstock/internal/hosts"
+	"github.com/penstock-mq/penstock/internal/server/hosts"
 )
 
 // OIDC names the OpenID Connect provider whose tokens identify clients by their claims.

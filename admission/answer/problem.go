@@ -11,7 +11,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/internal/seldom"
+	"github.com/penstock-mq/penstock/internal/base/seldom"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )

@@ -12,7 +12,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 // The host of the tests' requests, and the address of requests by [httptest.NewRequest].

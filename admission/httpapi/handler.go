@@ -23,8 +23,8 @@ import (
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/admission/schedules"
-	"github.com/penstock-mq/penstock/internal/health"
-	"github.com/penstock-mq/penstock/internal/hosts"
+	"github.com/penstock-mq/penstock/internal/server/health"
+	"github.com/penstock-mq/penstock/internal/server/hosts"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/health"
+	"github.com/penstock-mq/penstock/internal/server/health"
 )
 
 type fakeService struct {

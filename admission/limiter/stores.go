@@ -7,7 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/algorithms/memstore"
-	"github.com/penstock-mq/penstock/internal/container"
+	"github.com/penstock-mq/penstock/internal/base/container"
 	"github.com/penstock-mq/penstock/policy"
 )
 

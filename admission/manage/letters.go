@@ -8,7 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/internal/redact"
+	"github.com/penstock-mq/penstock/internal/base/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/outbound"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/penstock-mq/penstock/internal/clienttls"
-	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/internal/base/clienttls"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
 	"github.com/penstock-mq/penstock/policy"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/outbound"
-	"github.com/penstock-mq/penstock/internal/overlaptest"
+	"github.com/penstock-mq/penstock/internal/kit/overlaptest"
 )
 
 const (

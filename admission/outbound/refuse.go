@@ -15,8 +15,8 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
-	"github.com/penstock-mq/penstock/internal/clienttls"
-	"github.com/penstock-mq/penstock/internal/files"
+	"github.com/penstock-mq/penstock/internal/base/clienttls"
+	"github.com/penstock-mq/penstock/internal/base/files"
 )
 
 // ErrorHeader holds the code of an answer of the proxy itself.

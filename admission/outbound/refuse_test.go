@@ -10,7 +10,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
-	"github.com/penstock-mq/penstock/internal/clienttls"
+	"github.com/penstock-mq/penstock/internal/base/clienttls"
 )
 
 func TestAnswersOfTheProxyAreDocumented(t *testing.T) {

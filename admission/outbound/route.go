@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/answers"
-	"github.com/penstock-mq/penstock/internal/clienttls"
+	"github.com/penstock-mq/penstock/internal/base/answers"
+	"github.com/penstock-mq/penstock/internal/base/clienttls"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )

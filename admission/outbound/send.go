@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/permits"
-	"github.com/penstock-mq/penstock/internal/answers"
-	"github.com/penstock-mq/penstock/internal/oneshot"
+	"github.com/penstock-mq/penstock/internal/base/answers"
+	"github.com/penstock-mq/penstock/internal/base/oneshot"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 

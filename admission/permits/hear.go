@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/answers"
+	"github.com/penstock-mq/penstock/internal/base/answers"
 )
 
 // begin returns what decides of an answer's body besides its status and header, read first, at most

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/permits"
-	"github.com/penstock-mq/penstock/internal/answers"
+	"github.com/penstock-mq/penstock/internal/base/answers"
 )
 
 func TestABodyThatBreaksOffDoesNotLookWhole(t *testing.T) {

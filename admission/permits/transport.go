@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/answers"
-	"github.com/penstock-mq/penstock/internal/clienttls"
-	"github.com/penstock-mq/penstock/internal/files"
-	"github.com/penstock-mq/penstock/internal/oneshot"
+	"github.com/penstock-mq/penstock/internal/base/answers"
+	"github.com/penstock-mq/penstock/internal/base/clienttls"
+	"github.com/penstock-mq/penstock/internal/base/files"
+	"github.com/penstock-mq/penstock/internal/base/oneshot"
 	"github.com/penstock-mq/penstock/policy"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
+	"github.com/penstock-mq/penstock/internal/base/strict"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"

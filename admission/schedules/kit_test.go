@@ -1,8 +1,8 @@
 package schedules_test
 
 import (
-	"github.com/penstock-mq/penstock/internal/penstocktest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/penstocktest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 var (

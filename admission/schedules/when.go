@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/cron"
-	"github.com/penstock-mq/penstock/internal/zones"
+	"github.com/penstock-mq/penstock/internal/base/cron"
+	"github.com/penstock-mq/penstock/internal/base/zones"
 	"github.com/penstock-mq/penstock/queue"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/kit/redistest"
 	"github.com/redis/go-redis/v9"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/kit/redistest"
 )
 
 // TestAFloodIsAnsweredFromMemory refuses ten thousand requests at the cost of a few commands.

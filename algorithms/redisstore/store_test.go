@@ -12,7 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
 	"github.com/penstock-mq/penstock/algorithms/memstore"
-	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/kit/redistest"
 	"github.com/redis/go-redis/v9"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 const (

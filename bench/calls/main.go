@@ -29,7 +29,7 @@ import (
 
 	"github.com/penstock-mq/penstock/bench/build"
 	"github.com/penstock-mq/penstock/bench/paper"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/penstock-mq/penstock/internal/pgtest"
+	"github.com/penstock-mq/penstock/internal/kit/pgtest"
 )
 
 type postgres struct {

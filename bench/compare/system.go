@@ -7,8 +7,8 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/pgtest"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/pgtest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/internal/pgtest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/pgtest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/outbox"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"

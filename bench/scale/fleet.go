@@ -15,7 +15,7 @@ import (
 
 	"github.com/penstock-mq/penstock/bench/paper"
 	"github.com/penstock-mq/penstock/bench/usage"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 	"github.com/penstock-mq/penstock/workers"
 )
 

@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/bench/build"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 // parts measure one size each.

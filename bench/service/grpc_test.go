@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/admission/limiter"
-	"github.com/penstock-mq/penstock/internal/envoy"
-	"github.com/penstock-mq/penstock/internal/follow"
-	"github.com/penstock-mq/penstock/internal/guard"
-	"github.com/penstock-mq/penstock/internal/lifecycle"
+	"github.com/penstock-mq/penstock/internal/server/envoy"
+	"github.com/penstock-mq/penstock/internal/server/follow"
+	"github.com/penstock-mq/penstock/internal/server/guard"
+	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 )
 
 func TestAClientAsksOverGRPC(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/bench/build"
 	"github.com/penstock-mq/penstock/bench/usage"
-	"github.com/penstock-mq/penstock/internal/proctest"
-	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/redistest"
 )
 
 const patience = 60 * time.Second

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/wire"
+	"github.com/penstock-mq/penstock/internal/base/wire"
 )
 
 // hurt freezes and kills processes, and holds, slows and cuts links, until ctx ends. The seed

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/admission/access"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 // clients writes a file of clients whose tokens are their names; each line is a name and the rest

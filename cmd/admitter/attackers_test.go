@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 const oneQueue = "policies: [{name: stripe, algorithm: leaking_bucket, outflow: 100/s, " +

@@ -10,12 +10,12 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/config"
-	"github.com/penstock-mq/penstock/internal/daemon"
-	"github.com/penstock-mq/penstock/internal/envoy"
-	"github.com/penstock-mq/penstock/internal/follow"
-	"github.com/penstock-mq/penstock/internal/guard"
-	"github.com/penstock-mq/penstock/internal/lifecycle"
-	"github.com/penstock-mq/penstock/internal/telemetry"
+	"github.com/penstock-mq/penstock/internal/server/daemon"
+	"github.com/penstock-mq/penstock/internal/server/envoy"
+	"github.com/penstock-mq/penstock/internal/server/follow"
+	"github.com/penstock-mq/penstock/internal/server/guard"
+	"github.com/penstock-mq/penstock/internal/server/lifecycle"
+	"github.com/penstock-mq/penstock/internal/server/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 )
 

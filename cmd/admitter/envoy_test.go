@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/penstock-mq/penstock/internal/redistest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/redistest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 // bare passes messages unchanged; internal/envoytest uses Envoy's own types.

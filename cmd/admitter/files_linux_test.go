@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 // TestJobsWaitForFileDescriptors has a drainer with few of them, and a target that holds all

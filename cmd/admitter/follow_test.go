@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/admission/access"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 // A changed file applies without a signal, because Kubernetes, for example, does not send one.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 // Producers cannot set Host, X-Forwarded-For, or another job's Nats-Msg-Id, which once lost a job

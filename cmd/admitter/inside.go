@@ -7,9 +7,9 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/config"
-	"github.com/penstock-mq/penstock/internal/follow"
-	"github.com/penstock-mq/penstock/internal/guard"
-	"github.com/penstock-mq/penstock/internal/natsusers"
+	"github.com/penstock-mq/penstock/internal/server/follow"
+	"github.com/penstock-mq/penstock/internal/server/guard"
+	"github.com/penstock-mq/penstock/internal/server/natsusers"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nkeys"
 	"github.com/spf13/pflag"
 
-	"github.com/penstock-mq/penstock/internal/daemon"
-	"github.com/penstock-mq/penstock/internal/natsusers"
+	"github.com/penstock-mq/penstock/internal/server/daemon"
+	"github.com/penstock-mq/penstock/internal/server/natsusers"
 )
 
 // natsUser prints a new user's seed, which is stored nowhere, and its entry for the file of

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/config"
-	"github.com/penstock-mq/penstock/internal/certtest"
+	"github.com/penstock-mq/penstock/internal/kit/certtest"
 )
 
 // Clients of the proxy authenticate by certificates, because Authorization belongs to the upstream.

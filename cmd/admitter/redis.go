@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock-mq/penstock/config"
-	"github.com/penstock-mq/penstock/internal/clienttls"
+	"github.com/penstock-mq/penstock/internal/base/clienttls"
 )
 
 // The breaker logs outages.

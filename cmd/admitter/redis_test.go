@@ -23,9 +23,9 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/algorithms/redisstore"
 	"github.com/penstock-mq/penstock/config"
-	"github.com/penstock-mq/penstock/internal/proctest"
-	"github.com/penstock-mq/penstock/internal/redistest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/redistest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 // The commands that Redis must allow its user, and the sentinels theirs, as in production.yaml.

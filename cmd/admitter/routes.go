@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/outbound"
-	"github.com/penstock-mq/penstock/internal/health"
-	"github.com/penstock-mq/penstock/internal/lifecycle"
-	"github.com/penstock-mq/penstock/internal/notice"
+	"github.com/penstock-mq/penstock/internal/base/notice"
+	"github.com/penstock-mq/penstock/internal/server/health"
+	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
 )
 

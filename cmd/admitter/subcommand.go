@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/penstock-mq/penstock/internal/daemon"
+	"github.com/penstock-mq/penstock/internal/server/daemon"
 )
 
 var place = regexp.MustCompile(`(?m)^line 2: (clients|users)\[0\][.:] ?`)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/admission/access"
-	"github.com/penstock-mq/penstock/internal/daemon"
+	"github.com/penstock-mq/penstock/internal/server/daemon"
 )
 
 // token prints a new token, which is stored nowhere, and its entry for the file of http.tokens.

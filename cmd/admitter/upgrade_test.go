@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/natstest"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/natstest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 

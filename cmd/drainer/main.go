@@ -12,7 +12,7 @@ import (
 	"errors"
 
 	"github.com/penstock-mq/penstock/config"
-	"github.com/penstock-mq/penstock/internal/daemon"
+	"github.com/penstock-mq/penstock/internal/server/daemon"
 )
 
 func main() {

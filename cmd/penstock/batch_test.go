@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 func write(t *testing.T, text string) (file string) {

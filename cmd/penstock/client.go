@@ -17,7 +17,7 @@ import (
 
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
-	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/base/buildinfo"
 )
 
 type client struct {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 func TestBadInputIsAnErrorBeforeAnythingIsSent(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
-	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
 )
 
 const statusHelp = `Exit status:

@@ -16,8 +16,8 @@ import (
 
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
-	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/strict"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
+	"github.com/penstock-mq/penstock/internal/base/strict"
 )
 
 // policyDocument is a policy as the server tells it.

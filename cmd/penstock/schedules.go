@@ -12,7 +12,7 @@ import (
 
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
-	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
 )
 
 func (a *app) schedules() *cobra.Command {

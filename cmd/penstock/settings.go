@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/penstock-mq/penstock/internal/clienttls"
+	"github.com/penstock-mq/penstock/internal/base/clienttls"
 )
 
 type settings struct {

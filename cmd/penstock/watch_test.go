@@ -15,8 +15,8 @@ import (
 
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
-	"github.com/penstock-mq/penstock/internal/proctest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 func (i *installation) watching(args ...string) *proctest.Process {

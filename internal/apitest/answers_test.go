@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/internal/policytest"
+	"github.com/penstock-mq/penstock/internal/kit/policytest"
 	"github.com/penstock-mq/penstock/policy"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/httpapi"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/internal/referencetest"
+	"github.com/penstock-mq/penstock/internal/kit/referencetest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )

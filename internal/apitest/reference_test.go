@@ -10,7 +10,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
-	"github.com/penstock-mq/penstock/internal/referencetest"
+	"github.com/penstock-mq/penstock/internal/kit/referencetest"
 )
 
 const apiPage = `# The HTTP API

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/wire"
+	"github.com/penstock-mq/penstock/internal/base/wire"
 )
 
 func (n *nemesis) againstServers() []harm {

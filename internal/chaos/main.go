@@ -25,7 +25,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/wire"
+	"github.com/penstock-mq/penstock/internal/base/wire"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/wire"
+	"github.com/penstock-mq/penstock/internal/base/wire"
 )
 
 const (

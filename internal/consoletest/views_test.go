@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/workers"
 )
 

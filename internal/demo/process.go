@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 type process struct {

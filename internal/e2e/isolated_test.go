@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/natstest"
-	"github.com/penstock-mq/penstock/internal/proctest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/natstest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 // isolation records a run second by second: of an admitter and a drainer that are connected to the

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/overlaptest"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/overlaptest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 // TestConcurrencyIsBoundedByWhatCallersReport has what a caller can do that crashes, settles too

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 // onDisk is the environment variable with the small disk that was mounted for a test.

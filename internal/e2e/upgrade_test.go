@@ -16,8 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 // The store of release 0.1 is frozen: later releases read it as it is.

@@ -31,8 +31,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/penstock-mq/penstock/admission/limiter"
-	"github.com/penstock-mq/penstock/internal/envoy"
-	"github.com/penstock-mq/penstock/internal/redistest"
+	"github.com/penstock-mq/penstock/internal/kit/redistest"
+	"github.com/penstock-mq/penstock/internal/server/envoy"
 	"github.com/penstock-mq/penstock/queue"
 )
 

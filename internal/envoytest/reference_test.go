@@ -21,7 +21,7 @@ import (
 	gostats "github.com/lyft/gostats"
 	"gopkg.in/yaml.v2"
 
-	"github.com/penstock-mq/penstock/internal/envoy"
+	"github.com/penstock-mq/penstock/internal/server/envoy"
 )
 
 func theirs(files []string) (c reference.RateLimitConfig, err error) {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/penstock-mq/penstock/admission/limiter"
-	"github.com/penstock-mq/penstock/internal/envoy"
-	"github.com/penstock-mq/penstock/internal/guard"
+	"github.com/penstock-mq/penstock/internal/server/envoy"
+	"github.com/penstock-mq/penstock/internal/server/guard"
 )
 
 // A client that begins requests and resets them at once (CVE-2023-44487) is limited by the streams

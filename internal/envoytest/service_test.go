@@ -29,13 +29,13 @@ import (
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
-	"github.com/penstock-mq/penstock/internal/certtest"
-	"github.com/penstock-mq/penstock/internal/envoy"
-	"github.com/penstock-mq/penstock/internal/follow"
-	"github.com/penstock-mq/penstock/internal/guard"
-	"github.com/penstock-mq/penstock/internal/lifecycle"
-	"github.com/penstock-mq/penstock/internal/redistest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/certtest"
+	"github.com/penstock-mq/penstock/internal/kit/redistest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/server/envoy"
+	"github.com/penstock-mq/penstock/internal/server/follow"
+	"github.com/penstock-mq/penstock/internal/server/guard"
+	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 )
 
 const edge = `

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/penstock-mq/penstock/admission/limiter"
-	"github.com/penstock-mq/penstock/internal/envoy"
-	"github.com/penstock-mq/penstock/internal/guard"
-	"github.com/penstock-mq/penstock/internal/lifecycle"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/server/envoy"
+	"github.com/penstock-mq/penstock/internal/server/guard"
+	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 )
 
 // headersOf is the block of headers of a request.

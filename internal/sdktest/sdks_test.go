@@ -17,8 +17,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/proctest"
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 func TestMain(m *testing.M) { proctest.Main(m, "-race", "../../cmd/admitter") }

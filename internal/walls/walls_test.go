@@ -28,23 +28,23 @@ algorithms:
 algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
-policy: algorithms internal/decode internal/nearest internal/strict internal/zones
-outbox: . admission internal/seldom queue/job
-policy/store: internal/errs policy queue queue/job queue/kv
-queue: api internal/cron internal/errs internal/installation internal/natsconn internal/zones policy queue/internal/jsapi queue/job queue/kv nats.go
+policy: algorithms internal/base/decode internal/base/nearest internal/base/strict internal/base/zones
+outbox: . admission internal/base/seldom queue/job
+policy/store: internal/base/errs policy queue queue/job queue/kv
+queue: api internal/base/cron internal/base/errs internal/server/installation internal/server/natsconn internal/base/zones policy queue/internal/jsapi queue/job queue/kv nats.go
 queue/backup: queue queue/internal/jsapi nats.go
 queue/claims: queue/job nats.go
-queue/embedded: internal/seldom policy queue/roles nats-server nats.go nkeys sys
-queue/internal/jsapi: internal/natsconn queue/job nats.go nuid
+queue/embedded: internal/base/seldom policy queue/roles nats-server nats.go nkeys sys
+queue/internal/jsapi: internal/server/natsconn queue/job nats.go nuid
 queue/job: api algorithms policy
 queue/roles: policy
-queue/kv: internal/errs queue/internal/jsapi queue/job nats.go
-workers: api internal/buildinfo internal/container internal/files internal/installation internal/notice internal/seldom policy policy/store
+queue/kv: internal/base/errs queue/internal/jsapi queue/job nats.go
+workers: api internal/base/buildinfo internal/base/container internal/base/files internal/server/installation internal/base/notice internal/base/seldom policy policy/store
 	queue queue/claims queue/job queue/kv workers/internal/alarm workers/internal/core
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
-workers/httptarget: internal/answers internal/clienttls internal/files internal/follow internal/oneshot internal/reach internal/redact policy queue/job workers
+workers/httptarget: internal/base/answers internal/base/clienttls internal/base/files internal/server/follow internal/base/oneshot internal/base/reach internal/base/redact policy queue/job workers
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
@@ -66,102 +66,102 @@ workers/internal/valve: api policy queue/job workers/internal/adapt workers/inte
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/record workers/internal/valve
-workers/natstarget: internal/answers internal/redact policy queue queue/job workers nats.go
-workers/workersprom: internal/promsink queue workers client_golang
+workers/natstarget: internal/base/answers internal/base/redact policy queue queue/job workers nats.go
+workers/workersprom: internal/server/promsink queue workers client_golang
 workers/workerstest: algorithms policy policy/store queue queue/embedded queue/job workers
 	workers/audit nats.go
 
-admission: admission/access algorithms internal/container policy queue queue/job nats.go
-admission/access: api internal/hosts internal/nearest internal/strict
-admission/answer: api admission admission/permits internal/seldom policy queue queue/job nats.go
+admission: admission/access algorithms internal/base/container policy queue queue/job nats.go
+admission/access: api internal/server/hosts internal/base/nearest internal/base/strict
+admission/answer: api admission admission/permits internal/base/seldom policy queue queue/job nats.go
 admission/console:
-admission/httpapi: api admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/health
-	internal/hosts internal/nearest algorithms
+admission/httpapi: api admission admission/access admission/answer admission/manage admission/permits admission/schedules admission/watch internal/server/health
+	internal/server/hosts internal/base/nearest algorithms
 	policy queue queue/job
-admission/limiter: admission algorithms algorithms/memstore internal/container policy queue gobreaker
+admission/limiter: admission algorithms algorithms/memstore internal/base/container policy queue gobreaker
 admission/limiter/inredis: admission/limiter algorithms algorithms/redisstore policy go-redis
-admission/manage: api admission admission/watch algorithms internal/redact policy policy/store queue queue/job workers workers/audit nats.go
-admission/outbound: admission admission/access admission/permits internal/answers internal/clienttls internal/files internal/nearest internal/oneshot policy queue/job workers/httptarget brotli
+admission/manage: api admission admission/watch algorithms internal/base/redact policy policy/store queue queue/job workers workers/audit nats.go
+admission/outbound: admission admission/access admission/permits internal/base/answers internal/base/clienttls internal/base/files internal/base/nearest internal/base/oneshot policy queue/job workers/httptarget brotli
 	compress
-admission/permits: admission internal/answers internal/clienttls internal/files internal/oneshot policy queue queue/claims queue/job nats.go
-admission/schedules: api admission algorithms internal/cron internal/nearest internal/strict internal/zones policy queue queue/job nats.go
+admission/permits: admission internal/base/answers internal/base/clienttls internal/base/files internal/base/oneshot policy queue queue/claims queue/job nats.go
+admission/schedules: api admission algorithms internal/base/cron internal/base/nearest internal/base/strict internal/base/zones policy queue queue/job nats.go
 admission/watch: api admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
 
 .: admission admission/answer admission/httpapi admission/limiter admission/permits admission/schedules algorithms
-	internal/door internal/follow internal/guard internal/health internal/hosts internal/installation
-	internal/lifecycle internal/natsconn internal/node internal/policyfile internal/targets
+	internal/server/door internal/server/follow internal/server/guard internal/server/health internal/server/hosts internal/server/installation
+	internal/server/lifecycle internal/server/natsconn internal/server/node internal/server/policyfile internal/server/targets
 	policy policy/store queue queue/embedded queue/job queue/kv workers workers/audit nats.go
 
-config: admission/outbound admission/schedules algorithms internal/guard internal/installation internal/lifecycle
-	internal/decode internal/natsconn internal/nearest internal/policyfile internal/reach internal/strict policy pflag viper
+config: admission/outbound admission/schedules algorithms internal/server/guard internal/server/installation internal/server/lifecycle
+	internal/base/decode internal/server/natsconn internal/base/nearest internal/server/policyfile internal/base/reach internal/base/strict policy pflag viper
 cmd/admitter: . admission/access admission/outbound admission/limiter admission/limiter/inredis config
-	internal/buildinfo internal/clienttls internal/daemon internal/envoy internal/follow internal/guard internal/health internal/lifecycle internal/natsusers
-	internal/notice internal/telemetry internal/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
-cmd/drainer: admission admission/httpapi config internal/daemon internal/follow internal/guard internal/health internal/hosts
-	internal/lifecycle internal/natsconn
-	internal/targets internal/telemetry internal/tracing workers nats.go
+	internal/base/buildinfo internal/base/clienttls internal/server/daemon internal/server/envoy internal/server/follow internal/server/guard internal/server/health internal/server/lifecycle internal/server/natsusers
+	internal/base/notice internal/server/telemetry internal/server/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
+cmd/drainer: admission admission/httpapi config internal/server/daemon internal/server/follow internal/server/guard internal/server/health internal/server/hosts
+	internal/server/lifecycle internal/server/natsconn
+	internal/server/targets internal/server/telemetry internal/server/tracing workers nats.go
 
-internal/answertest: internal/waittest policy queue workers workers/workerstest
-internal/answers: internal/hints policy
-internal/brokertest: internal/natstest policy policy/store queue queue/embedded nats.go
-internal/buildinfo:
-internal/container:
-internal/certtest:
-internal/h2test: internal/certtest
-internal/clienttls: internal/follow
-internal/chaos: admission admission/permits internal/wire policy queue queue/job nats.go
-internal/cron:
-internal/daemon: admission/access config internal/buildinfo internal/container internal/files internal/follow internal/guard internal/hosts internal/natsusers
-	internal/nearest internal/openid internal/telemetry policy queue workers pflag
-internal/demo: internal/proctest queue queue/job nats.go
-internal/envoy: admission admission/access algorithms internal/guard internal/lifecycle internal/nearest internal/strict
+internal/kit/answertest: internal/kit/waittest policy queue workers workers/workerstest
+internal/base/answers: internal/base/hints policy
+internal/kit/brokertest: internal/kit/natstest policy policy/store queue queue/embedded nats.go
+internal/base/buildinfo:
+internal/base/container:
+internal/kit/certtest:
+internal/kit/h2test: internal/kit/certtest
+internal/base/clienttls: internal/server/follow
+internal/chaos: admission admission/permits internal/base/wire policy queue queue/job nats.go
+internal/base/cron:
+internal/server/daemon: admission/access config internal/base/buildinfo internal/base/container internal/base/files internal/server/follow internal/server/guard internal/server/hosts internal/server/natsusers
+	internal/base/nearest internal/server/openid internal/server/telemetry policy queue workers pflag
+internal/demo: internal/kit/proctest queue queue/job nats.go
+internal/server/envoy: admission admission/access algorithms internal/server/guard internal/server/lifecycle internal/base/nearest internal/base/strict
 	policy queue queue/job envoy grpc protobuf
-internal/errs:
-internal/files: sys
-internal/follow: internal/health
-internal/guard: admission/access internal/follow internal/hosts internal/lifecycle
-internal/health: api
-internal/hints: httpsfv
-internal/hosts:
-internal/installation:
-internal/lifecycle:
-internal/mutants: internal/waittest
-internal/natsconn: internal/seldom nats.go
-internal/natsusers: internal/strict queue/embedded
-internal/natstest: internal/waittest queue/embedded nats-server nats.go
-internal/nearest:
-internal/door: admission admission/console admission/httpapi admission/manage admission/natsapi admission/permits
-	admission/schedules admission/watch internal/buildinfo internal/guard internal/lifecycle internal/targets
+internal/base/errs:
+internal/base/files: sys
+internal/server/follow: internal/server/health
+internal/server/guard: admission/access internal/server/follow internal/server/hosts internal/server/lifecycle
+internal/server/health: api
+internal/base/hints: httpsfv
+internal/server/hosts:
+internal/server/installation:
+internal/server/lifecycle:
+internal/mutants: internal/kit/waittest
+internal/server/natsconn: internal/base/seldom nats.go
+internal/server/natsusers: internal/base/strict queue/embedded
+internal/kit/natstest: internal/kit/waittest queue/embedded nats-server nats.go
+internal/base/nearest:
+internal/server/door: admission admission/console admission/httpapi admission/manage admission/natsapi admission/permits
+	admission/schedules admission/watch internal/base/buildinfo internal/server/guard internal/server/lifecycle internal/server/targets
 	policy queue queue/job workers/audit nats.go
-internal/node: api admission/schedules internal/files internal/health internal/lifecycle internal/natsconn internal/notice internal/seldom
+internal/server/node: api admission/schedules internal/base/files internal/server/health internal/server/lifecycle internal/server/natsconn internal/base/notice internal/base/seldom
 	policy policy/store queue queue/embedded queue/job queue/kv nats.go
-internal/notice:
-internal/oneshot: sys
-internal/openid: admission/access internal/clienttls go-oidc
-internal/promsink: queue client_golang
-internal/overlaptest: internal/waittest
-internal/penstocktest: . algorithms internal/waittest policy
-internal/pgtest: internal/proctest internal/waittest
-internal/policyfile: internal/nearest internal/strict policy
-internal/policytest: algorithms policy
-internal/proctest: internal/waittest
-internal/reach:
-internal/redact:
-internal/referencetest:
-internal/redistest: internal/proctest internal/waittest go-redis
+internal/base/notice:
+internal/base/oneshot: sys
+internal/server/openid: admission/access internal/base/clienttls go-oidc
+internal/server/promsink: queue client_golang
+internal/kit/overlaptest: internal/kit/waittest
+internal/kit/penstocktest: . algorithms internal/kit/waittest policy
+internal/kit/pgtest: internal/kit/proctest internal/kit/waittest
+internal/server/policyfile: internal/base/nearest internal/base/strict policy
+internal/kit/policytest: algorithms policy
+internal/kit/proctest: internal/kit/waittest
+internal/base/reach:
+internal/base/redact:
+internal/kit/referencetest:
+internal/kit/redistest: internal/kit/proctest internal/kit/waittest go-redis
 internal/sdktest/recipes:
-internal/seldom:
-internal/decode: algorithms internal/nearest mapstructure yaml
-internal/strict: internal/decode internal/nearest yaml
-internal/targets: internal/reach policy workers workers/httptarget workers/natstarget nats.go
-internal/tracing: admission internal/buildinfo internal/seldom queue/job workers nats.go otel
+internal/base/seldom:
+internal/base/decode: algorithms internal/base/nearest mapstructure yaml
+internal/base/strict: internal/base/decode internal/base/nearest yaml
+internal/server/targets: internal/base/reach policy workers workers/httptarget workers/natstarget nats.go
+internal/server/tracing: admission internal/base/buildinfo internal/base/seldom queue/job workers nats.go otel
 	otlptrace otlptracehttp sdk trace
-internal/telemetry: internal/promsink policy policy/store queue workers/audit workers/workersprom
+internal/server/telemetry: internal/server/promsink policy policy/store queue workers/audit workers/workersprom
 	client_golang
-internal/waittest:
-internal/wire:
-internal/zones: internal/nearest
+internal/kit/waittest:
+internal/base/wire:
+internal/base/zones: internal/base/nearest
 
 examples/embedded: . policy workers
 examples/grpc: . admission/permits grpc
@@ -417,7 +417,8 @@ func TestTheProgramsUseTheNamedLibraries(t *testing.T) {
 
 // Settings of the servers come from viper, so that a variable means the same everywhere.
 func TestProgramsReadNoVariablesThemselves(t *testing.T) {
-	for _, dir := range []string{"config", "cmd/admitter", "cmd/drainer", "internal/daemon"} {
+	for _, dir := range []string{"config", "cmd/admitter", "cmd/drainer",
+		"internal/server/daemon"} {
 		look := func(name string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(name, ".go") ||
 				strings.HasSuffix(name, "_test.go") {

@@ -3,7 +3,7 @@ package store
 import (
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/internal/kit/natstest"
 )
 
 func TestTheLastChangeOfAPolicyIsKept(t *testing.T) {

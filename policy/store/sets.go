@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/penstock-mq/penstock/internal/errs"
+	"github.com/penstock-mq/penstock/internal/base/errs"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"

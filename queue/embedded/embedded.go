@@ -22,7 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/penstock-mq/penstock/internal/seldom"
+	"github.com/penstock-mq/penstock/internal/base/seldom"
 	"github.com/penstock-mq/penstock/policy"
 )
 

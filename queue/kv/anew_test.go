@@ -4,9 +4,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/penstock-mq/penstock/internal/waittest"
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 
-	"github.com/penstock-mq/penstock/internal/natstest"
+	"github.com/penstock-mq/penstock/internal/kit/natstest"
 )
 
 func remake(t *testing.T, table *Table) {

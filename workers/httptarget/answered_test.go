@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/answertest"
-	"github.com/penstock-mq/penstock/internal/certtest"
-	"github.com/penstock-mq/penstock/internal/h2test"
+	"github.com/penstock-mq/penstock/internal/kit/answertest"
+	"github.com/penstock-mq/penstock/internal/kit/certtest"
+	"github.com/penstock-mq/penstock/internal/kit/h2test"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"

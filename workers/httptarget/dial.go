@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/oneshot"
-	"github.com/penstock-mq/penstock/internal/reach"
+	"github.com/penstock-mq/penstock/internal/base/oneshot"
+	"github.com/penstock-mq/penstock/internal/base/reach"
 )
 
 var errOutOfReach = errors.New("the target's address is not allowed")

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/answers"
+	"github.com/penstock-mq/penstock/internal/base/answers"
 )
 
 // A job's path stays on the target's host and below its base, however the server parses it.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/internal/certtest"
-	"github.com/penstock-mq/penstock/internal/h2test"
+	"github.com/penstock-mq/penstock/internal/kit/certtest"
+	"github.com/penstock-mq/penstock/internal/kit/h2test"
 	"github.com/penstock-mq/penstock/workers"
 )
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/penstock-mq/penstock/internal/clienttls"
-	"github.com/penstock-mq/penstock/internal/follow"
+	"github.com/penstock-mq/penstock/internal/base/clienttls"
+	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 )

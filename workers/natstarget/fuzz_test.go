@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/penstock-mq/penstock/internal/hints"
+	"github.com/penstock-mq/penstock/internal/base/hints"
 	"github.com/penstock-mq/penstock/workers"
 )
 

@@ -24,8 +24,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/penstock-mq/penstock/internal/answers"
-	"github.com/penstock-mq/penstock/internal/redact"
+	"github.com/penstock-mq/penstock/internal/base/answers"
+	"github.com/penstock-mq/penstock/internal/base/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
-	"github.com/penstock-mq/penstock/internal/answers"
+	"github.com/penstock-mq/penstock/internal/base/answers"
 	"github.com/penstock-mq/penstock/policy"
 )
 

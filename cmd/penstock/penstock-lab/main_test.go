@@ -6,7 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/clitest"
-	"github.com/penstock-mq/penstock/internal/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 
 func TestMain(m *testing.M) { proctest.Main(m, ".") }

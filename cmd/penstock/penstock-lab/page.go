@@ -6,7 +6,7 @@ import (
 	"html/template"
 
 	"github.com/penstock-mq/penstock/cmd/penstock/penstock-lab/advice"
-	"github.com/penstock-mq/penstock/internal/buildinfo"
+	"github.com/penstock-mq/penstock/internal/base/buildinfo"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )

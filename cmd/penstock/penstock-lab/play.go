@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock-mq/penstock/cmd/penstock/penstock-lab/trace"
-	"github.com/penstock-mq/penstock/internal/nearest"
-	"github.com/penstock-mq/penstock/internal/policyfile"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
+	"github.com/penstock-mq/penstock/internal/server/policyfile"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
-	"github.com/penstock-mq/penstock/internal/buildinfo"
-	"github.com/penstock-mq/penstock/internal/nearest"
+	"github.com/penstock-mq/penstock/internal/base/buildinfo"
+	"github.com/penstock-mq/penstock/internal/base/nearest"
 )
 
 // Terminal is where a program reads and writes, and how.

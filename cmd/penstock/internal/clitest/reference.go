@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/penstock-mq/penstock/internal/referencetest"
+	"github.com/penstock-mq/penstock/internal/kit/referencetest"
 )
 
 // Reference compares a page with the commands of a program, whose verbatim text is a block.

@@ -1,0 +1,246 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/base/notice"
+	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/queue"
+)
+
+const (
+	inventoryAgain = 10 * time.Second
+	// delay before a deleted policy's partition records are swept
+	leftFor = 10 * time.Minute
+	never   = 1 << 62 * time.Nanosecond
+
+	expireAgain = time.Second // after a failure
+
+	// interval of looks at other processes' texts of a set while this one's has lost
+	retakeAgain = 5 * time.Second
+	// retakeAfter is how long no other process may have another text before a replaced one returns.
+	retakeAfter = time.Minute
+)
+
+const (
+	hasNewer = "the set has a newer text of other processes, which applies: this one returns " +
+		"once every process with the set has had it for a minute"
+	isOfAPI = "policy of the file belongs to the API: the file's text has no effect until " +
+		"penstock policies take"
+	startsNone = "no job of %[1]s starts: %[2]s"
+)
+
+var (
+	superseded = notice.Kind{Level: slog.LevelWarn, Of: "set", Begin: hasNewer,
+		End: "this process's text of the set applies", Note: "set %[1]s: " + hasNewer}
+	ofAPI = notice.Kind{Level: slog.LevelWarn, Of: "policy", Begin: isOfAPI,
+		End:  "policy no longer belongs to both the file and the API",
+		Note: "%[1]s: " + isOfAPI + " %[1]s"}
+	unreadable = notice.Kind{Level: slog.LevelError, Of: "policy",
+		Begin: "policy record unreadable, so its jobs do not start: write the policy " +
+			"again, or run the version that wrote it",
+		End: "policy record readable again", Note: startsNone}
+	orphaned = notice.Kind{Level: slog.LevelError, Of: "policy",
+		Begin: "policy record missing but its stream exists, so its jobs do not start: " +
+			"write the policy again, or delete the stream",
+		End: unreadable.End, Note: startsNone}
+)
+
+type policyWriter struct {
+	*Node
+	retaking chan struct{} // this process's text has lost
+	expiring chan struct{} // the policies have changed
+
+	mu    sync.Mutex
+	last  policy.Entry // that this process wrote
+	rival time.Time    // when another process last had another text
+}
+
+// write makes the wanted policies those of their set, and reports whether they are.
+func (f *policyWriter) write(ctx context.Context, w Wanted, again bool) (applied bool, err error) {
+	set := w.Set
+	others, err := f.Roster.Say(ctx, claim(set))
+	if err != nil {
+		return false, err
+	}
+	set.Again = again || !slices.ContainsFunc(others, func(text string) bool {
+		return strings.HasPrefix(text, set.Name+" ")
+	})
+	result, err := f.Store.Replace(ctx, set)
+	if err != nil {
+		return false, err
+	}
+	f.notices.Tell(&superseded, set.Name, notice.If(result.Superseded))
+	if result.Superseded {
+		f.mu.Lock()
+		f.rival = time.Now()
+		f.mu.Unlock()
+		wake(f.retaking)
+		return false, nil
+	}
+	f.report(ctx, set, result)
+	return true, nil
+}
+
+// claim is what a process tells others of its text of a set.
+func claim(set store.Set) string { return set.Name + " " + set.Text() }
+
+// retake writes a text that was replaced once no other process has had another one for a while.
+func (f *policyWriter) retake(ctx context.Context) (time.Duration, error) {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	set := f.written.Set
+	if len(f.notices.Open(&superseded)) == 0 {
+		return never, nil
+	}
+	others, err := f.Roster.Say(ctx, claim(set))
+	if err != nil {
+		f.Log.Debug("other processes' texts of the set not read", "error", err)
+		return retakeAgain, nil
+	}
+	now := time.Now()
+	if slices.ContainsFunc(others, func(text string) bool {
+		return strings.HasPrefix(text, set.Name+" ") && text != claim(set)
+	}) {
+		f.rival = now
+	}
+	if now.Sub(f.rival) < f.RetakeAfter {
+		return min(retakeAgain, f.RetakeAfter), nil
+	}
+	if err := f.put(ctx, f.written, true); err != nil && ctx.Err() == nil {
+		f.Log.Warn("this process's text of the set could not be written: retrying", "set", set.Name,
+			"error", err)
+	}
+	return retakeAgain, nil
+}
+
+func (f *policyWriter) report(ctx context.Context, set store.Set, result store.Replaced) {
+	var last policy.Entry
+	for _, c := range result.Changes {
+		if c.After.Revision > last.Revision {
+			last = c.After
+		}
+		what, level := "policy written by the file", slog.LevelInfo
+		isNew := c.Before.Written.Name == ""
+		changed := policy.Diff(c.Before.Written, c.After.Written)
+		switch {
+		case isNew:
+			changed = policy.Fields(c.After.Written)
+		case c.After.Draining:
+			what, level = "policy left the file, and is draining", slog.LevelWarn
+		case c.After.Source == policy.SourceAPI:
+			what, level = "policy left the file, and belongs to the API", slog.LevelWarn
+		}
+		name := c.After.Written.Name
+		f.Log.Log(ctx, level, what, "policy", name, "set", set.Name, "revision", c.After.Revision,
+			"new", isNew, "changed", changed)
+		f.list(ctx, api.AuditEntry{By: "file of set " + set.Name, What: what, Policy: name,
+			Changed: changed})
+	}
+	f.mu.Lock()
+	f.last = last
+	f.mu.Unlock()
+	for _, name := range result.OfAPI {
+		f.notices.Tell(&ofAPI, name, "of the API", "set", set.Name)
+	}
+	f.notices.Only(&ofAPI, func(name string) bool { return slices.Contains(result.OfAPI, name) })
+	for _, err := range result.Differing {
+		f.Log.Warn("shared limit differs between files: the one "+
+			"stored last applies to all its policies", "set", set.Name, "error", err)
+	}
+	for _, err := range result.Unreadable {
+		f.Log.Warn("policy not in the file has an unreadable record: it stays",
+			"error", err)
+	}
+}
+
+func (f *policyWriter) list(ctx context.Context, c api.AuditEntry) {
+	if err := f.Broker.Audit(ctx, c); err != nil && ctx.Err() == nil {
+		f.Log.Error("change missing from the audit list", "change", c.What, "policy", c.Policy,
+			"error", err)
+	}
+}
+
+func (f *policyWriter) followed(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	f.mu.Lock()
+	last := f.last
+	f.mu.Unlock()
+	if last.Revision > 0 {
+		f.known.wait(ctx, last.Written.Name, last.Revision)
+	}
+}
+
+func (f *policyWriter) notes() []string {
+	notes := f.notices.Notes(&unreadable, &orphaned, &superseded, &ofAPI)
+	set := f.known.policies()
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		for _, text := range set[name].Overridden(time.Now()) {
+			notes = append(notes, name+" is overridden: "+text)
+		}
+	}
+	return notes
+}
+
+// expire removes levers once they expire.
+func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
+	now, again := time.Now(), time.Duration(never)
+	for name, entry := range f.known.policies() {
+		for _, l := range entry.Levers {
+			if l.Expires != nil {
+				again = min(again, max(l.Expires.Sub(now), 0))
+			}
+		}
+		if len(entry.Levers.At(now)) == len(entry.Levers) {
+			continue
+		}
+		before, after, err := f.Store.Change(ctx, name, store.Change{Act: store.Pull,
+			Edit: func(_ policy.Entry, e *policy.Entry) error {
+				e.Levers = e.Levers.At(now)
+				return nil
+			}})
+		if err != nil {
+			f.Log.Debug("an expired override is not removed yet", "policy", name, "error", err)
+			again = min(again, expireAgain)
+			continue
+		}
+		if changed := before.Difference(after); len(changed) > 0 {
+			f.Log.Info("override expired", "policy", name, "changed", changed)
+			f.list(ctx, api.AuditEntry{What: "override expired", Policy: name, Changed: changed})
+		}
+	}
+	return again, nil
+}
+
+func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	found, err := f.Store.Inventory(ctx, leftFor)
+	if err != nil {
+		f.Log.Debug("stored policies not listed", "error", err)
+		return inventoryAgain, nil
+	}
+	f.Sink.Take(queue.Event{Type: queue.EventInventory, Data: found})
+	for name, err := range found.Unreadable {
+		f.notices.Tell(&unreadable, name, err.Error(), "error", err)
+	}
+	for name, orphan := range found.Orphaned {
+		f.notices.Tell(&orphaned, name, "no record", "stream", orphan.Name, "jobs", orphan.Jobs,
+			"partitions", orphan.Partitions)
+	}
+	f.notices.Only(&unreadable, has(found.Unreadable))
+	f.notices.Only(&orphaned, has(found.Orphaned))
+	return max(inventoryAgain, restAfter(time.Since(began), len(f.known.policies()))), nil
+}
+
+func has[V any](m map[string]V) func(string) bool {
+	return func(key string) bool { _, found := m[key]; return found }
+}
