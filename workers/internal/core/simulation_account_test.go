@@ -194,7 +194,8 @@ func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	f := w.fateNamed(u.Ref)
 	f.dead = string(u.Reason)
 	d.says("buries %s: %s", job.ID(f.policy, f.seq), u.Reason)
-	f.forgiven = f.forgiven || d.lost >= asked
+	// A former owner's acknowledgement is lost, and its successor may run the job.
+	f.forgiven = f.forgiven || d.lost >= asked || !d.consumes(u.Part)
 	id := job.ID(f.policy, f.seq)
 	ended, _ := f.ended(w.wall().Add(asked - w.now))
 	switch least := f.mayFail(w.set.tries[f.policy].low); {
