@@ -133,6 +133,29 @@ func TestTransportReportsAnswers(t *testing.T) {
 	}
 }
 
+// A call that waits for a connection is given up after a second, before others pile up that arrive
+// together with it.
+func TestACallWaitsForAConnectionForASecond(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{arrivals("api")}})
+	run(t, p)
+	next := reports(t, p)
+	base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		<-t.Context().Done()
+		return nil, net.ErrClosed
+	}}
+	client := &http.Client{Transport: &penstock.Transport{Permits: p, Policy: "api", Base: base}}
+	response, err := client.Get("http://192.0.2.1")
+	if err == nil {
+		response.Body.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "no connection within 1s") {
+		t.Errorf("the call ended with %v", err)
+	}
+	if got := next(); got != "settle unreached" {
+		t.Errorf("report %q, want unreached", got)
+	}
+}
+
 // withoutArrivals is leased, and counts from the start.
 func withoutArrivals(name string) policy.Policy {
 	p := paced(name, 1000, 1000)

@@ -101,9 +101,11 @@ func (s Sender) Send(ctx context.Context, r *http.Request,
 		s.Ended = func(*http.Response, answers.Verdict, Result) {}
 	}
 	exchange := &oneshot.Exchange{MaxDelay: permit.MaxDelay}
-	a, err := s.Base.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(),
+	dialing, done := exchange.Dialing(r.Context())
+	a, err := s.Base.RoundTrip(r.WithContext(httptrace.WithClientTrace(dialing,
 		&httptrace.ClientTrace{GetConn: exchange.GetConn, GotConn: exchange.GotConn})))
 	if err != nil {
+		done()
 		err = oneshot.Cause(err)
 		result := s.failed(ctx, exchange, permit, err)
 		s.Ended(nil, answers.Verdict{}, result)
@@ -122,7 +124,7 @@ func (s Sender) Send(ctx context.Context, r *http.Request,
 		result.RetryAfter = 0
 	}
 	connection, upgraded := a.Body.(io.Writer)
-	read := &body{ReadCloser: a.Body}
+	read := &body{ReadCloser: a.Body, done: done}
 	if later {
 		read.copy = &bytes.Buffer{}
 	}
@@ -143,7 +145,11 @@ func (s Sender) Send(ctx context.Context, r *http.Request,
 		}
 		s.Ended(a, verdict, result)
 	})
-	if read.whole.Store(a.Body == http.NoBody); read.whole.Load() || result.Status == Throttled {
+	if a.Body == http.NoBody {
+		read.whole.Store(true)
+		done()
+	}
+	if read.whole.Load() || result.Status == Throttled {
 		read.end()
 	}
 	if a.Body = read; upgraded {
@@ -245,8 +251,9 @@ func (u Upload) Read(p []byte) (int, error) {
 
 type body struct {
 	io.ReadCloser
-	whole atomic.Bool   // was read
-	copy  *bytes.Buffer // of what decides; nil: nothing more does
+	done  context.CancelFunc // of the request
+	whole atomic.Bool        // was read
+	copy  *bytes.Buffer      // of what decides; nil: nothing more does
 	end   func()
 }
 
@@ -258,11 +265,13 @@ func (b *body) Read(p []byte) (int, error) {
 	if err != nil {
 		b.whole.Store(err == io.EOF)
 		b.end()
+		b.done()
 	}
 	return n, err
 }
 
 func (b *body) Close() error {
+	defer b.done()
 	defer b.end()
 	return b.ReadCloser.Close()
 }
