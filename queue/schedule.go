@@ -135,6 +135,9 @@ func (s Schedule) next(after time.Time) (at time.Time, err error) {
 			after = s.stored
 		}
 		pause, err := time.ParseDuration(text)
+		if err == nil && pause < time.Second {
+			err = fmt.Errorf("%v: want at least 1s", pause)
+		}
 		return after.Round(time.Second).Add(pause), s.unsound(err)
 	}
 	pattern, err := cron.Parse(s.When)

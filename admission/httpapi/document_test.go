@@ -337,14 +337,16 @@ func TestADeletedPolicyLeavesItsNameFree(t *testing.T) {
 	i.want(400, []string{`"field":"purge"`}, "DELETE", path+"?purge=yes", "")
 }
 
-func TestAPolicyWithJobsIsDeletedOnlyWhenTheyAreDropped(t *testing.T) {
+func TestAPolicyWithJobsDrainsAndIsRevivedOrPurged(t *testing.T) {
 	i := install(t, manage.Options{})
 	const path = "/v1/policies/stripe"
 	i.want(201, nil, "PUT", path, stripe)
 	key := keyIn(t, 3)
 	i.publish("stripe", key, nil)
 	i.publish("stripe", key, nil)
-	i.want(409, []string{`holds 2 jobs`, `purge=1`}, "DELETE", path, "")
+	i.want(202, []string{`"deleted":false,"removed":0,"jobs":2`}, "DELETE", path, "")
+	i.want(200, []string{`"state":"draining"`}, "GET", path, "")
+	i.want(200, nil, "PUT", path, stripe)
 	i.want(200, []string{`"state":"live"`}, "GET", path, "")
 	i.publish("stripe", keyIn(t, 1), nil)
 

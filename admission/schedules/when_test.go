@@ -19,8 +19,7 @@ func TestTimesThatTheServerCannotCountAreRefused(t *testing.T) {
 	}
 }
 
-// The server's parser decides about durations and instants.
-func TestPatternsAreReadAsTheServerReadsThem(t *testing.T) {
+func TestPatternsAreReadAsTheirTimersReadThem(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{})
 	broker := brokertest.Open(t, nc)
 	taken := true // those before the empty one
@@ -44,7 +43,7 @@ func TestPatternsAreReadAsTheServerReadsThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if taken != (err == nil) {
-			t.Errorf("%q: the server says %v", when, err)
+			t.Errorf("%q: the timer says %v", when, err)
 		}
 	}
 }
