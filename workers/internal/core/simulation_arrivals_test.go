@@ -250,6 +250,35 @@ func (w *world) replaced(part handle.Partition) {
 	}
 }
 
+// isDeclaredDead bounds the arrival of a process's requests in partitions that it has handed over:
+// their owner counts them from here.
+func (w *world) isDeclaredDead(d *drainer) {
+	if w.arrivals == nil {
+		return
+	}
+	for _, p := range w.policies {
+		latest := w.now + w.maxDelay(p.Name)
+		if w.sabotage == outlivesOwner {
+			latest += 5 * time.Second
+		}
+		for _, key := range keys {
+			if d.hasPart(p.Name, partitionOf(key, p.Partitions)) {
+				continue
+			}
+			for _, r := range w.arrivals.all[bucketOf(p.Name, key)] {
+				if r.by == d {
+					r.to, r.replaced = min(r.to, latest), true
+				}
+			}
+		}
+	}
+}
+
+func (d *drainer) hasPart(policy string, partition int) bool {
+	s := d.core.shares[record.ShareKey(policy, partition)]
+	return s != nil && s.part != nil && s.part.Owned()
+}
+
 // dies leaves a dead process's requests without an answer: their attempts end now, or its
 // partitions will be taken over.
 func (w *world) dies(d *drainer) {
@@ -258,8 +287,7 @@ func (w *world) dies(d *drainer) {
 	}
 	for _, p := range w.policies {
 		for _, key := range keys {
-			s := d.core.shares[record.ShareKey(p.Name, partitionOf(key, p.Partitions))]
-			owned := s != nil && s.part != nil && s.part.Owned()
+			owned := d.hasPart(p.Name, partitionOf(key, p.Partitions))
 			for _, r := range w.arrivals.all[bucketOf(p.Name, key)] {
 				switch {
 				case r.by != d || r.to <= w.now || r.replaced:

@@ -23,6 +23,7 @@ func (w *world) unplanned(d *drainer) {
 func (w *world) buried(id string) {
 	if d := w.named(id); d != nil {
 		w.unplanned(d)
+		w.isDeclaredDead(d)
 	}
 }
 
