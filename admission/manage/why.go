@@ -70,7 +70,8 @@ func news(p api.PolicyState, now time.Time) string {
 	case p.Last == nil || now.Sub(p.Last.At) >= 24*time.Hour:
 		return ""
 	}
-	return "was changed " + short(now.Sub(p.Last.At)) + " ago: " +
+	// An instant, because the list's ETag is that of its content.
+	return "was changed at " + p.Last.At.UTC().Format("15:04 UTC") + ": " +
 		strings.Join(p.Last.Changed, ", ")
 }
 

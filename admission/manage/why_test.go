@@ -191,7 +191,7 @@ func TestNewsOfAPolicyIsASentence(t *testing.T) {
 	changed := []string{"burst 1 → 2"}
 	for want, p := range map[string]api.PolicyState{
 		"": {Last: &api.LastChange{At: then.Add(-25 * time.Hour), Changed: changed}},
-		"was changed 3h ago: burst 1 → 2": {Last: &api.LastChange{At: then.Add(-3 * time.Hour),
+		"was changed at 11:32 UTC: burst 1 → 2": {Last: &api.LastChange{At: then.Add(-3 * time.Hour),
 			Changed: changed}},
 		"is overridden: a; b": {Overridden: []string{"a", "b"}},
 	} {
