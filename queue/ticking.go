@@ -33,7 +33,12 @@ const (
 // time, and again after the returned time unless done.
 func (b *Broker) Ticks(ctx context.Context,
 	take func(Tick) (again time.Duration, done bool)) (err error) {
-	defer errs.Annotate(&err, "hear of ticks")
+	defer func() {
+		if ctx.Err() != nil {
+			err = nil
+		}
+		errs.Annotate(&err, "hear of ticks")
+	}()
 	making, cancel := context.WithTimeout(ctx, b.js.Timeout)
 	defer cancel()
 	consumer, err := b.js.CreateOrUpdateConsumer(making, b.names.schedules(),
@@ -67,7 +72,7 @@ func (b *Broker) Ticks(ctx context.Context,
 		}
 		<-consuming.Closed()
 	}()
-	if err := b.setTimers(ctx); err != nil && ctx.Err() == nil {
+	if err := b.setTimers(ctx); err != nil {
 		return err
 	}
 	select {

@@ -191,8 +191,8 @@ func TestNewsOfAPolicyIsASentence(t *testing.T) {
 	changed := []string{"burst 1 → 2"}
 	for want, p := range map[string]api.PolicyState{
 		"": {Last: &api.LastChange{At: then.Add(-25 * time.Hour), Changed: changed}},
-		"was changed at 11:32 UTC: burst 1 → 2": {Last: &api.LastChange{At: then.Add(-3 * time.Hour),
-			Changed: changed}},
+		"was changed at 11:32 UTC: burst 1 → 2": {Last: &api.LastChange{
+			At: then.Add(-3 * time.Hour), Changed: changed}},
 		"is overridden: a; b": {Overridden: []string{"a", "b"}},
 	} {
 		if got := news(p, then); got != want {
