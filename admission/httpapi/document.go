@@ -16,77 +16,109 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-func revised(status int, document any, revision uint64) answer.Answer {
-	a := answer.JSON(status, document)
-	if revision > 0 {
-		a.Header = append(a.Header, answer.Field{Name: "ETag", Value: tag(revision)})
+// look answers a request without a body with a document; nil: there is none.
+func look(do func(ctx context.Context, at place) (document any, err error)) call {
+	return func(r *http.Request, at place) (answer.Answer, error) {
+		if err := noBody(r); err != nil {
+			return answer.Answer{}, err
+		}
+		return at.answer(r, do)
 	}
-	return a
 }
 
-func tag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
-
-func write(patch bool, do func(ctx context.Context, at place, document []byte, w manage.Write) (
-	written any, revision uint64, created bool, err error)) call {
-
-	return func(r *http.Request, at place) (answer.Answer, error) {
+// write is [look] for a request with a document.
+func write(patch bool, do func(ctx context.Context, at place) (document any, err error)) call {
+	return func(r *http.Request, at place) (_ answer.Answer, err error) {
 		if patch {
 			if a := notAPatch(r); a != nil {
 				return *a, nil
 			}
 		}
-		may, err := precondition(r.Header)
-		if err != nil {
+		if at.document, err = readDocument(r); err != nil {
 			return answer.Answer{}, err
 		}
-		document, err := readDocument(r)
-		if err != nil {
-			return answer.Answer{}, err
-		}
-		w := manage.Write{If: may, DryRun: at.number("dry_run") == 1, Possible: within(at.client)}
-		if w.For, w.Because, err = at.lasting(); err != nil {
-			return answer.Answer{}, err
-		}
-		written, revision, created, err := do(r.Context(), at, document, w)
-		switch {
-		case err != nil:
-			return answer.Answer{}, err
-		case w.DryRun:
-			return answer.JSON(http.StatusOK, written), nil
-		case created:
-			return revised(http.StatusCreated, written, revision), nil
-		}
-		return revised(http.StatusOK, written, revision), nil
+		return at.answer(r, do)
 	}
 }
 
-// tagged answers 304 if the client has the document. A list has no revision, and is tagged by its
-// content.
-func tagged(read func(ctx context.Context, at place) (document any, revision uint64,
-	err error)) call {
+func named[T any](do func(ctx context.Context, policy string) (T, error)) call {
+	return look(func(ctx context.Context, at place) (any, error) { return do(ctx, at.policy) })
+}
 
-	return func(r *http.Request, at place) (answer.Answer, error) {
-		if err := noBody(r); err != nil {
+func keyed[T any](do func(ctx context.Context, policy string, key job.Key) (T, error)) call {
+	return look(func(ctx context.Context, at place) (any, error) {
+		return do(ctx, at.policy, at.key)
+	})
+}
+
+func numbered[T any](do func(ctx context.Context, policy string, seq uint64) (T, error)) call {
+	return look(func(ctx context.Context, at place) (any, error) {
+		return do(ctx, at.policy, at.seq)
+	})
+}
+
+// withStatus is a document whose status is not 200.
+type withStatus struct {
+	document any
+	status   int
+}
+
+func (at place) answer(r *http.Request,
+	do func(ctx context.Context, at place) (any, error)) (_ answer.Answer, err error) {
+
+	get := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if !get {
+		at.write = manage.Write{DryRun: at.number("dry_run") == 1, Possible: within(at.client)}
+		if at.write.If, err = precondition(r.Header); err != nil {
 			return answer.Answer{}, err
 		}
-		document, revision, err := read(r.Context(), at)
-		if err != nil {
+		if at.write.For, at.write.Because, err = at.lasting(); err != nil {
 			return answer.Answer{}, err
 		}
-		a := answer.JSON(http.StatusOK, document)
-		if revision == 0 {
-			sum := fnv.New64a()
-			sum.Write(a.Body)
-			revision = sum.Sum64()
-		}
-		known := r.Header.Values("If-None-Match")
-		if len(known) > 0 && matches(known, revision, true) {
-			a = answer.Answer{Status: http.StatusNotModified}
-		}
+	}
+	document, err := do(r.Context(), at)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	if document == nil {
+		return answer.Answer{Status: http.StatusNoContent}, nil
+	}
+	status := http.StatusOK
+	if given, ok := document.(withStatus); ok {
+		document, status = given.document, given.status
+	}
+	a := answer.JSON(status, document)
+	revision := revisionOf(document, a.Body)
+	if known := r.Header.Values("If-None-Match"); get && matches(known, revision, true) {
+		a = answer.Answer{Status: http.StatusNotModified}
+	}
+	if revision > 0 {
 		a.Header = append(a.Header, answer.Field{Name: "ETag", Value: tag(revision)})
-		return a, nil
 	}
+	return a, nil
 }
+
+// revisionOf returns 0 for a document without an ETag. The list of policies has no revision, and is
+// tagged by its content.
+func revisionOf(document any, text []byte) uint64 {
+	switch d := document.(type) {
+	case manage.Policy:
+		if !d.DryRun {
+			return d.Revision
+		}
+	case manage.Override:
+		if !d.DryRun {
+			return d.Revision
+		}
+	case manage.Policies:
+		sum := fnv.New64a()
+		sum.Write(text)
+		return sum.Sum64()
+	}
+	return 0
+}
+
+func tag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
 func precondition(h http.Header) (func(revision uint64) bool, error) {
 	match, none := h.Values("If-Match"), h.Values("If-None-Match")

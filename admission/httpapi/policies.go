@@ -7,83 +7,57 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-func (m management) policies(ctx context.Context, at place) (any, uint64, error) {
+func (m management) policies(ctx context.Context, at place) (any, error) {
 	policies, err := m.Policies(ctx)
-	policies = slices.DeleteFunc(policies, func(p manage.Policy) bool {
+	return manage.Policies{Policies: slices.DeleteFunc(policies, func(p manage.Policy) bool {
 		return !at.mayRead(p.Policy.Name)
-	})
-	return manage.Policies{Policies: policies}, 0, err
+	})}, err
 }
 
-func (m management) policy(ctx context.Context, at place) (any, uint64, error) {
-	p, err := m.Policy(ctx, at.policy)
-	return p, p.Revision, err
-}
-
-func (m management) override(ctx context.Context, at place) (any, uint64, error) {
-	o, err := m.Override(ctx, at.policy, at.key)
-	return o, o.Revision, err
-}
-
-func (m management) putPolicy(ctx context.Context, at place, document []byte,
-	w manage.Write) (written any, revision uint64, created bool, err error) {
-
-	if document, w.Paused, err = unwrapPolicy(document); err != nil {
-		return nil, 0, false, err
+func (m management) putPolicy(ctx context.Context, at place) (any, error) {
+	document, paused, err := unwrapPolicy(at.document)
+	if err != nil {
+		return nil, err
 	}
 	p, err := policy.Parse(document)
 	if err == nil && p.Name != "" && p.Name != at.policy {
 		err = bad("name", "%.64q differs from the name in the path", p.Name)
 	}
 	if err != nil {
-		return nil, 0, false, err
+		return nil, err
 	}
-	p.Name = at.policy
-	put, created, err := m.PutPolicy(ctx, p, w)
-	return put, put.Revision, created, err
+	p.Name, at.write.Paused = at.policy, paused
+	put, created, err := m.PutPolicy(ctx, p, at.write)
+	if created && !put.DryRun {
+		return withStatus{put, http.StatusCreated}, err
+	}
+	return put, err
 }
 
-func (m management) patchPolicy(ctx context.Context, at place, patch []byte,
-	w manage.Write) (written any, revision uint64, created bool, err error) {
-
-	if patch, w.Paused, err = unwrapPolicy(patch); err != nil {
-		return nil, 0, false, err
-	}
-	patched, err := m.PatchPolicy(ctx, at.policy, patch, w)
-	return patched, patched.Revision, false, err
-}
-
-func (m management) overridePolicy(ctx context.Context, at place, patch []byte,
-	w manage.Write) (written any, revision uint64, created bool, err error) {
-
-	p, err := m.OverridePolicy(ctx, at.policy, patch, w)
-	return p, p.Revision, false, err
-}
-
-func (m management) restorePolicy(r *http.Request, at place) (answer.Answer, error) {
-	may, err := precondition(r.Header)
-	if err = cmp.Or(noBody(r), err); err != nil {
-		return answer.Answer{}, err
-	}
-	p, err := m.RestorePolicy(r.Context(), at.policy, manage.Write{If: may})
+func (m management) patchPolicy(ctx context.Context, at place) (any, error) {
+	patch, paused, err := unwrapPolicy(at.document)
 	if err != nil {
-		return answer.Answer{}, err
+		return nil, err
 	}
-	return revised(http.StatusOK, p, p.Revision), nil
+	at.write.Paused = paused
+	return m.PatchPolicy(ctx, at.policy, patch, at.write)
+}
+
+func (m management) overridePolicy(ctx context.Context, at place) (any, error) {
+	return m.OverridePolicy(ctx, at.policy, at.document, at.write)
+}
+
+func (m management) restorePolicy(ctx context.Context, at place) (any, error) {
+	return m.RestorePolicy(ctx, at.policy, at.write)
 }
 
 func (m management) takePolicy(ctx context.Context, at place) (any, error) {
 	return m.TakePolicy(ctx, at.policy, cmp.Or(at.query.Get("set"), policy.DefaultSet))
-}
-
-func (m management) releasePolicy(ctx context.Context, at place) (any, error) {
-	return m.ReleasePolicy(ctx, at.policy)
 }
 
 // lasting reads how long an override lasts, and why it is made.
@@ -101,29 +75,17 @@ func (at place) lasting() (lasts time.Duration, because string, err error) {
 	return time.Duration(d), because, nil
 }
 
-func (m management) deletePolicy(r *http.Request, at place) (answer.Answer, error) {
-	may, err := precondition(r.Header)
-	if err = cmp.Or(noBody(r), err); err != nil {
-		return answer.Answer{}, err
+func (m management) deletePolicy(ctx context.Context, at place) (any, error) {
+	deleted, err := m.DeletePolicy(ctx, at.policy, at.number("purge") == 1, at.write)
+	if !deleted.Deleted {
+		return withStatus{deleted, http.StatusAccepted}, err
 	}
-	deleted, err := m.DeletePolicy(r.Context(), at.policy, at.number("purge") == 1,
-		manage.Write{If: may})
-	switch {
-	case err != nil:
-		return answer.Answer{}, err
-	case deleted.Deleted:
-		return answer.JSON(http.StatusOK, deleted), nil
-	}
-	return answer.JSON(http.StatusAccepted, deleted), nil
+	return deleted, err
 }
 
 func (m management) pausePolicy(paused bool) call {
 	return look(func(ctx context.Context, at place) (any, error) {
-		lasts, because, err := at.lasting()
-		if err != nil {
-			return nil, err
-		}
-		return m.PausePolicy(ctx, at.policy, paused, manage.Write{For: lasts, Because: because})
+		return m.PausePolicy(ctx, at.policy, paused, at.write)
 	})
 }
 
@@ -131,10 +93,6 @@ func (m management) pauseKey(paused bool) call {
 	return look(func(ctx context.Context, at place) (any, error) {
 		return m.PauseKey(ctx, at.policy, at.key, paused)
 	})
-}
-
-func (m management) minutes(ctx context.Context, at place) (any, error) {
-	return m.Day(ctx, at.policy)
 }
 
 func (m management) overrides(ctx context.Context, at place) (any, error) {
@@ -149,32 +107,23 @@ func (m management) overrides(ctx context.Context, at place) (any, error) {
 }
 
 func (m management) writeOverride(patch bool) call {
-	return write(patch, func(ctx context.Context, at place, document []byte, w manage.Write) (
-		written any, revision uint64, created bool, err error) {
-
-		if document, err = unwrapOverride(document, at.key); err != nil {
-			return nil, 0, false, err
+	return write(patch, func(ctx context.Context, at place) (any, error) {
+		document, err := unwrapOverride(at.document, at.key)
+		if err != nil {
+			return nil, err
 		}
 		next := func(o policy.Override) (policy.Override, error) { return o.Patch(document) }
 		if !patch {
 			put, err := policy.ParseOverride(document)
 			if err != nil {
-				return nil, 0, false, err
+				return nil, err
 			}
 			next = func(policy.Override) (policy.Override, error) { return put, nil }
 		}
-		o, err := m.ChangeOverride(ctx, at.policy, at.key, w, next)
-		return o, o.Revision, false, err
+		return m.ChangeOverride(ctx, at.policy, at.key, at.write, next)
 	})
 }
 
-func (m management) deleteOverride(r *http.Request, at place) (answer.Answer, error) {
-	may, err := precondition(r.Header)
-	if err = cmp.Or(noBody(r), err); err == nil {
-		err = m.DeleteOverride(r.Context(), at.policy, at.key, manage.Write{If: may})
-	}
-	if err != nil {
-		return answer.Answer{}, err
-	}
-	return answer.JSON(http.StatusOK, manage.Override{Key: at.key.Raw()}), nil
+func (m management) deleteOverride(ctx context.Context, at place) (any, error) {
+	return manage.Override{Key: at.key.Raw()}, m.DeleteOverride(ctx, at.policy, at.key, at.write)
 }
