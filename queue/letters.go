@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/base/errs"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -27,25 +28,20 @@ type Letters struct {
 // Letters returns the dead letters of a policy, which may not exist.
 func (b *Broker) Letters(policy string) Letters { return Letters{b, policy} }
 
-type LetterCount struct {
-	Policy         string
-	Letters        uint64
-	Oldest, Newest time.Time
-}
-
 // LetterCounts returns the policies with dead letters, those with most first.
-func (b *Broker) LetterCounts(ctx context.Context) ([]LetterCount, error) {
-	var counts []LetterCount
+func (b *Broker) LetterCounts(ctx context.Context) ([]api.DeadPolicy, error) {
+	counts := []api.DeadPolicy{}
 	err := b.js.EachStream(ctx, b.names.Dead("*", ">"), func(info *jetstream.StreamInfo) {
 		policy, ours := strings.CutPrefix(info.Config.Name, b.names.DeadStream(""))
 		if s := info.State; ours && s.Msgs > 0 {
-			counts = append(counts, LetterCount{policy, s.Msgs, s.FirstTime, s.LastTime})
+			counts = append(counts, api.DeadPolicy{Policy: policy, Letters: s.Msgs,
+				OldestAt: s.FirstTime, NewestAt: s.LastTime})
 		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the streams of dead letters: %w", err)
 	}
-	slices.SortFunc(counts, func(a, b LetterCount) int {
+	slices.SortFunc(counts, func(a, b api.DeadPolicy) int {
 		return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Policy, b.Policy))
 	})
 	return counts, nil

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/base/nearest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -39,8 +38,7 @@ func (m management) client(_ context.Context, at place) (any, error) {
 }
 
 func (m management) drainers(ctx context.Context, _ place) (any, error) {
-	drainers, err := m.Drainers(ctx)
-	return api.Drainers{Drainers: drainers}, err
+	return m.Drainers(ctx)
 }
 
 func (m management) buckets(ctx context.Context, at place) (any, error) {
@@ -148,8 +146,7 @@ func (m management) auditOfPolicy(ctx context.Context, at place) (any, error) {
 }
 
 func (m management) deadPolicies(ctx context.Context, at place) (any, error) {
-	policies, err := m.DeadPolicies(ctx, at.mayRead)
-	return api.DeadPolicies{Policies: policies}, err
+	return m.DeadPolicies(ctx, at.mayRead)
 }
 
 func (m management) deadLetters(ctx context.Context, at place) (any, error) {
@@ -166,12 +163,6 @@ func selected[T any](do func(ctx context.Context, policy string, some queue.Dead
 		}
 		return do(ctx, at.policy, some)
 	})
-}
-
-func (m management) discard(ctx context.Context, policy string, id uint64) (
-	api.Discarded, error) {
-
-	return api.Discarded{Discarded: 1}, m.Discard(ctx, policy, id)
 }
 
 func (m management) replay(r *http.Request, at place) (answer.Answer, error) {

@@ -142,7 +142,7 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/dead/{policy}/replay?key&reason&since&before=time", access.Operate,
 			selected(m.ReplaySome)},
 		{"GET", "/v1/dead/{policy}/{id}", access.Read, numbered(m.DeadLetter)},
-		{"DELETE", "/v1/dead/{policy}/{id}", access.Operate, numbered(m.discard)},
+		{"DELETE", "/v1/dead/{policy}/{id}", access.Operate, numbered(m.Discard)},
 		{"POST", "/v1/dead/{policy}/{id}/replay", access.Operate, m.replay},
 		{"GET", "/v1/drainers", access.Read, look(m.drainers)},
 		{"GET", eventsPath + "?policy&key&type&recent", access.Read, m.events},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -16,22 +17,13 @@ import (
 
 // DeadPolicies lists policies with dead letters, which outlive their policies; most letters first.
 func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool) (
-	[]api.DeadPolicy, error) {
+	api.DeadPolicies, error) {
 
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	counts, err := s.broker.LetterCounts(ctx)
-	if err != nil {
-		return nil, translate(err)
-	}
-	policies := make([]api.DeadPolicy, 0, len(counts))
-	for _, c := range counts {
-		if may(c.Policy) {
-			policies = append(policies, api.DeadPolicy{Policy: c.Policy, Letters: c.Letters,
-				OldestAt: c.Oldest, NewestAt: c.Newest})
-		}
-	}
-	return policies, nil
+	all, err := s.broker.LetterCounts(ctx)
+	all = slices.DeleteFunc(all, func(p api.DeadPolicy) bool { return !may(p.Policy) })
+	return api.DeadPolicies{Policies: all}, translate(err)
 }
 
 // lettered also accepts a former policy that has dead letters.
@@ -169,23 +161,21 @@ func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLe
 	r, err := s.producer.ReplaySome(ctx, name, some)
 	s.Note(ctx, "dead letters replayed", "policy", name, "replayed", r.Replayed, "full", r.Full,
 		"unfit", r.Unfit, "error", err)
-	done := api.Replayed{Replayed: r.Replayed, Full: r.Full, Unfit: r.Unfit,
-		Complete: err == nil}
 	if err != nil && r.Replayed == 0 {
 		return api.Replayed{}, translate(retired(err, name))
 	}
-	return done, nil
+	return r, nil
 }
 
-func (s *Service) Discard(ctx context.Context, name string, id uint64) error {
+func (s *Service) Discard(ctx context.Context, name string, id uint64) (api.Discarded, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if _, err := s.lettered(ctx, name); err != nil {
-		return err
+		return api.Discarded{}, err
 	}
 	err := noLetter(s.broker.Letters(name).Discard(ctx, id), name, id)
 	s.NoteTried(ctx, err, "dead letter discarded", "policy", name, "letter", id)
-	return err
+	return api.Discarded{Discarded: 1}, err
 }
 
 func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (

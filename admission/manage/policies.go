@@ -34,15 +34,12 @@ type Policies struct {
 func described(e policy.Entry) Policy {
 	p := Policy{Policy: e.Written, Overrides: e.Levers, PolicyState: api.PolicyState{
 		Revision: e.Revision, Source: e.Source, Set: e.Set, State: policy.StateLive,
-		Paused: e.Paused, Overridden: e.Overridden(time.Now())}}
+		Last: e.Last, Paused: e.Paused, Overridden: e.Overridden(time.Now())}}
 	if e.Draining {
 		p.State = policy.StateDraining
 	}
 	if len(e.Levers) > 0 {
 		p.InForce = &e.Policy
-	}
-	if e.Last != nil {
-		p.Last = &api.LastChange{At: e.Last.At, Changed: e.Last.Changed}
 	}
 	p.News = news(p.PolicyState, time.Now())
 	return p
