@@ -100,6 +100,7 @@ type Checked struct {
 	Shadow []Shadowed
 }
 
+// Shadowed is what a shadow limit would have decided.
 type Shadowed struct {
 	Limit string
 	Over  bool
@@ -109,6 +110,7 @@ type Shadowed struct {
 // MaxBody leaves room for headers in a message of the embedded server.
 const MaxBody = 1 << 20
 
+// SubmitRequest submits a job.
 type SubmitRequest struct {
 	Policy string
 	Key    job.Key
@@ -124,6 +126,7 @@ type SubmitRequest struct {
 	waiter string // token for the result of the job; empty without a wait
 }
 
+// CheckRequest asks a policy for a decision.
 type CheckRequest struct {
 	Policy string
 	Key    job.Key

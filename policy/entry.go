@@ -93,6 +93,7 @@ func Changed[V any](before, after map[string]*V) (names []string) {
 	return names
 }
 
+// Sources of a policy.
 const (
 	SourceAPI  = "api"
 	SourceFile = "file"

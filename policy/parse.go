@@ -92,6 +92,7 @@ func (e *InvalidError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
+// Invalid returns an [*InvalidError], or nil if there are no problems.
 func Invalid(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil
@@ -116,6 +117,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // Size is a number of bytes, with text in binary units ("64MiB"). 0 means "not given".
 type Size int64
 
+// Units of sizes.
 const (
 	KiB Size = 1 << (10 * (iota + 1))
 	MiB

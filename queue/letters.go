@@ -106,6 +106,7 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 	return letters, nil
 }
 
+// Read returns a dead letter, or ErrNotFound.
 func (l Letters) Read(ctx context.Context, id uint64) (letter StoredLetter, err error) {
 	defer errs.Annotate(&err, "dead letter %d of %s", id, l.policy)
 	stream, err := l.stream()
@@ -122,6 +123,7 @@ func (l Letters) Read(ctx context.Context, id uint64) (letter StoredLetter, err 
 	return readLetter(m), nil
 }
 
+// Discard deletes a dead letter for good.
 func (l Letters) Discard(ctx context.Context, id uint64) (err error) {
 	defer errs.Annotate(&err, "discard")
 	if _, err = l.Read(ctx, id); err == nil {
@@ -258,6 +260,7 @@ const (
 	deadErrorBytes = 4096
 )
 
+// Headers of a dead letter, beside those of its job.
 const (
 	HeaderDeadReason    = "Penstock-Dead-Reason"   // one word
 	HeaderDeadError     = "Penstock-Dead-Error"    // at most 4 KiB
@@ -271,6 +274,7 @@ const (
 	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // of its runs
 )
 
+// DeadLetter is a job that will not be tried again.
 type DeadLetter struct {
 	Policy    string
 	Key       job.Key
@@ -288,6 +292,7 @@ type DeadLetter struct {
 	Bodyless bool
 }
 
+// StoredLetter is a dead letter in its stream.
 type StoredLetter struct {
 	DeadLetter
 	ID     uint64 // in the stream of dead letters

@@ -35,8 +35,10 @@ type Results struct {
 	replicas    int
 }
 
+// Results returns the ends of jobs.
 func (b *Broker) Results() Results { return Results{b.tables.ended, b.tables.done, b.replicas} }
 
+// Read returns how a job ended, or ErrNotFound.
 func (ends Results) Read(ctx context.Context, policy string, seq uint64) (e job.Ended, err error) {
 	defer errs.Annotate(&err, "end of job %s", job.ID(policy, seq))
 	e, err = readEnded(ctx, ends.ended, policy, seq)
@@ -173,6 +175,7 @@ func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 	}
 }
 
+// Waiting waits for the end of a job. Call Leave afterwards.
 type Waiting struct {
 	// Token belongs in the job's [job.HeaderWaiter].
 	Token   string
@@ -195,6 +198,7 @@ func (b *Broker) Await() (*Waiting, error) {
 	return &Waiting{token, sub, outcome}, nil
 }
 
+// Outcome returns the result of the job once it has ended, or an error once ctx has.
 func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
 	var m *nats.Msg
 	select {
@@ -212,4 +216,5 @@ func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
 	return t, nil
 }
 
+// Leave ends the waiting.
 func (w *Waiting) Leave() { _ = w.sub.Unsubscribe() }

@@ -80,6 +80,7 @@ func (f *figures) part(now time.Time) *part {
 	return p
 }
 
+// Take counts an event of this process; see [queue.Sink].
 func (w *Watch) Take(e queue.Event) {
 	switch {
 	case e.Type == queue.EventAdmitted && e.Name == string(admission.Rejected):
@@ -263,6 +264,7 @@ func (h *histogram) quantiles() *api.Quantiles {
 	return &api.Quantiles{P50: at(50), P99: at(99)}
 }
 
+// MostKeys bounds the keys that are counted for a policy.
 const MostKeys = 64
 
 // counted is the answers to a key, since up to More earlier ones.
@@ -334,6 +336,7 @@ func (all *heat) hottest(now time.Time, most int) []api.KeyStat {
 	return keys[:min(len(keys), most)]
 }
 
+// Refusals are the keys with most answers of a process, by policy.
 type Refusals struct {
 	Window time.Duration            // at most a minute
 	Keys   map[string][]api.KeyStat // at most [MostKeys] per policy

@@ -40,11 +40,13 @@ type Arrived struct {
 	Lean   bool // Body was left out: see Backlog.Bodies
 }
 
+// ID is the id of a job, POLICY:SEQUENCE.
 func ID(policy string, seq uint64) string {
 	var room [64]byte
 	return string(strconv.AppendUint(append(append(room[:0], policy...), ':'), seq, 10))
 }
 
+// ParseID returns the parts of an [ID].
 func ParseID(id string) (policy string, seq uint64, ok bool) {
 	policy, digits, _ := strings.Cut(id, ":")
 	seq, err := strconv.ParseUint(digits, 10, 64)
@@ -73,10 +75,13 @@ const Encoding = "penstock-codec"
 
 const contentEncoding = "Content-Encoding"
 
+// ErrNoCodec: this process cannot read the payload.
 var ErrNoCodec = errors.New("the payload is encoded, and no Codec.Decode is set")
 
+// IsEncoded reports whether a job with the headers was encoded by a [Codec].
 func IsEncoded(h map[string][]string) bool { return HeaderValue(h, contentEncoding) == Encoding }
 
+// Seal encodes a body, and returns headers that say so; without Encode it changes nothing.
 func (c Codec) Seal(h map[string][]string, body []byte) (map[string][]string, []byte, error) {
 	if c.Encode == nil {
 		return h, body, nil
@@ -95,6 +100,7 @@ func (c Codec) Seal(h map[string][]string, body []byte) (map[string][]string, []
 	return h, encoded, nil
 }
 
+// Open decodes a body if its headers say that it is encoded.
 func (c Codec) Open(h map[string][]string, body []byte) ([]byte, error) {
 	switch {
 	case !IsEncoded(h):

@@ -89,6 +89,7 @@ func DecodeResult(data []byte) (t Result, err error) {
 	return t, err
 }
 
+// End is how a job ended.
 type End string
 
 // EndReplayed: the dead letter became another job.
@@ -100,6 +101,7 @@ const (
 	EndReplayed  End = "replayed"
 )
 
+// Ended is the stored end of a job.
 type Ended struct {
 	V      int    `json:"v"`
 	How    End    `json:"how"`
@@ -112,6 +114,7 @@ type Ended struct {
 	Sum string `json:"sum,omitempty"`
 }
 
+// Encode returns the document, in the current format.
 func (e Ended) Encode() []byte {
 	e.V = FormatVersion
 	return encode(e)
@@ -165,9 +168,11 @@ const (
 	ReasonDeadline Reason = "deadline"
 	// its headers or key; or it costs more than its bucket's capacity
 	ReasonMalformed Reason = "malformed"
-	ReasonCrashed   Reason = "crashed"
+	// of three drainers that ran it, one after the other
+	ReasonCrashed Reason = "crashed"
 )
 
+// Reasons are all reasons.
 var Reasons = []Reason{ReasonPermanent, ReasonAttempts, ReasonDeadline, ReasonMalformed,
 	ReasonCrashed}
 
