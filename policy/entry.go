@@ -60,8 +60,8 @@ func (e *Entry) Overridden(now time.Time) (texts []string) {
 // HasQueue reports whether the policy has a queue; false for nil.
 func (e *Entry) HasQueue() bool { return e != nil && e.Policy.HasQueue() }
 
-// MaxTold bounds the fields of [Entry.Last].
-const MaxTold = 10
+// maxTold bounds the fields of [Entry.Last].
+const maxTold = 10
 
 // LastChange returns [Entry.Last] once the policy as written becomes another.
 func (e *Entry) LastChange(after Policy, at time.Time) *api.LastChange {
@@ -70,7 +70,7 @@ func (e *Entry) LastChange(after Policy, at time.Time) *api.LastChange {
 		return e.Last
 	}
 	return &api.LastChange{At: at.UTC().Truncate(time.Millisecond),
-		Changed: changed[:min(len(changed), MaxTold)]}
+		Changed: changed[:min(len(changed), maxTold)]}
 }
 
 // Entries holds policies by name. A set that was passed on does not change, and the next one shares

@@ -130,8 +130,8 @@ var sizeUnits = []struct {
 	bytes Size
 }{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"", 1}}
 
-// ParseSize reads bytes, or KiB, MiB, GiB, TiB. It rejects signs, fractions and MB.
-func ParseSize(text string) (Size, error) {
+// parseSize reads bytes, or KiB, MiB, GiB, TiB. It rejects signs, fractions and MB.
+func parseSize(text string) (Size, error) {
 	for _, unit := range sizeUnits {
 		number, found := strings.CutSuffix(text, unit.name)
 		if !found {
@@ -165,7 +165,7 @@ func (s *Size) UnmarshalJSON(data []byte) error {
 	if unquoted, err := strconv.Unquote(text); err == nil {
 		text = unquoted
 	}
-	parsed, err := ParseSize(text)
+	parsed, err := parseSize(text)
 	if err != nil {
 		return err
 	}

@@ -264,14 +264,14 @@ const (
 const (
 	HeaderDeadReason    = "Penstock-Dead-Reason"   // one word
 	HeaderDeadError     = "Penstock-Dead-Error"    // at most 4 KiB
-	HeaderDeadAttempts  = "Penstock-Dead-Attempts" // attempts that counted
-	HeaderDeadJob       = "Penstock-Dead-Job"      // <policy>:<stream sequence>
-	HeaderDeadStored    = "Penstock-Dead-Stored"   // acceptance, RFC 3339
-	HeaderDeadPartition = "Penstock-Dead-Partition"
+	headerDeadAttempts  = "Penstock-Dead-Attempts" // attempts that counted
+	headerDeadJob       = "Penstock-Dead-Job"      // <policy>:<stream sequence>
+	headerDeadStored    = "Penstock-Dead-Stored"   // acceptance, RFC 3339
+	headerDeadPartition = "Penstock-Dead-Partition"
 	// "left-out" if the policy keeps no bodies
-	HeaderDeadBody = "Penstock-Dead-Body"
+	headerDeadBody = "Penstock-Dead-Body"
 
-	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // of its runs
+	headerDeadIdempotency = "Penstock-Dead-Idempotency-Key" // of its runs
 )
 
 // DeadLetter is a job that will not be tried again.
@@ -366,15 +366,15 @@ func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
 	if d.Error != "" {
 		m.Header.Set(HeaderDeadError, headerText(d.Error))
 	}
-	m.Header.Set(HeaderDeadAttempts, strconv.Itoa(d.Attempts))
-	m.Header.Set(HeaderDeadJob, job.ID(d.Policy, d.Seq))
-	m.Header.Set(HeaderDeadStored, d.Stored.UTC().Format(time.RFC3339Nano))
-	m.Header.Set(HeaderDeadPartition, strconv.Itoa(d.Partition))
+	m.Header.Set(headerDeadAttempts, strconv.Itoa(d.Attempts))
+	m.Header.Set(headerDeadJob, job.ID(d.Policy, d.Seq))
+	m.Header.Set(headerDeadStored, d.Stored.UTC().Format(time.RFC3339Nano))
+	m.Header.Set(headerDeadPartition, strconv.Itoa(d.Partition))
 	if d.IdempotencyKey != "" {
-		m.Header.Set(HeaderDeadIdempotency, d.IdempotencyKey)
+		m.Header.Set(headerDeadIdempotency, d.IdempotencyKey)
 	}
 	if d.Bodyless {
-		m.Header.Set(HeaderDeadBody, bodyLeftOut)
+		m.Header.Set(headerDeadBody, bodyLeftOut)
 	} else {
 		m.Data = d.Body
 	}
@@ -401,13 +401,13 @@ func readLetter(m jsapi.Message) StoredLetter {
 		}
 	}
 	h := m.Header
-	l.IdempotencyKey = h.Get(HeaderDeadIdempotency)
-	l.Bodyless = h.Get(HeaderDeadBody) != ""
+	l.IdempotencyKey = h.Get(headerDeadIdempotency)
+	l.Bodyless = h.Get(headerDeadBody) != ""
 	l.Reason, l.Error = h.Get(HeaderDeadReason), h.Get(HeaderDeadError)
-	l.Attempts, _ = strconv.Atoi(h.Get(HeaderDeadAttempts))
-	l.Partition, _ = strconv.Atoi(h.Get(HeaderDeadPartition))
-	l.Stored, _ = time.Parse(time.RFC3339Nano, h.Get(HeaderDeadStored))
-	_, l.Seq, _ = job.ParseID(h.Get(HeaderDeadJob))
+	l.Attempts, _ = strconv.Atoi(h.Get(headerDeadAttempts))
+	l.Partition, _ = strconv.Atoi(h.Get(headerDeadPartition))
+	l.Stored, _ = time.Parse(time.RFC3339Nano, h.Get(headerDeadStored))
+	_, l.Seq, _ = job.ParseID(h.Get(headerDeadJob))
 	return l
 }
 

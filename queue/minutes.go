@@ -48,8 +48,8 @@ const (
 	Counts
 )
 
-// CountNames are the names in [api.Day].
-var CountNames = [counts]string{"accepted", "started", "ended", "dead", "refused", "late_ms",
+// countNames are the names in [api.Day].
+var countNames = [counts]string{"accepted", "started", "ended", "dead", "refused", "late_ms",
 	"depth"}
 
 const (
@@ -206,7 +206,7 @@ func (b *Broker) Day(ctx context.Context, policy string) (api.Day, error) {
 		}
 	}
 	day := api.Day{From: time.Unix(first*60, 0).UTC(), Counts: map[string][]int64{}}
-	for what, name := range CountNames {
+	for what, name := range countNames {
 		numbers := make([]int64, end-first)
 		for at, m := range kept {
 			numbers[at-first] = m.N[what]

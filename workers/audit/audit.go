@@ -38,14 +38,14 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// DefaultStarts is the default of [Options.Starts]; it takes some 100 MB.
-const DefaultStarts = 2_000_000
+// defaultStarts is the default of [Options.Starts]; it takes some 100 MB.
+const defaultStarts = 2_000_000
 
 const mostBreaches = 1000
 
 // Options are the settings of an [Auditor]. The zero value works.
 type Options struct {
-	// Starts is the approximate number of starts to keep; default [DefaultStarts]. Beyond that, the
+	// Starts is the approximate number of starts to keep; default defaultStarts. Beyond that, the
 	// longest idle buckets are dropped.
 	Starts int
 	// Logger gets a warning for each broken limit; default [slog.Default].
@@ -65,7 +65,7 @@ type Auditor struct {
 
 // New makes an auditor, which is idle until [Auditor.Run].
 func New(broker *queue.Broker, o Options) *Auditor {
-	o.Starts, o.Logger = cmp.Or(o.Starts, DefaultStarts), cmp.Or(o.Logger, slog.Default())
+	o.Starts, o.Logger = cmp.Or(o.Starts, defaultStarts), cmp.Or(o.Logger, slog.Default())
 	return &Auditor{broker: broker, log: o.Logger, ready: make(chan struct{}),
 		judge: NewJudge(o.Starts)}
 }
