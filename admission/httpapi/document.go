@@ -97,7 +97,7 @@ func (at place) answer(r *http.Request,
 	if known := r.Header.Values("If-None-Match"); get && matches(known, revision, true) {
 		a = answer.Answer{Status: http.StatusNotModified}
 	}
-	if revision > 0 {
+	if revision > 0 && r.Method != http.MethodPost { // a POST's path has no document
 		a.Header = append(a.Header, answer.Field{Name: "ETag", Value: tag(revision)})
 	}
 	return a, nil
