@@ -384,6 +384,7 @@ func (j jobHeader) callable(p policy.Policy, find func(string) (policy.Policy, e
 	return nil
 }
 
+// Bounds of a batch, in jobs and in bytes.
 const (
 	MaxBatch      = 10_000
 	MaxBatchBytes = 16 << 20

@@ -70,6 +70,7 @@ func whole(text []byte) []byte {
 	return text
 }
 
+// Ended returns an ended job, or admission.ErrNotFound.
 func (s *Service) Ended(ctx context.Context, name string, seq uint64) (api.EndedJob, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -124,6 +125,7 @@ func (s *Service) ended(ctx context.Context, name string, seq uint64) (api.Ended
 	return j, nil
 }
 
+// JobOrEnd returns a job ([api.Job]), or how it ended ([api.EndedJob]).
 func (s *Service) JobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
 	return s.orEnd(ctx, s.Job, policy, seq)
 }
@@ -142,6 +144,7 @@ func (s *Service) State(ctx context.Context, policy string, seq uint64) (state s
 	return "", accepted, err
 }
 
+// WholeJobOrEnd is JobOrEnd with the job's body.
 func (s *Service) WholeJobOrEnd(ctx context.Context, policy string, seq uint64) (any, error) {
 	return s.orEnd(ctx, s.WholeJob, policy, seq)
 }
@@ -192,6 +195,7 @@ func letter(l queue.StoredLetter) api.DeadLetter {
 		AcceptedAt: l.Stored, DeadAt: l.Buried, Tags: job.Tags(l.Header), Size: l.Size}
 }
 
+// DeadLetters lists a policy's dead letters from the oldest, at most limit, after one's id.
 func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
 	limit int) (api.DeadLetters, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -218,6 +222,7 @@ func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
 	return page, nil
 }
 
+// DeadLetter returns a dead letter with its body, or admission.ErrNotFound.
 func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (api.DeadLetter, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -312,6 +317,7 @@ func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLe
 	return r, nil
 }
 
+// Discard deletes a dead letter for good.
 func (s *Service) Discard(ctx context.Context, name string, id uint64) (api.Discarded, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -323,6 +329,7 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) (api.Disc
 	return api.Discarded{Discarded: 1}, err
 }
 
+// DiscardSome deletes the dead letters that a filter names, as many as it can in time.
 func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	api.Discarded, error) {
 

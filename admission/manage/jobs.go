@@ -16,11 +16,13 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// States that only a service can tell, beside those of package job.
 const (
 	JobStored    = "stored" // not yet read by a drainer
 	JobCancelled = "cancelled"
 )
 
+// JobStates are the states of jobs that have not ended.
 var JobStates = []string{job.Waiting, job.Delayed, job.Running, job.Finishing, JobStored}
 
 // Only filters jobs; empty: any.
@@ -193,6 +195,7 @@ func (s *Service) found(ctx context.Context, name string, stored job.Arrived) (a
 	return j, nil
 }
 
+// WholeJob is Job with the job's body.
 func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (api.Job, error) {
 	j, err := s.Job(ctx, name, seq)
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 
 const listsAtOnce = 2 // valves sort them between starts
 
+// Options of a Service.
 type Options struct {
 	// Timeout bounds each call; default 5 s. Questions to valves, and waits for changes, take at
 	// most a fifth of it.
@@ -52,6 +53,7 @@ type Service struct {
 	listing  chan struct{}
 }
 
+// New returns a service for all policies of the broker's installation.
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	o.BulkTimeout = cmp.Or(o.BulkTimeout, 20*time.Second)
@@ -70,6 +72,7 @@ func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 		make(chan struct{}, listsAtOnce)}
 }
 
+// Watch hears what happens; see [watch.Watch].
 func (s *Service) Watch() *watch.Watch { return s.options.Watch }
 
 func (s *Service) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -246,6 +249,7 @@ func translate(err error) error {
 	return err
 }
 
+// Drainers lists the live drainers with what they own.
 func (s *Service) Drainers(ctx context.Context) (api.Drainers, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -29,6 +29,7 @@ type Overrides struct {
 	Next      *string    `json:"next,omitempty"` // the next page's `after`; missing on the last page
 }
 
+// Overrides lists the overridden keys of a policy in their order, at most limit, after a key.
 func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
 	limit int) (Overrides, error) {
 	ctx, cancel := s.bounded(ctx)
@@ -51,6 +52,7 @@ func (s *Service) Overrides(ctx context.Context, name string, after job.Key,
 	return page, nil
 }
 
+// Override returns a key's override, or admission.ErrNotFound.
 func (s *Service) Override(ctx context.Context, name string, key job.Key) (Override, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -97,6 +99,7 @@ func (s *Service) PauseKey(ctx context.Context, name string, key job.Key,
 	return o, err
 }
 
+// DeleteOverride has a key follow its policy again.
 func (s *Service) DeleteOverride(ctx context.Context, name string, key job.Key, w Write) error {
 	_, err := s.changeOverride(ctx, name, key, "override deleted through the API", w,
 		func(policy.Entry, policy.Override) (o policy.Override, err error) { return o, nil })

@@ -48,6 +48,7 @@ func described(e policy.Entry) Policy {
 	return p
 }
 
+// Write is the conditions of a change.
 type Write struct {
 	// If reports whether this revision may be overwritten (0: the policy is new); nil: any.
 	If     func(revision uint64) bool
@@ -80,6 +81,7 @@ func (w Write) checkPolicy(e policy.Entry) error {
 		admission.ErrConflict, e.Paused)
 }
 
+// Policies lists all policies by name.
 func (s *Service) Policies(ctx context.Context) ([]Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -94,6 +96,7 @@ func (s *Service) Policies(ctx context.Context) ([]Policy, error) {
 	return policies, nil
 }
 
+// Policy returns a policy, or admission.ErrUnknownPolicy.
 func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -101,6 +104,7 @@ func (s *Service) Policy(ctx context.Context, name string) (Policy, error) {
 	return described(entry), err
 }
 
+// Day returns a policy's counts of each minute of the last day.
 func (s *Service) Day(ctx context.Context, name string) (api.Day, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
