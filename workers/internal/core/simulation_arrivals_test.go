@@ -53,6 +53,7 @@ type request struct {
 	answered     bool
 	replaced     bool    // its owner, so that a later crash of it delays no arrival
 	caller       *caller // nil: a job's
+	job          *fate
 }
 
 const never = time.Duration(math.MaxInt64)
@@ -270,6 +271,19 @@ func (w *world) isDeclaredDead(d *drainer) {
 					r.to, r.replaced = min(r.to, latest), true
 				}
 			}
+		}
+	}
+}
+
+// isRemoved ends the arrival of a job that others have removed from its stream: no owner hears of
+// it once its partition is handed over.
+func (w *world) isRemoved(f *fate) {
+	if w.arrivals == nil {
+		return
+	}
+	for _, r := range w.arrivals.all[f.bucket] {
+		if r.job == f {
+			r.to = min(r.to, w.now)
 		}
 	}
 }
