@@ -265,6 +265,9 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 			k.Reply = nil
 		}
 	default:
+		if o.Kind == record.OutcomeProgress { // it began as its partition left
+			v.leaveCall(j, now)
+		}
 		p.Changed = true
 		v.settle(j, o, now)
 	}
@@ -429,13 +432,18 @@ func (v *Valve) dropCall(j *heldJob) {
 	j.stage = stageGone
 }
 
+// leaveCall tells the next owner of a running call, whose end will be reported there.
+func (v *Valve) leaveCall(j *heldJob, now pace.Instant) {
+	if v.leaveCharges(j, now); !j.call.Answers {
+		j.Bucket.Part.open.Add(j.call.ID, now)
+	}
+}
+
 func (v *Valve) leaveCalls(p *Part) {
 	for _, id := range slices.Sorted(maps.Keys(p.calls)) { // a seed must reproduce a run
 		j := p.calls[id]
 		if j.call.State() == claimant.Running {
-			if v.leaveCharges(j, v.acted); !j.call.Answers {
-				p.open.Add(id, v.acted)
-			}
+			v.leaveCall(j, v.acted)
 		}
 		v.claims.Take(j.call, claimant.Leave, pace.Never)
 		if j.call.Reply != nil {
