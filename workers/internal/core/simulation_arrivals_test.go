@@ -307,7 +307,7 @@ func (w *world) dies(d *drainer) {
 				case r.by != d || r.to <= w.now || r.replaced:
 				case owned:
 					r.to = never
-				default:
+				case r.caller == nil: // callers go on, and report to the next owner
 					r.to = w.now + w.maxDelay(p.Name)
 				}
 			}
