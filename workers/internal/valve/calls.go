@@ -432,9 +432,14 @@ func (v *Valve) dropCall(j *heldJob) {
 	j.stage = stageGone
 }
 
-// leaveCall tells the next owner of a running call, whose end will be reported there.
+// leaveCall tells the next owner of a running call if it holds units, which its end will release
+// there.
 func (v *Valve) leaveCall(j *heldJob, now pace.Instant) {
-	if v.leaveCharges(j, now); !j.call.Answers {
+	holds := j.charged != nil
+	for c := j.charged; c != nil; c = c.next {
+		holds = holds && (c.all != nil && c.all.host != v || c.Holds())
+	}
+	if v.leaveCharges(j, now); holds {
 		j.Bucket.Part.open.Add(j.call.ID, now)
 	}
 }
