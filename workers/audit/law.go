@@ -80,8 +80,8 @@ func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []s
 // mostRemembered bounds a rate's windows, in starts.
 const mostRemembered = 100_000
 
-// promises returns what a limit promises. A rate that counts from the answer bounds the starts, too,
-// and in the time that refills it what is open or was answered.
+// promises returns what a limit promises. A rate that counts from the answer bounds the starts, and
+// in the time that refills it what is open or was answered.
 func promises(l policy.Limit) []spec {
 	s := specOf(l)
 	if l.CountFrom == "" || s.kind != byRate {

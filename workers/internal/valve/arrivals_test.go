@@ -398,8 +398,8 @@ func TestACallThatBeganAsItsPartitionLeftIsHandedOver(t *testing.T) {
 	}
 }
 
-// A call that holds nothing, as after a crash that has counted, releases no other's unit at the next
-// owner either.
+// A call that holds nothing, as after a crash that has counted, releases no other's unit at the
+// next owner either.
 func TestACallThatHoldsNothingIsNotHandedOverAsOpen(t *testing.T) {
 	for _, key := range bothKeys {
 		c, now := newCalling(t, answering(key)), callsBegin

@@ -257,7 +257,7 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.account(j, o, true, now)
 		return
 	case p.state > partitionLive:
-		v.leaveCharges(j, now)
+		v.leaveCall(j, now)
 		return
 	case o.Kind == record.OutcomeProgress &&
 		v.claims.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
@@ -432,14 +432,16 @@ func (v *Valve) dropCall(j *heldJob) {
 	j.stage = stageGone
 }
 
-// leaveCall tells the next owner of a running call if it holds units, which its end will release
-// there.
+// leaveCall is for a running call whose end will be reported elsewhere, to an owner that is told if
+// it holds units. What it holds of limits that stay is held for another timeout.
 func (v *Valve) leaveCall(j *heldJob, now pace.Instant) {
 	holds := j.charged != nil
 	for c := j.charged; c != nil; c = c.next {
 		holds = holds && (c.all != nil && c.all.host != v || c.Holds())
 	}
-	if v.leaveCharges(j, now); holds {
+	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
+	v.awaits(j, now)
+	if holds {
 		j.Bucket.Part.open.Add(j.call.ID, now)
 	}
 }
