@@ -29,19 +29,6 @@ func (b Bound) Interval() time.Duration {
 	return b.Window / time.Duration(max(1, b.Units))
 }
 
-// Within returns the most units in any time d, ends included.
-func (b Bound) Within(d time.Duration) int64 {
-	switch {
-	case b.Window == 0:
-		return b.Units + 1 + int64(min(d.Seconds()*b.Rate.PerSecond(), 1e15))
-	case !b.Aligned:
-		return b.Units * int64(1+d/b.Window)
-	case b.Estimated:
-		return b.Units * int64(2+d/b.Window)
-	}
-	return b.Units * int64(2+d/(b.Window*3/4)) // a calendar's windows may be so short
-}
-
 // ErrEstimated is why a [SlidingCounter] cannot bound arrivals.
 var ErrEstimated = errors.New("a sliding counter takes the units of the previous window for " +
 	"spread evenly: requests that are held up together would arrive as many as twice the limit " +

@@ -168,7 +168,7 @@ func (j *Judge) share(now time.Time) {
 				}
 				j.shared[l.Shared] = b
 			}
-			a.shared = append(a.shared, shared{[]spec{specOf(l)}, b})
+			a.shared = append(a.shared, shared{promises(l), b})
 		}
 	}
 }
@@ -200,7 +200,7 @@ func specsOf(p policy.Policy, o policy.Override) []spec {
 	specs := law2("outflow", p.Outflow, ratio, max(p.Burst, 1))
 	for _, l := range p.Enforced() {
 		if l.Key == policy.PlaceholderKey {
-			specs = append(specs, specOf(l))
+			specs = append(specs, promises(l)...)
 		}
 	}
 	return specs
@@ -213,7 +213,7 @@ func totals(p policy.Policy) []spec {
 	specs := law2("outflow_total", p.OutflowTotal, p.PeakTotalRatio(), 1)
 	for _, l := range p.Enforced() {
 		if l.Key != policy.PlaceholderKey && l.Shared == "" {
-			specs = append(specs, specOf(l))
+			specs = append(specs, promises(l)...)
 		}
 	}
 	return specs

@@ -80,6 +80,19 @@ func law2(limit string, outflow algorithms.Rate, ratio float64, burst int64) []s
 // mostRemembered bounds a rate's windows, in starts.
 const mostRemembered = 100_000
 
+// promises returns what a limit promises. A rate that counts from the answer bounds the starts, and
+// in the time that refills it what is open or was answered.
+func promises(l policy.Limit) []spec {
+	s := specOf(l)
+	if l.CountFrom == "" || s.kind != byRate {
+		return []spec{s}
+	}
+	arrivals := s
+	arrivals.kind, arrivals.window = byWindow, time.Duration(s.most/s.rate*float64(time.Second))
+	arrivals.most += s.most
+	return []spec{s, arrivals}
+}
+
 func specOf(l policy.Limit) spec {
 	b := l.OnStarts().Bound()
 	s := spec{limit: l.Name, cost: l.Cost, window: b.Window, zone: l.Zone, most: float64(b.Units),

@@ -22,7 +22,7 @@ func arriving(limits ...policy.Limit) func(*policy.Policy) {
 			if l.CountFrom == "" {
 				l.CountFrom = policy.CountFromAnswer
 			}
-			if l.Window == 0 {
+			if l.Algorithm == "" {
 				l.Algorithm, l.Limit = policy.SlidingLog, 2
 				l.Window = policy.Duration(time.Second)
 			}
@@ -81,6 +81,21 @@ func TestOpenRunsCountWithThoseAnsweredInTheWindow(t *testing.T) {
 		if b, _ := s.Bucket("api", "k", began); name == "key" && b.Broken != 1 {
 			t.Errorf("%s: %+v", name, b)
 		}
+	}
+}
+
+// Starts that keep a rate may be too many at the target, if earlier ones are still open.
+func TestOpenRunsCountForARateToo(t *testing.T) {
+	s := newScene(arriving(policy.Limit{Key: "{key}", Rule: policy.Rule{Capacity: 2,
+		Algorithm: policy.TokenBucket, Refill: algorithms.Rate{Count: 2, Per: time.Second}}}))
+	for i, begun := range []int{0, 0, 500, 1000} {
+		if b := s.whole("d", run{job: i, begun: begun, answer: 3000, end: 3000}); len(b) > 0 {
+			t.Fatalf("four may be open or refilled in a second: %v", b)
+		}
+	}
+	if b := s.whole("d", run{job: 5, begun: 1500, answer: 3000, end: 3000}); len(b) != 1 ||
+		b[0].Window.Units != 5 || b[0].Window.Most != 4 {
+		t.Errorf("five are open: %v", b)
 	}
 }
 

@@ -60,6 +60,7 @@ func (w *world) remove(f *fate) {
 	f.removed, f.forgiven, f.excepted = true, true, true
 	f.stream.depth[f.key]--
 	delete(f.stream.messages, f.seq)
+	w.isRemoved(f)
 	for s := range w.stints() {
 		if s.fate == f {
 			delete(w.active[f.bucket], s)

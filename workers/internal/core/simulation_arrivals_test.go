@@ -53,6 +53,7 @@ type request struct {
 	answered     bool
 	replaced     bool    // its owner, so that a later crash of it delays no arrival
 	caller       *caller // nil: a job's
+	job          *fate
 }
 
 const never = time.Duration(math.MaxInt64)
@@ -274,6 +275,19 @@ func (w *world) isDeclaredDead(d *drainer) {
 	}
 }
 
+// isRemoved ends the arrival of a job that others have removed from its stream: no owner hears of
+// it once its partition is handed over.
+func (w *world) isRemoved(f *fate) {
+	if w.arrivals == nil {
+		return
+	}
+	for _, r := range w.arrivals.all[f.bucket] {
+		if r.job == f {
+			r.to = min(r.to, w.now)
+		}
+	}
+}
+
 func (d *drainer) hasPart(policy string, partition int) bool {
 	s := d.core.shares[record.ShareKey(policy, partition)]
 	return s != nil && s.part != nil && s.part.Owned()
@@ -293,7 +307,7 @@ func (w *world) dies(d *drainer) {
 				case r.by != d || r.to <= w.now || r.replaced:
 				case owned:
 					r.to = never
-				default:
+				case r.caller == nil: // callers go on, and report to the next owner
 					r.to = w.now + w.maxDelay(p.Name)
 				}
 			}

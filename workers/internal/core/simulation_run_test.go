@@ -151,7 +151,9 @@ func (d *drainer) ran(s *stint) {
 	d.started(s)
 	f.handed = false
 	s.slot.at, s.slot.tokens = w.now, f.message.Costs["tokens"]
-	s.request = w.requests(f.bucket, d, f.cost, s.slot.tokens)
+	if s.request = w.requests(f.bucket, d, f.cost, s.slot.tokens); s.request != nil {
+		s.request.job = f
+	}
 	now := d.told[f.policy]
 	s.slot.own, s.slot.total = s.slot.own.larger(now.own(f.key)), s.slot.total.larger(now.total())
 	w.aimed(d, atAStart, 300*time.Millisecond)

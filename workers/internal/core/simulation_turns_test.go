@@ -1,6 +1,7 @@
 package core
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -103,6 +104,10 @@ func (w *world) takeTurn(s *stint) {
 	f, k := s.fate, c.keys[s.fate.key]
 	if s.d.core.valves[f.policy].Breakers().All {
 		clear(c.pairs)
+	}
+	if k.held { // until now, so others' turns since its last one say nothing
+		maps.DeleteFunc(c.pairs,
+			func(pair [2]job.Key, _ *rivalry) bool { return slices.Contains(pair[:], f.key) })
 	}
 	if s.worker != nil { // others precede those that it passed over until they start a job
 		for _, key := range s.worker.except {

@@ -129,6 +129,17 @@ func (ch *Charge) Open(tell func(limit string, units int64)) {
 	}
 }
 
+// Holds reports whether the start holds units of all limits that count from its answer or end.
+func (ch *Charge) Holds() bool {
+	_, l := ch.adapt()
+	for i, c := range ch.each {
+		if l.all[i].arrivals && c.by != held {
+			return false
+		}
+	}
+	return true
+}
+
 // Return refunds a start that did not happen.
 func (ch *Charge) Return(now Now) {
 	s, l := ch.adapt()

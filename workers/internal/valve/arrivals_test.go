@@ -372,6 +372,57 @@ func TestACallThatWasHandedOverCountsFromItsAnswer(t *testing.T) {
 	}
 }
 
+// A caller may be told to go while its partition leaves.
+func TestACallThatBeganAsItsPartitionLeftIsHandedOver(t *testing.T) {
+	for _, key := range bothKeys {
+		c, now := newCalling(t, answering(key)), callsBegin
+		c.part.gathered()
+		c.part.Noted()
+		c.ask("x", now)
+		c.Advance(now, pace.Never)
+		r := c.out.Starts[0]
+		c.part.Quiesce()
+		_, passed := r.Decide(atOnce(r), r.Call.Tell)
+		c.Finished(r.Number, r.Call.Outcome(passed), now)
+		next := newCalling(t, answering(key))
+		next.n = c.n
+		next.part.inherit(Inheritance{Owner: "self", Handover: c.part.Surrender(now)}, now)
+		for _, want := range []int64{1, 0} {
+			for _, l := range next.part.bucketState("a", now).Limits {
+				if l.Open != want {
+					t.Errorf("%s: %d are open, want %d", key, l.Open, want)
+				}
+			}
+			next.settle("x", job.SettledDone, now)
+		}
+	}
+}
+
+// A call that holds nothing, as after a crash that has counted, releases no other's unit at the
+// next owner either.
+func TestACallThatHoldsNothingIsNotHandedOverAsOpen(t *testing.T) {
+	for _, key := range bothKeys {
+		c, now := newCalling(t, answering(key)), callsBegin
+		c.part.gathered()
+		c.part.Noted()
+		c.ask("holds", now)
+		c.begin(now)
+		if said := c.progress("unknown", now); said != job.TurnSettled {
+			t.Fatal(said)
+		}
+		c.part.Quiesce()
+		next := newCalling(t, answering(key))
+		next.n = c.n
+		next.part.inherit(Inheritance{Owner: "self", Handover: c.part.Surrender(now)}, now)
+		next.settle("unknown", job.SettledDone, now)
+		for _, l := range next.part.bucketState("a", now).Limits {
+			if l.Open != 1 {
+				t.Errorf("%s: %d are open, want the other's", key, l.Open)
+			}
+		}
+	}
+}
+
 // The state of a limit that policies share stays when a policy's partition leaves.
 func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 	s := newSharing(t, "import")

@@ -257,7 +257,7 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.account(j, o, true, now)
 		return
 	case p.state > partitionLive:
-		v.leaveCharges(j, now)
+		v.leaveCall(j, now)
 		return
 	case o.Kind == record.OutcomeProgress &&
 		v.claims.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
@@ -265,6 +265,9 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 			k.Reply = nil
 		}
 	default:
+		if o.Kind == record.OutcomeProgress { // it began as its partition left
+			v.leaveCall(j, now)
+		}
 		p.Changed = true
 		v.settle(j, o, now)
 	}
@@ -429,13 +432,25 @@ func (v *Valve) dropCall(j *heldJob) {
 	j.stage = stageGone
 }
 
+// leaveCall is for a running call whose end will be reported elsewhere, to an owner that is told if
+// it holds units. What it holds of limits that stay is held for another timeout.
+func (v *Valve) leaveCall(j *heldJob, now pace.Instant) {
+	holds := j.charged != nil
+	for c := j.charged; c != nil; c = c.next {
+		holds = holds && (c.all != nil && c.all.host != v || c.Holds())
+	}
+	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
+	v.awaits(j, now)
+	if holds {
+		j.Bucket.Part.open.Add(j.call.ID, now)
+	}
+}
+
 func (v *Valve) leaveCalls(p *Part) {
 	for _, id := range slices.Sorted(maps.Keys(p.calls)) { // a seed must reproduce a run
 		j := p.calls[id]
 		if j.call.State() == claimant.Running {
-			if v.leaveCharges(j, v.acted); !j.call.Answers {
-				p.open.Add(id, v.acted)
-			}
+			v.leaveCall(j, v.acted)
 		}
 		v.claims.Take(j.call, claimant.Leave, pace.Never)
 		if j.call.Reply != nil {

@@ -160,13 +160,6 @@ func (v *Valve) awaits(j *heldJob, now pace.Instant) {
 	}
 }
 
-// leaveCharges is for a run whose end will not be reported here: what it holds of limits that stay
-// is held for another timeout.
-func (v *Valve) leaveCharges(j *heldJob, now pace.Instant) {
-	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
-	v.awaits(j, now)
-}
-
 // endOf says what an outcome says of limits. Another process's run that is no longer waited for may
 // have any outcome.
 func endOf(o record.Outcome, local bool) quota.End {

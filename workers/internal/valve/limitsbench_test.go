@@ -109,9 +109,9 @@ func (l *limitsBench) inherit(b *testing.B, data []byte) (keys int) {
 }
 
 // BenchmarkLimits measures 100,000 keys with three limits each against an outflow: a start, the
-// memory of a key that has started a job and of one with a waiting job, also with a window full of
-// starts, a handover, and the time from a successor's reading of the record to each key's next
-// start.
+// memory of a key that has started a job and of one with a waiting job, and its bytes in a record,
+// also with a window full of starts, a handover, and the time from a successor's reading of the
+// record to each key's next start.
 func BenchmarkLimits(b *testing.B) {
 	outflow := leaky("api", "1000/s")
 	for name, p := range map[string]policy.Policy{"outflow": outflow, "three": threeLimits(),
@@ -164,6 +164,7 @@ func benchLimitsMemory(b *testing.B, p policy.Policy, startsPerKey int) {
 			l.arrive(nil)
 		}
 		b.ReportMetric(perKey(), "B/active-key")
+		b.ReportMetric(float64(len(l.record()))/float64(l.part.Buckets()), "B/key-in-record")
 		runtime.KeepAlive(l)
 	}
 }
