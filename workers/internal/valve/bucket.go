@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/adapt"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -167,7 +168,7 @@ type near struct {
 	cool      pace.Instant // end of the target's pause
 	throttles int          // in a row
 	passed    pace.Instant // start of the last job or call that was done
-	target    *suspicion   // nil: no failures
+	target    *gates.Target
 	learnt    *learnt
 	used      *quota.Set   // of the start limits
 	fresh     pace.Instant // when to check whether usage counts
@@ -251,8 +252,6 @@ func (b *bucket) notes(n int) {
 func (b *bucket) busy() int {
 	return b.running - b.callers.running
 }
-
-func (b *bucket) down() bool { return b.target != nil && b.target.open }
 
 // learnt lowers the rate to a target's apparent limit, and never raises it (law 2).
 type learnt struct {

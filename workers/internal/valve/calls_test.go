@@ -411,7 +411,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	c.ask("x", now)
 	c.at(now, "probe waiting 500, x no down, again in 1000")
 	c.ask("probe", now+100*milli)
-	at := c.part.buckets["a"].target.at
+	at := c.part.buckets["a"].target.At
 	c.at(at-20*milli, "probe waiting down, probe offer")
 	c.ask("probe", at)
 	c.at(at, "probe go")

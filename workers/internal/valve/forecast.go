@@ -207,7 +207,7 @@ func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Inst
 func (v *Valve) expectSlots(b *bucket, slots int64, calls *group, c quota.Cost,
 	now pace.Instant) *int64 {
 	h := v.holdOf(b, now)
-	if h.until == pace.Never || v.breaker.open || b.down() {
+	if h.until == pace.Never || v.health.All.Open || b.target.Down() {
 		return nil
 	}
 	at, others := h.until, int64(0)
@@ -331,7 +331,7 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	}
 	wait = max(wait, p.v.limited(b, 0, 0, &group{}, oneSlot, now).Since(now))
 	h := p.v.holdOf(b, now)
-	if h.until == pace.Never || p.v.breaker.open || b.down() {
+	if h.until == pace.Never || p.v.health.All.Open || b.target.Down() {
 		wait = max(wait, unknownRoom)
 	}
 	if h.until < pace.Never {

@@ -67,8 +67,8 @@ func (v *Valve) holdOf(b *bucket, now pace.Instant) hold {
 	if h.until == pace.Never {
 		return h
 	}
-	if b.down() {
-		h = hold{by: byBreaker, until: b.target.due()}
+	if b.target.Down() {
+		h = hold{by: byBreaker, until: b.target.Due()}
 	}
 	h = h.or(hold{by: byCooling, until: b.cool})
 	h = h.or(hold{by: byLimit, limit: b.passing.by, until: b.passes(now)})
@@ -77,8 +77,8 @@ func (v *Valve) holdOf(b *bucket, now pace.Instant) hold {
 }
 
 func (v *Valve) holdOfAll(now pace.Instant) (h hold) {
-	if v.breaker.open {
-		h = hold{by: byBreaker, until: v.breaker.due()}
+	if v.health.All.Open {
+		h = hold{by: byBreaker, until: v.health.All.Due()}
 	}
 	if h = h.or(v.nextTurn(now)); h.until <= now && v.spent() {
 		h = hold{by: byStorage, until: now.Add(askAgain)}
@@ -133,20 +133,16 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		}
 	case h.by == byPaused && v.paused:
 		by = job.BlockedByPolicyPaused
-	case h.by == byBreaker && v.othersAnswer(b):
+	case h.by == byBreaker && v.health.OthersAnswer(b.target):
 		by = job.BlockedByBackoff
 	default:
 		by = reasonNames[h.by]
 	}
 	if h.until == pace.Never || h.by == byStorage ||
-		h.by == byBreaker && v.probing(b) {
+		h.by == byBreaker && v.health.Probing(b.target) {
 		return by, 0
 	}
 	return by, h.until
-}
-
-func (h *health) probing(b *bucket) bool {
-	return h.breaker.probing() || b.down() && b.target.probing()
 }
 
 func (j *heldJob) held() string {

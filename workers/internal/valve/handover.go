@@ -64,8 +64,8 @@ func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) 
 	if b.cool > after {
 		c.cool, c.Throttles, matters = b.cool, b.throttles, true
 	}
-	if b.down() {
-		c.Down, c.probe, matters = b.target.failures, b.target.at, true
+	if b.target.Down() {
+		c.Down, c.probe, matters = b.target.Failures, b.target.At, true
 	}
 	if b.learnt != nil {
 		c.learnt, matters = *b.learnt, true

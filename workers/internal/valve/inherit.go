@@ -16,7 +16,7 @@ import (
 // Own adds a partition, whose jobs start after GoLive.
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	if len(v.parts) == 0 { // information on the target is outdated
-		v.breaker, v.suspects = breaker{}, nil
+		v.health.Anew()
 		v.forecast, v.coming = nil, nil
 	}
 	p := &Part{
@@ -109,11 +109,7 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 			b.own().rate = pace.Averaged(min(c.Starts, 1e9), left(0))
 		}
 		if c.Down > 0 {
-			// Jobs that begin later are probes.
-			probe := min(left(c.Probe), now.Add(mostProbeWait))
-			b.own().target = &suspicion{breaker: breaker{open: true, since: now - 1,
-				failures: c.Down, at: probe}}
-			p.v.broken++
+			b.own().target = p.v.health.Inherit(c.Down, left(c.Probe), now)
 		}
 		if b.pace != nil {
 			before := b.pace.Before(cmp.Or(c.Rate, in.Handover.Rate),

@@ -61,11 +61,11 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 			if reorders {
 				b.rerank()
 			}
+			b.target.Hasten(now)
 			v.relimit(b, anew, now)
-			v.probeNow(b, now)
 		}
 	}
-	v.breaker.at = min(v.breaker.at, now)
+	v.health.All.At = min(v.health.All.At, now)
 }
 
 // SetOverride changes a key's override; a zero one removes it.

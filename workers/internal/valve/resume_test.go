@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -134,7 +135,7 @@ func TestResumeProbesATargetThatWasDown(t *testing.T) {
 		for _, key := range []job.Key{"key-0", ""} {
 			t.Run(name+" "+string(key), func(t *testing.T) {
 				b := newValveBench(t, leaky("api", "10/s"))
-				for range mostSuspectJobs {
+				for range gates.MostSuspectJobs {
 					for k := range buckets {
 						b.arrive(fmt.Sprintf("key-%d", k))
 					}

@@ -207,8 +207,8 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if v.candidates != nil {
 		at = max(at, now.Add(v.candidates.FreshIn(b.trial, v.instant(now))))
 	}
-	if b.down() {
-		at = max(at, b.target.at)
+	if b.target.Down() {
+		at = max(at, b.target.At)
 	}
 	if len(b.Part.buckets) < mostRates {
 		at = max(at, b.rate.Told(b.pace))
@@ -222,9 +222,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		v.schedule(b, at)
 		return
 	}
-	if b.down() {
-		v.broken--
-	}
+	v.health.Forget(b.target)
 	v.remember(b, nil)
 	b.queue.Close()
 	v.memory.near -= bucketBytes

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -160,7 +161,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.bury(j, o.Reason, o.Error)
 	case record.OutcomeFailed:
 		j.LastError = o.Error // also of the breaker
-		if o.Unavailable && !v.unavailable(j, now) {
+		if o.Unavailable && !v.down(j, gates.MostSuspectJobs, now) {
 			v.makeReady(j, now)
 			break
 		}
@@ -180,7 +181,8 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			break
 		}
 		if o.Unavailable {
-			v.uncallable(j, o.Error, now)
+			j.LastError, b.own().lastError = o.Error, o.Error
+			v.down(j, 1, now)
 		}
 		v.makeReady(j, now)
 	case record.OutcomeReturned:

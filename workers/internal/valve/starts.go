@@ -70,7 +70,7 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 		return nil, nil
 	}
 	if b = v.caller(); b == nil && v.Free() > 0 {
-		b = v.nextDue(v.mayTakeWorker)
+		b = v.nextDue(v.health.All.Open, v.mayTakeWorker)
 	}
 	if b == nil {
 		return v.match()
@@ -121,12 +121,9 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	r.Due = max(due, v.total.Next(r.total))
 	v.total.Take(r.total, now, j.Cost)
 	v.takeTurn(b, j.Cost)
-	if v.breaker.open {
-		v.breaker.probe = j
-		r.Due = max(r.Due, v.breaker.at)
-	}
-	if b.down() {
-		b.target.probe = j
+	v.health.Started(b.target, j, now)
+	if v.health.All.Open {
+		r.Due = max(r.Due, v.health.All.At)
 	}
 	v.noteStart(b, now)
 	b.pace.Take(&b.clock, now, j.Cost)

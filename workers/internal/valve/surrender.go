@@ -82,8 +82,8 @@ func (p *Part) leave(state partitionState) {
 	if state != partitionOpening {
 		p.weighNothing()
 		for _, b := range p.buckets {
-			if b.down() {
-				p.v.broken--
+			if b.target.Down() {
+				p.v.health.Forget(b.target)
 				b.target = nil
 			}
 			p.v.remember(b, nil)

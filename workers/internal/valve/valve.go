@@ -6,7 +6,7 @@
 //   - gates.go: what holds jobs back, and for how long it did; schedule.go: when a bucket's next
 //     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
-//   - settle.go: outcomes, retries and attempt records; breaker.go: circuit breakers;
+//   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
 //   - claims.go: offers to callers and to workers in other processes, and their claims; calls.go:
 //     what callers say;
 //   - inherit.go, handover.go: state received from a partition's previous owner and sent to its
@@ -24,6 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -36,7 +37,8 @@ type Valve struct {
 	order
 	agenda
 	crew
-	health
+	learning
+	health gates.Health
 	outlook
 	losses
 
@@ -103,6 +105,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		startLimits: startLimits{quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		order:       order{total: totalRate{Pace: totalOf(p)}},
 		crew:        crew{runs: map[uint64]run{}, slots: &Slots{}},
+		health:      gates.NewHealth(random),
 		losses:      losses{holding: map[string]int{}},
 		wall:        wall,
 		Self:        self,

@@ -128,7 +128,7 @@ func TestAnotherTargetIsProbedAtOnce(t *testing.T) {
 		b.arrive("a")
 	}
 	b.until(700*ms, b.down)
-	if !b.p.buckets["a"].down() {
+	if !b.p.buckets["a"].target.Down() {
 		t.Fatal("the breaker is closed")
 	}
 	b.at(second)
