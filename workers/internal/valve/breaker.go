@@ -70,7 +70,7 @@ func (v *Valve) recovered(now pace.Instant) {
 			if b.target != nil && !b.target.Open {
 				b.clear(&v.health, now)
 			}
-			v.missed(b, byBreaker, since, now)
+			b.missed(gates.ByBreaker, since, now)
 			if b.pace != nil {
 				apart := spread(b.queue.Key, min(b.pace.Interval, mostSpread))
 				b.pace.Hold(&b.clock, now.Add(apart))

@@ -156,7 +156,6 @@ type bucket struct {
 type near struct {
 	running int // against concurrency, in any process
 	passing passing
-	heldBy  string // a start limit
 
 	callers *callers
 
@@ -177,7 +176,7 @@ type near struct {
 
 	rate      pace.Average
 	minute    pace.Average
-	late      lateness
+	late      gates.Lateness
 	lastError string
 
 	bodies int

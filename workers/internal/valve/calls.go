@@ -210,7 +210,7 @@ func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
 	if !down {
 		return v.expectSlots(b, slots, calls, j.takes(), now)
 	}
-	if at = max(at, v.holdOf(b, now).until); slots > 0 || at == pace.Never {
+	if at = max(at, v.holdOf(b, now).Until); slots > 0 || at == pace.Never {
 		return nil
 	}
 	ms := ceilMillis(max(0, at.Since(now)))

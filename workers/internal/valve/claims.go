@@ -139,7 +139,7 @@ func (v *Valve) nearTurns(now pace.Instant) (n int, next pace.Instant) {
 		return 0, pace.Never
 	}
 	v.admits(now)
-	switch at := max(now, v.all.until); {
+	switch at := max(now, v.all.Until); {
 	case at > now.Add(ahead):
 		return 0, at.Add(-ahead)
 	case v.health.All.Open:

@@ -88,7 +88,7 @@ func (f *forecast) slotsBefore(turn float64) float64 {
 
 func (b *bucket) competes() bool { return b.queue.Len() > 0 && !b.paused }
 
-func (v *Valve) turnsFrom(now pace.Instant) pace.Instant { return max(now, v.nextTurn(now).until) }
+func (v *Valve) turnsFrom(now pace.Instant) pace.Instant { return max(now, v.nextTurn(now).Until) }
 
 // foreseen reports whether questions can be answered, and otherwise works on the next forecast.
 func (p *Part) foreseen(now pace.Instant) bool {
@@ -207,10 +207,10 @@ func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Inst
 func (v *Valve) expectSlots(b *bucket, slots int64, calls *group, c quota.Cost,
 	now pace.Instant) *int64 {
 	h := v.holdOf(b, now)
-	if h.until == pace.Never || v.health.All.Open || b.target.Down() {
+	if h.Shut() || v.health.All.Open || b.target.Down() {
 		return nil
 	}
-	at, others := h.until, int64(0)
+	at, others := h.Until, int64(0)
 	if b.pace != nil {
 		at = max(at, now.Add(-b.pace.Credit)).Add(pace.Times(slots, b.pace.Interval))
 	}
@@ -331,11 +331,11 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	}
 	wait = max(wait, p.v.limited(b, 0, 0, &group{}, oneSlot, now).Since(now))
 	h := p.v.holdOf(b, now)
-	if h.until == pace.Never || p.v.health.All.Open || b.target.Down() {
+	if h.Shut() || p.v.health.All.Open || b.target.Down() {
 		wait = max(wait, unknownRoom)
 	}
-	if h.until < pace.Never {
-		wait = max(wait, h.until.Since(now))
+	if h.Until < pace.Never {
+		wait = max(wait, h.Until.Since(now))
 	}
 	if b.held > 0 && int(b.held) == b.queue.Later() {
 		_, until := p.v.delayed(b)

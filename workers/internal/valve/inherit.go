@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -349,7 +350,7 @@ func (v *Valve) Resume(now pace.Instant) {
 	v.placeChanged(now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
-			v.missed(b, byStorage, v.acted, now)
+			b.missed(gates.ByStorage, v.acted, now)
 			b.pace.Hold(&b.clock, now)
 			b.changed()
 		}

@@ -36,7 +36,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	}
 	s.Rate = b.rate.Now(b.pace, pace.Few, now)
 	s.RateMinute = b.minute.Now(b.pace, time.Minute, now)
-	s.LateMS, _ = p.v.lateMS(b, now)
+	s.LateMS, _ = b.lateMS(now)
 	s.ThrottledMS = max(0, ceilMillis(b.cool.Since(now)))
 	s.ETAMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
 	s.Delayed = b.queue.Later()
@@ -125,7 +125,7 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 		}
 		return math.MinInt64
 	case job.ByLate:
-		_, late := v.lateMS(b, l.asked)
+		_, late := b.lateMS(l.asked)
 		return late
 	}
 	return int64(int(b.held) + b.inCalls())

@@ -91,7 +91,7 @@ func (v *Valve) answer(j *heldJob, at, now pace.Instant) {
 			c.all.callBack(now)
 		}
 	}
-	if b := j.Bucket; b.heldBy != "" && b.Part.Live() {
+	if b := j.Bucket; b.late.Limit != "" && b.Part.Live() {
 		b.changed()
 	}
 }

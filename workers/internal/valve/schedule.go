@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -106,15 +107,15 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 	v.tune(b, now)
 	b.cooled(now)
 	if b.queue.Len() == 0 {
-		v.note(b, hold{}, now)
+		b.note(gates.Hold{}, now)
 		b.awake = false
 		if int(b.held)+b.running == 0 { // runs of a recreated stream count until they end
 			v.forget(b, now)
 		}
 		return
 	}
-	if h := b.shut(); h.until > now {
-		v.note(b, h, now)
+	if h := b.shut(); h.Until > now {
+		b.note(h, now)
 		if b.blocked() {
 			b.awake = false
 			v.unload(b)
@@ -133,8 +134,8 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 		b.turns = max(b.turns, v.turns) // turns are not earned while idle
 		if b.pace != nil {
 			b.pace.Wake(&b.clock, now)
-			if behind := max(0, now.Since(b.clock.Due)); behind != b.late.behind {
-				b.own().late.behind = behind
+			if behind := max(0, now.Since(b.clock.Due)); behind != b.late.Behind {
+				b.own().late.Behind = behind
 			}
 		}
 	}
@@ -142,12 +143,12 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 		v.surface(b, now)
 	}
 	h := v.holdOf(b, now)
-	v.note(b, h, now)
+	b.note(h, now)
 	if b.callNext() {
-		v.planCall(b, h.until, now)
+		v.planCall(b, h.Until, now)
 		return
 	}
-	at, read := h.until, readAt(h.until)
+	at, read := h.Until, readAt(h.Until)
 	if read > now {
 		v.unload(b)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -31,25 +32,25 @@ type startLimits struct {
 	candidates *quota.Candidates // shadow limits
 }
 
-func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
+func (v *Valve) withinLimits(b *bucket, now pace.Instant) gates.Hold {
 	if v.quota == nil && len(v.common) == 0 || b.queue.Near() == 0 {
-		return hold{}
+		return gates.Hold{}
 	}
 	head := b.queue.Head()
-	untold := hold{by: byStorage, until: b.Part.untold(head.takes(), now)}
-	if v.quota == nil || untold.until > now {
+	untold := gates.Hold{By: gates.ByStorage, Until: b.Part.untold(head.takes(), now)}
+	if v.quota == nil || untold.Until > now {
 		return untold
 	}
 	if p := b.Part; p.spent(v.quota, b.used, p.unnoted.told.each) {
-		return hold{by: byStorage,
-			until: now.Add(askAgain + time.Duration(p.Buckets())*askAgainPerBucket)}
+		return gates.Hold{By: gates.ByStorage,
+			Until: now.Add(askAgain + time.Duration(p.Buckets())*askAgainPerBucket)}
 	}
 	wait, by, until := v.quota.Ask(b.used, v.instant(now), head.takes())
 	if b.allowed = (allowed{}); wait == 0 {
 		b.allowed = allowed{head.Seq, min(pace.Instant(until), now.Add(askAgain))}
-		return hold{}
+		return gates.Hold{}
 	}
-	return hold{by: byLimit, limit: by, until: after(wait, now)}
+	return gates.Hold{By: gates.ByLimit, Limit: by, Until: after(wait, now)}
 }
 
 // after returns the end of a wait for a limit; Never if only an answer ends it.
@@ -67,7 +68,7 @@ func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 		b.Part.untold(head.takes(), now) <= now {
 		return v.fits(b, now)
 	}
-	if v.withinLimits(b, now).until > now {
+	if v.withinLimits(b, now).Until > now {
 		b.changed()
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -59,7 +60,7 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 		v.sched[0].changed()
 	}
 	v.placeChanged(now)
-	v.all = hold{}
+	v.all = gates.Hold{}
 }
 
 // next returns the bucket that starts next, and the worker's claim for it, or nil for a call or a
@@ -84,7 +85,7 @@ func (v *Valve) admits(now pace.Instant) bool {
 		v.total.Wake(&v.total.clock, now)
 	}
 	v.all = v.holdOfAll(now)
-	return v.all.until <= now
+	return v.all.Until <= now
 }
 
 // start gives a bucket's head to a claimant, or if that is nil to a local worker, unless it is a
@@ -125,7 +126,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	if v.health.All.Open {
 		r.Due = max(r.Due, v.health.All.At)
 	}
-	v.noteStart(b, now)
+	v.losses.Started(&b.own().late, b.pace, &b.clock, b.nextAt, now)
 	b.pace.Take(&b.clock, now, j.Cost)
 	b.since = now
 	b.own().rate.Count(b.pace, pace.Few, now)
@@ -189,8 +190,8 @@ func (v *Valve) Wake(open bool) pace.Instant {
 	}
 	if open {
 		at = min(at, v.claims.wakeAt)
-		if v.all.until > v.acted {
-			at = min(at, v.all.until)
+		if v.all.Until > v.acted {
+			at = min(at, v.all.Until)
 		}
 	}
 	return at

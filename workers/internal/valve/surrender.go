@@ -90,7 +90,9 @@ func (p *Part) leave(state partitionState) {
 		}
 	}
 	for _, b := range p.buckets {
-		p.v.noteHeld(b, "")
+		if b.late.Limit != "" {
+			p.v.losses.Wait(&b.late, "")
+		}
 	}
 	p.v.agenda.leave(p)
 }

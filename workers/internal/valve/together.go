@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -60,18 +61,18 @@ const mostPassed = 64
 func (v *Valve) takesTurns() bool { return v.total.Pace != nil || len(v.common) > 0 }
 
 // nextTurn returns what delays the next turn; forever while a shared limit is elsewhere.
-func (v *Valve) nextTurn(now pace.Instant) hold {
-	h := hold{by: byTotalRate, until: v.total.Next(&v.total.clock)}
+func (v *Valve) nextTurn(now pace.Instant) gates.Hold {
+	h := gates.Hold{By: gates.ByTotalRate, Until: v.total.Next(&v.total.clock)}
 	for _, t := range v.common {
 		if v.elsewhere(t) {
-			return hold{by: byLimit, limit: t.name, until: pace.Never}
+			return gates.Hold{By: gates.ByLimit, Limit: t.name, Until: pace.Never}
 		}
 		least := oneSlot
 		if b := t.first; b != nil && b.Part.Live() && b.queue.Near() > 0 {
 			least = b.queue.Head().takes()
 		}
 		wait, limit := t.Next(t.used, v.instant(now), least)
-		h = h.or(hold{by: byLimit, limit: limit, until: after(wait, now)})
+		h = h.Or(gates.Hold{By: gates.ByLimit, Limit: limit, Until: after(wait, now)})
 	}
 	return h
 }

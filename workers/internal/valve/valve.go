@@ -40,7 +40,7 @@ type Valve struct {
 	learning
 	health gates.Health
 	outlook
-	losses
+	losses gates.Losses
 
 	Self   string         // holder of jobs that run here
 	random func() float64 // in [0, 1), for jitter
@@ -53,7 +53,7 @@ type Valve struct {
 	open  bool         // starts were allowed on the last Advance
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
-	all   hold
+	all   gates.Hold
 }
 
 type crew struct {
@@ -106,7 +106,6 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		order:       order{total: totalRate{Pace: totalOf(p)}},
 		crew:        crew{runs: map[uint64]run{}, slots: &Slots{}},
 		health:      gates.NewHealth(random),
-		losses:      losses{holding: map[string]int{}},
 		wall:        wall,
 		Self:        self,
 		memory:      &Memory{},
@@ -352,18 +351,6 @@ func (v *Valve) detach(j *heldJob) {
 		return
 	}
 	j.Bucket.queue.Remove(&j.Job)
-}
-
-func (ls *losses) noteHeld(b *bucket, by string) {
-	if b.heldBy == by {
-		return
-	}
-	if ls.holding[b.heldBy]--; ls.holding[b.heldBy] <= 0 {
-		delete(ls.holding, b.heldBy)
-	}
-	if b.own().heldBy = by; by != "" {
-		ls.holding[by]++
-	}
 }
 
 func (v *Valve) Free() int {
