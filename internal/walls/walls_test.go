@@ -52,7 +52,7 @@ workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace
 workers/internal/core: api policy queue/job workers/internal/handle workers/internal/pace
 	workers/internal/record workers/internal/valve
 workers/internal/deep:
-workers/internal/gates: policy queue/job workers/internal/pace
+workers/internal/gates: policy queue/job workers/internal/pace workers/internal/quota
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
 workers/internal/keyqueue: queue/job workers/internal/deep workers/internal/heap workers/internal/pace

@@ -216,6 +216,14 @@ func (h *Health) Down(t *Target) (at pace.Instant, down bool) {
 	return at, h.All.Open || t.Down()
 }
 
+// Hold is what the breaker of all holds.
+func (h *Health) Hold() (held Hold) {
+	if h.All.Open {
+		held = Hold{By: ByBreaker, Until: h.All.Due()}
+	}
+	return held
+}
+
 func (h *Health) Probing(t *Target) bool { return h.All.probing() || t.Down() && t.probing() }
 
 // Troubled reports whether a failure or a success may turn a breaker.

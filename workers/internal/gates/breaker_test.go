@@ -71,7 +71,7 @@ func TestAProbeIsWaitedForUnlessItWillNotReport(t *testing.T) {
 	h := NewHealth(func() float64 { return 0.5 })
 	of, probe := h.Inherit(3, 2*second, second), &run{runs: true}
 	h.Started(of, probe, 2*second)
-	if at, _ := h.Down(of); at != (2 * second).Add(MostProbeWait) || !h.Probing(of) {
+	if at, _ := h.Down(of); at != (2*second).Add(MostProbeWait) || !h.Probing(of) {
 		t.Errorf("the next probe is at %v", at)
 	}
 	if n := h.ProbeSooner(of, second); n != 0 {

@@ -34,7 +34,7 @@ func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 		l = &learnt{under: b.limits}
 	}
 	least, most := v.bounds(l.under.pace)
-	state, lowered := l.Throttled(time.Duration(began), time.Duration(b.cool), least, most)
+	state, lowered := l.Throttled(time.Duration(began), time.Duration(b.Cool), least, most)
 	l.State = state
 	v.remember(b, l)
 	v.tune(b, now)

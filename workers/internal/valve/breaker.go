@@ -10,11 +10,11 @@ import (
 // it, and reports whether that counts as an attempt. The job moves behind those without failures.
 func (v *Valve) down(j *heldJob, suspects int, now pace.Instant) (counts bool) {
 	b := j.Bucket
-	if b.target == nil {
-		b.own().target = &gates.Target{}
+	if b.Target == nil {
+		b.own().Target = &gates.Target{}
 	}
 	j.tried++
-	counts, opened := v.health.Failed(b.target, gates.Failure{Key: b.queue.Key, Run: j,
+	counts, opened := v.health.Failed(b.Target, gates.Failure{Key: b.queue.Key, Run: j,
 		Began: j.began, First: j.tried == 1, Jobs: suspects}, v.Policy.Retry, now)
 	v.out.turned(j, true, opened)
 	return counts
@@ -23,11 +23,11 @@ func (v *Valve) down(j *heldJob, suspects int, now pace.Instant) (counts bool) {
 // available records a success.
 func (v *Valve) available(j *heldJob, now pace.Instant) {
 	b := j.Bucket
-	clears, closed := v.health.Succeeded(b.target, j.began)
+	clears, closed := v.health.Succeeded(b.Target, j.began)
 	if closed.All {
 		v.recovered(now)
 	}
-	if clears && b.target != nil {
+	if clears && b.Target != nil {
 		b.clear(&v.health, now)
 	}
 	v.out.turned(j, false, closed)
@@ -44,10 +44,10 @@ func (a *Actions) turned(j *heldJob, open bool, which gates.Turned) {
 
 // clear ends what is held against a bucket's target, without a burst.
 func (b *bucket) clear(h *gates.Health, now pace.Instant) {
-	if h.Clear(b.target) {
+	if h.Clear(b.Target) {
 		b.pace.Hold(&b.clock, now)
 	}
-	b.target = nil
+	b.Target = nil
 }
 
 // Probing implements [gates.Run].
@@ -64,10 +64,10 @@ func (j *heldJob) Cleared() {
 // recovered closes the breaker over all buckets. Their clocks restart, spread out.
 func (v *Valve) recovered(now pace.Instant) {
 	since := v.health.Recovered()
-	v.total.Hold(&v.total.clock, now)
+	v.total.Hold(now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
-			if b.target != nil && !b.target.Open {
+			if b.Target != nil && !b.Target.Open {
 				b.clear(&v.health, now)
 			}
 			b.missed(gates.ByBreaker, since, now)
@@ -75,7 +75,7 @@ func (v *Valve) recovered(now pace.Instant) {
 				apart := spread(b.queue.Key, min(b.pace.Interval, mostSpread))
 				b.pace.Hold(&b.clock, now.Add(apart))
 			}
-			b.target.Hasten(now)
+			b.Target.Hasten(now)
 			b.changed()
 		}
 	}
@@ -126,8 +126,8 @@ func (b Breakers) Open() int {
 // Down reports whether a breaker holds a key's jobs, and whether their attempts count all the same.
 func (p *Part) Down(key job.Key) (open, counts bool) {
 	b := p.look(key)
-	_, open = p.v.health.Down(b.target)
-	return open, p.v.health.OthersAnswer(b.target)
+	_, open = p.v.health.Down(b.Target)
+	return open, p.v.health.OthersAnswer(b.Target)
 }
 
 func (v *Valve) Breakers() Breakers {

@@ -123,7 +123,7 @@ func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 	if more := b.start(); len(more) > 0 {
 		t.Errorf("%d jobs start while the breaker is open", len(more))
 	}
-	b.now = b.p.buckets["a"].target.At
+	b.now = b.p.buckets["a"].Target.At
 	probe := b.start()
 	if len(probe) != 1 || b.p.jobs[probe[0].Seq].tried != 0 {
 		t.Fatalf("probes: %s", b.seqs(probe))
@@ -147,8 +147,8 @@ func TestEarlierRunsAreNoProbes(t *testing.T) {
 		var runs []Run
 		b.until(second/10, func(r Run) { runs = append(runs, r) })
 		opened := func() gates.Breaker {
-			if keys == 1 && b.p.buckets["k0"].target != nil {
-				return b.p.buckets["k0"].target.Breaker
+			if keys == 1 && b.p.buckets["k0"].Target != nil {
+				return b.p.buckets["k0"].Target.Breaker
 			}
 			return b.v.health.All
 		}
@@ -185,7 +185,7 @@ func TestABreakerThatClosesIsNoBurst(t *testing.T) {
 		b.p.cancel(seq)
 		b.p.Confirmed(seq, b.now)
 	}
-	b.now = b.p.buckets["a"].target.At
+	b.now = b.p.buckets["a"].Target.At
 	probe := b.start()
 	b.now = b.now.Add(10 * second)
 	for range 10 {
@@ -211,7 +211,7 @@ func TestClosingABreaker(t *testing.T) {
 		if b.v.Breakers().Open() != 1 {
 			t.Fatalf("%d breakers are open", b.v.Breakers().Open())
 		}
-		b.now = b.p.buckets["a"].target.At
+		b.now = b.p.buckets["a"].Target.At
 		b.end(b.start()[0], record.Outcome{Kind: kind})
 		if n := b.v.Breakers().Open(); n != want {
 			t.Errorf("%d breakers are open after a probe that ended %s", n, kind)
@@ -353,7 +353,7 @@ func TestAnOpenBreakerIsHandedOver(t *testing.T) {
 		old.arrive("a")
 	}
 	old.until(20*second, old.down)
-	left := old.p.buckets["a"].target.At.Since(old.now)
+	left := old.p.buckets["a"].Target.At.Since(old.now)
 	h := old.p.Surrender(old.now)
 	if old.v.Breakers().Open() != 0 {
 		t.Errorf("%d breakers are open of no partition", old.v.Breakers().Open())

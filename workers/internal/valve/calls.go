@@ -90,8 +90,8 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 		j.call.Reply, j.call.N = reply, c.N
 		v.claims.Take(j.call, claimant.Ask, min(j.call.Ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
-			StartMS: v.expectSlots(j.Bucket, 0, &group{}, j.takes(), now)}
-		if _, down := v.health.Down(j.Bucket.target); down {
+			StartMS: v.expectSlots(0, &group{of: j.Bucket}, j.takes(), now)}
+		if _, down := v.health.Down(j.Bucket.Target); down {
 			t.Reason = job.RefusedDown
 		}
 		reply(t)
@@ -165,7 +165,7 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 
 	b := j.Bucket
 	t := &job.Turn{State: job.TurnRefused, RetryMS: unknownRoom.Milliseconds()}
-	probe, down := v.health.Down(b.target)
+	probe, down := v.health.Down(b.Target)
 	in := max(0, probe.Since(now))
 	switch {
 	case b.paused:
@@ -176,7 +176,7 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 			t.RetryMS = *turn
 		}
 	case down && (in > most || b.callers.Len() > 0):
-		if t.Reason = job.RefusedDown; !v.health.Probing(b.target) { // a probe may end at any time
+		if t.Reason = job.RefusedDown; !v.health.Probing(b.Target) { // a probe may end at any time
 			t.RetryMS = max(in.Milliseconds(), t.RetryMS)
 		}
 	case wait != nil && *wait > most.Milliseconds():
@@ -193,7 +193,7 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 // expectCall returns the ms until a call starts, after those in the bucket and away; nil:
 // unpredictable.
 func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
-	b, calls := j.Bucket, &group{}
+	b, calls := j.Bucket, &group{of: j.Bucket}
 	for _, other := range away {
 		calls.add(other.takes)
 	}
@@ -206,9 +206,9 @@ func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
 	if b.queue.Waiting() > 0 {
 		slots += (slots + b.callers.inRow) / b.callers.perJob
 	}
-	at, down := v.health.Down(b.target)
+	at, down := v.health.Down(b.Target)
 	if !down {
-		return v.expectSlots(b, slots, calls, j.takes(), now)
+		return v.expectSlots(slots, calls, j.takes(), now)
 	}
 	if at = max(at, v.holdOf(b, now).Until); slots > 0 || at == pace.Never {
 		return nil
@@ -224,7 +224,7 @@ func (v *Valve) grant(j *heldJob) *Grant {
 	b.callers.inRow++
 	b.callers.running++
 	k.Leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 ||
-		v.health.Troubled(b.target) || b.throttles > 0 || b.lastError != ""
+		v.health.Troubled(b.Target) || b.Throttles > 0 || b.lastError != ""
 	g := &Grant{reply: k.Reply, maxDelayMS: ceilMillis(time.Duration(v.Policy.MaxDelay))}
 	if k.Leased {
 		g.leaseMS = v.leaseOf(k).Milliseconds()
@@ -395,7 +395,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
 	switch o.Kind {
 	case record.OutcomeDone:
-		b.own().throttles = 0
+		b.own().Throttles = 0
 	case record.OutcomeThrottled:
 		v.throttle(j, o.RetryAfter, j.began > 0, now)
 	case record.OutcomeFailed, record.OutcomePermanent:
@@ -404,8 +404,8 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 		case !o.Unavailable:
 		case j.call.Leased:
 			v.down(j, gates.MostSuspectJobs, now)
-		case b.target == nil: // successes without leases go unreported, so later calls get leases
-			b.own().target = &gates.Target{}
+		case b.Target == nil: // successes without leases go unreported, so later calls get leases
+			b.own().Target = &gates.Target{}
 		}
 	}
 	v.dropCall(j)

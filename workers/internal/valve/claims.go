@@ -309,7 +309,7 @@ func (v *Valve) summon(b *bucket, at, now pace.Instant) {
 		n = min(n, within(at, b.pace.Interval, now))
 	}
 	if b.concurrency > 0 {
-		n = min(n, b.concurrency-b.running)
+		n = min(n, b.concurrency-b.Running)
 	}
 	for n -= b.callers.Near(); n > 0 && b.callers.Next() != nil; n-- {
 		v.offerCall(b.callers.Next(), now)

@@ -76,9 +76,9 @@ func (p *Part) inheritCrash(in Inheritance, now pace.Instant) {
 
 func (v *Valve) beginUsed(b *bucket, now pace.Instant) {
 	if c := b.Part.crash; v.quota != nil && c != nil && now.Since(c.to) < v.quota.Longest() {
-		b.own().used = v.quota.Crashed(nil, v.unseen(c), c.others)
+		b.own().Used = v.quota.Crashed(nil, v.unseen(c), c.others)
 		if c.open {
-			v.quota.Await(b.used, v.instant(c.to))
+			v.quota.Await(b.Used, v.instant(c.to))
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (v *Valve) inheritUsed(b *bucket, c record.Clock, in Inheritance, now pace.
 	if crash := b.Part.crash; crash != nil {
 		since = crash.listed
 	}
-	b.own().used = v.restore(v.quota, c.Used, in.Handover.Limits, in, since, now)
+	b.own().Used = v.restore(v.quota, c.Used, in.Handover.Limits, in, since, now)
 }
 
 // inheritTogether restores the usage of all buckets.

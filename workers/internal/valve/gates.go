@@ -9,38 +9,24 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// shut returns a gate that only an event opens.
-func (b *bucket) shut() gates.Hold {
-	switch {
-	case b.paused:
-		return gates.Hold{By: gates.ByPaused, Until: pace.Never}
-	case b.Part.state != partitionLive, b.noting > 0:
-		return gates.Hold{By: gates.ByStorage, Until: pace.Never}
-	case b.blocked(), b.concurrency > 0 && b.Part.unseen > 0: // an inherited run may count
-		return gates.Hold{By: gates.ByConcurrency, Until: pace.Never}
+// view returns what gates see of a bucket. It is valid until the next one.
+func (v *Valve) view(b *bucket, now pace.Instant) *gates.Bucket {
+	v.seen = gates.Bucket{State: &b.State, Pace: b.pace, Clock: &b.clock, Paused: b.paused,
+		Concurrency: b.concurrency, Live: b.Part.state == partitionLive,
+		Unseen: b.Part.unseen > 0, Store: b.Part, Now: now}
+	if b.queue.Near() > 0 {
+		head := b.queue.Head()
+		v.seen.Near, v.seen.Seq, v.seen.Takes = true, head.Seq, head.takes()
 	}
-	return gates.Hold{}
+	return &v.seen
 }
 
 func (v *Valve) holdOf(b *bucket, now pace.Instant) gates.Hold {
-	h := b.shut()
-	if h.Shut() {
-		return h
-	}
-	if b.target.Down() {
-		h = gates.Hold{By: gates.ByBreaker, Until: b.target.Due()}
-	}
-	h = h.Or(gates.Hold{By: gates.ByCooling, Until: b.cool})
-	h = h.Or(gates.Hold{By: gates.ByLimit, Limit: b.passing.by, Until: b.passes(now)})
-	h = h.Or(v.withinLimits(b, now))
-	return h.Or(gates.Hold{By: gates.ByRate, Until: b.pace.Next(&b.clock)})
+	return v.gates.Next(v.view(b, now))
 }
 
 func (v *Valve) holdOfAll(now pace.Instant) (h gates.Hold) {
-	if v.health.All.Open {
-		h = gates.Hold{By: gates.ByBreaker, Until: v.health.All.Due()}
-	}
-	if h = h.Or(v.nextTurn(now)); h.Until <= now && v.spent() {
+	if h = v.health.Hold().Or(v.nextTurn(now)); h.Until <= now && v.spent() {
 		h = gates.Hold{By: gates.ByStorage, Until: now.Add(askAgain)}
 	}
 	return h
@@ -50,7 +36,7 @@ func (v *Valve) holdOfAll(now pace.Instant) (h gates.Hold) {
 func (v *Valve) hold(b *bucket, now pace.Instant) gates.Hold {
 	h := v.holdOf(b, now).Or(v.holdOfAll(now))
 	if h.Until <= now && b.queue.Near() > 0 { // the head may cost more than others
-		wait, limit, _ := v.commonWait(b.queue.Head().takes(), now)
+		wait, limit, _ := v.wait(b.queue.Head().takes(), now)
 		h = gates.Hold{By: gates.ByLimit, Limit: limit, Until: now.Add(wait)}
 	}
 	if h.Until <= now && !b.callNext() && !v.mayTakeWorker(b) && (v.Local || v.claims.declined) {
@@ -72,7 +58,7 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 	if b.queue.Len()+b.queue.Later() == 0 {
 		return "", 0
 	}
-	h := b.shut()
+	h := gates.Shut.Next(v.view(b, now))
 	switch {
 	case h.By == gates.ByPaused:
 	case h.By == gates.ByStorage || !v.open:
@@ -89,17 +75,17 @@ func (v *Valve) held(b *bucket, now pace.Instant) (by string, until pace.Instant
 		by = job.BlockedByLimit + h.Limit
 		if h.Until < pace.Never && b.queue.Near() > 0 {
 			// debt beyond one window is paid in the next
-			h.Until = max(h.Until, v.limited(b, 0, 0, &group{}, b.queue.Head().takes(), now))
+			h.Until = max(h.Until, v.limited(b, b.queue.Head().takes(), now))
 		}
 	case h.By == gates.ByPaused && v.paused:
 		by = job.BlockedByPolicyPaused
-	case h.By == gates.ByBreaker && v.health.OthersAnswer(b.target):
+	case h.By == gates.ByBreaker && v.health.OthersAnswer(b.Target):
 		by = job.BlockedByBackoff
 	default:
 		by = h.By.String()
 	}
 	if h.Shut() || h.By == gates.ByStorage ||
-		h.By == gates.ByBreaker && v.health.Probing(b.target) {
+		h.By == gates.ByBreaker && v.health.Probing(b.Target) {
 		return by, 0
 	}
 	return by, h.Until
@@ -135,19 +121,19 @@ func (v *Valve) untilWhen(by string, until pace.Instant) api.Hold {
 
 // note records what holds a bucket with waiting jobs.
 func (b *bucket) note(h gates.Hold, now pace.Instant) {
-	b.setLate(b.Part.v.losses.Note(b.late, h, b.pace, &b.clock, now))
+	b.setLate(b.Part.v.losses.Note(b.Late, h, b.pace, &b.clock, now))
 }
 
 func (b *bucket) setLate(to gates.Lateness) {
-	if to != b.late {
-		b.own().late = to
+	if to != b.Late {
+		b.own().Late = to
 	}
 }
 
 // missed records a loss since an instant; 0: there was no start. Call it before the clock is held.
 func (b *bucket) missed(by gates.Reason, since, now pace.Instant) {
 	if b.queue.Len() > 0 {
-		b.setLate(b.Part.v.losses.Missed(b.late, by, b.pace, &b.clock, since, now))
+		b.setLate(b.Part.v.losses.Missed(b.Late, by, b.pace, &b.clock, since, now))
 	}
 }
 
@@ -167,7 +153,7 @@ func (b *bucket) lateMS(now pace.Instant) (by map[string]int64, total int64) {
 	if b.spot == spotDue {
 		due = b.nextAt
 	}
-	return v.losses.By(b.late, b.pace, &b.clock, due, v.open, now)
+	return v.losses.By(b.Late, b.pace, &b.clock, due, v.open, now)
 }
 
 // TakeHeld reports how long start limits held waiting buckets since the last call.

@@ -89,14 +89,14 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		p.restsUntil = left(in.Handover.Rest)
 	}
 	if t := &p.v.total; t.Pace != nil && (in.Crashed || in.Handover.Partial) {
-		t.Hold(&t.clock, max(now.Add(in.Fence+t.Interval), p.restsUntil))
+		t.Hold(max(now.Add(in.Fence+t.Interval), p.restsUntil))
 	}
 	p.v.inheritTogether(in, now)
 	p.inheritCrash(in, now)
 	for _, c := range in.Handover.Clocks {
 		if c.Key == "" {
 			if t := &p.v.total; t.Pace != nil {
-				in.wind(&t.clock, c, t.Pace, t.Before(in.Handover.Total, 1), now)
+				in.wind(&t.Clock, c, t.Pace, t.Before(in.Handover.Total, 1), now)
 			}
 			continue
 		}
@@ -104,13 +104,13 @@ func (p *Part) inherit(in Inheritance, now pace.Instant) {
 		p.v.inheritUsed(b, c, in, now)
 		p.v.inheritLearnt(b, c.Learnt, left(0), now)
 		if cool := left(c.Cool); c.Cool > 0 && cool > now {
-			b.own().cool, b.throttles = cool, c.Throttles
+			b.own().Cool, b.Throttles = cool, c.Throttles
 		}
 		if c.Starts > 0 {
 			b.own().rate = pace.Averaged(min(c.Starts, 1e9), left(0))
 		}
 		if c.Down > 0 {
-			b.own().target = p.v.health.Inherit(c.Down, left(c.Probe), now)
+			b.own().Target = p.v.health.Inherit(c.Down, left(c.Probe), now)
 		}
 		if b.pace != nil {
 			before := b.pace.Before(cmp.Or(c.Rate, in.Handover.Rate),
@@ -346,7 +346,7 @@ func (p *Part) LookFor(now pace.Instant) {
 // Resume handles a regained lease. Missed starts are not due at once (law 2), and the gap earns no
 // burst.
 func (v *Valve) Resume(now pace.Instant) {
-	v.total.Hold(&v.total.clock, now)
+	v.total.Hold(now)
 	v.placeChanged(now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {

@@ -94,7 +94,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 		}, want: map[string]time.Duration{job.BlockedByStorage: 1900 * ms}},
 		"the target": {run: func(b *valveBench, running Run) {
 			b.down(running)
-			for b.now < origin.Add(until) && !b.p.buckets["a"].target.Down() {
+			for b.now < origin.Add(until) && !b.p.buckets["a"].Target.Down() {
 				b.until(b.now.Since(origin)+100*ms, b.down)
 			}
 			b.at(until)

@@ -91,7 +91,7 @@ func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 						b.down(r)
 					})
 					for _, bucket := range b.p.list.All() {
-						if bucket.target.Down() && bucket.queue.Key != "good" {
+						if bucket.Target.Down() && bucket.queue.Key != "good" {
 							by, _ := b.v.held(bucket, b.now)
 							held[by] = true
 						}

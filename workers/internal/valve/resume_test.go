@@ -103,7 +103,7 @@ func TestTheBackoffOfThrottlesBeginsAgainAfterResume(t *testing.T) {
 	b.arrive("a")
 	pause := func() time.Duration {
 		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled})
-		return b.p.buckets["a"].cool.Since(b.now)
+		return b.p.buckets["a"].Cool.Since(b.now)
 	}
 	first := pause()
 	b.now = b.now.Add(first)

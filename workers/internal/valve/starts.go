@@ -29,10 +29,10 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	}
 	for _, v := range v.line.valves {
 		if len(v.due)+len(v.unread)+len(v.callers) == 0 {
-			v.total.awake = false
+			v.total.Rest()
 		}
 		if !v.contested(now) {
-			v.turns = v.mostTurns
+			v.turns.Rest()
 		}
 		v.offer(now)
 	}
@@ -80,10 +80,7 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 }
 
 func (v *Valve) admits(now pace.Instant) bool {
-	if !v.total.awake {
-		v.total.awake = true
-		v.total.Wake(&v.total.clock, now)
-	}
+	v.total.Wake(now)
 	v.all = v.holdOfAll(now)
 	return v.all.Until <= now
 }
@@ -118,15 +115,15 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,
 		Number: v.given, Shadow: v.try(j, now), Worker: worker, Ticket: t}
 	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, worker: by}
-	r.total = &v.total.clock
-	r.Due = max(due, v.total.Next(r.total))
-	v.total.Take(r.total, now, j.Cost)
+	r.total = &v.total.Clock
+	r.Due = max(due, v.total.Next().Until)
+	v.total.Take(j.Cost, now)
 	v.takeTurn(b, j.Cost)
-	v.health.Started(b.target, j, now)
+	v.health.Started(b.Target, j, now)
 	if v.health.All.Open {
 		r.Due = max(r.Due, v.health.All.At)
 	}
-	v.losses.Started(&b.own().late, b.pace, &b.clock, b.nextAt, now)
+	v.losses.Started(&b.own().Late, b.pace, &b.clock, b.nextAt, now)
 	b.pace.Take(&b.clock, now, j.Cost)
 	b.since = now
 	b.own().rate.Count(b.pace, pace.Few, now)

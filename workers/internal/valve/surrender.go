@@ -82,16 +82,16 @@ func (p *Part) leave(state partitionState) {
 	if state != partitionOpening {
 		p.weighNothing()
 		for _, b := range p.buckets {
-			if b.target.Down() {
-				p.v.health.Forget(b.target)
-				b.target = nil
+			if b.Target.Down() {
+				p.v.health.Forget(b.Target)
+				b.Target = nil
 			}
 			p.v.remember(b, nil)
 		}
 	}
 	for _, b := range p.buckets {
-		if b.late.Limit != "" {
-			p.v.losses.Wait(&b.late, "")
+		if b.Late.Limit != "" {
+			p.v.losses.Wait(&b.Late, "")
 		}
 	}
 	p.v.agenda.leave(p)

@@ -44,27 +44,13 @@ func (p *Part) Noted() (first bool) {
 	return first
 }
 
-// untold returns until when a job waits for stored checkpoints, also of shared limits; Never: for
-// the first.
-func (p *Part) untold(c quota.Cost, now pace.Instant) (until pace.Instant) {
-	if p.v.quota != nil {
-		until = p.waitsFor(c, p.v.quota, now)
-	}
-	for _, t := range p.v.common {
-		if p := t.here(); p != nil {
-			until = max(until, p.waitsFor(c, t.Limits, now))
-		}
-	}
-	return until
-}
-
-// waitsFor returns until when a job under limits waits for a checkpoint, and then requests one.
-func (p *Part) waitsFor(c quota.Cost, l *quota.Limits, now pace.Instant) (until pace.Instant) {
+// Holds implements [gates.Store]. It requests the checkpoint that a job waits for.
+func (p *Part) Holds(c quota.Cost, l *quota.Limits, at pace.Instant) (until pace.Instant) {
 	u := &p.unnoted
 	for cost, budget := range l.Budgets() {
 		if limited := budget > 0 || u.told.each[cost] > 0 || u.told.all[cost] > 0; limited &&
 			!u.knows(cost, c) {
-			until = now.Add(askAgain)
+			until = at
 		}
 	}
 	if u.noted.Stored == 0 {
@@ -83,8 +69,12 @@ func (u *unnoted) knows(cost string, c quota.Cost) bool {
 	return false
 }
 
-// spent reports whether a budget is used up, and then requests a checkpoint.
-func (p *Part) spent(l *quota.Limits, used *quota.Set, told quota.Units) bool {
+// Spent implements [gates.Store]. It requests the checkpoint that makes room.
+func (p *Part) Spent(l *quota.Limits, used *quota.Set, all bool) bool {
+	told := p.unnoted.told.each
+	if all {
+		told = p.unnoted.told.all
+	}
 	if !l.Spent(used, told, p.unnoted.noted) {
 		return false
 	}

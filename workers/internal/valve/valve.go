@@ -18,6 +18,7 @@
 package valve
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,6 @@ type Valve struct {
 
 	Self   string         // holder of jobs that run here
 	random func() float64 // in [0, 1), for jitter
-	wall   wallClock
 	out    *Actions
 	memory *Memory
 	parts  map[int]*Part
@@ -54,6 +54,8 @@ type Valve struct {
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
 	all   gates.Hold
+	gates gates.List
+	seen  gates.Bucket // the last view
 }
 
 type crew struct {
@@ -91,8 +93,10 @@ func (c wallClock) instant(date time.Time, now pace.Instant) pace.Instant {
 	return now.Later(date.Sub(c.at(now)))
 }
 
-func (v *Valve) instant(now pace.Instant) quota.Now {
-	wall, off := v.wall(now)
+func (v *Valve) instant(now pace.Instant) quota.Now { return v.wall.reading(now) }
+
+func (c wallClock) reading(now pace.Instant) quota.Now {
+	wall, off := c(now)
 	return quota.Now{Own: time.Duration(now), Wall: wall, Off: off}
 }
 
@@ -102,11 +106,9 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		settings: settings{Policy: p, paused: paused,
 			base:      limitsFor(p, policy.Override{}, paused),
 			overrides: map[job.Key]policy.Override{}},
-		startLimits: startLimits{quota: quota.New(p), candidates: quota.NewCandidates(p)},
-		order:       order{total: totalRate{Pace: totalOf(p)}},
+		startLimits: startLimits{wall: wall, total: gates.Total{Pace: totalOf(p)}, quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		crew:        crew{runs: map[uint64]run{}, slots: &Slots{}},
 		health:      gates.NewHealth(random),
-		wall:        wall,
 		Self:        self,
 		memory:      &Memory{},
 		random:      random,
@@ -115,6 +117,8 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
+	v.gates = slices.Concat(gates.Shut, gates.List{gates.Breaking{Health: &v.health},
+		gates.Cooling{}, gates.Giving{}, gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}})
 	return v
 }
 
