@@ -106,7 +106,8 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		settings: settings{Policy: p, paused: paused,
 			base:      limitsFor(p, policy.Override{}, paused),
 			overrides: map[job.Key]policy.Override{}},
-		startLimits: startLimits{wall: wall, total: gates.Total{Pace: totalOf(p)}, quota: quota.New(p), candidates: quota.NewCandidates(p)},
+		startLimits: startLimits{wall: wall, total: gates.Total{Pace: totalOf(p)},
+			quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		crew:        crew{runs: map[uint64]run{}, slots: &Slots{}},
 		health:      gates.NewHealth(random),
 		Self:        self,
@@ -118,7 +119,8 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
 	v.gates = slices.Concat(gates.Shut, gates.List{gates.Breaking{Health: &v.health},
-		gates.Cooling{}, gates.Giving{}, gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}})
+		gates.Cooling{}, gates.Giving{}, gates.Rate{}, turning{&v.startLimits},
+		limiting{&v.startLimits}})
 	return v
 }
 
