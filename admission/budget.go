@@ -16,6 +16,7 @@ const (
 	keptPart    = 10 // a tenth is reserved for operators
 )
 
+// Client is who holds units of a [Budget].
 type Client struct {
 	Name string // of its token or certificate, or its address; over NATS the policy
 	// Operator may use the reserved units, to inspect an overloaded process.
@@ -32,6 +33,7 @@ type Budget struct {
 	held map[string]int64
 }
 
+// NewBudget returns a budget of n units.
 func NewBudget(n int64) *Budget {
 	return &Budget{total: n, free: n, held: map[string]int64{}}
 }
@@ -52,6 +54,7 @@ func (b *Budget) Reserve(c Client, n int64) error {
 	return nil
 }
 
+// Release gives back units that a client has taken.
 func (b *Budget) Release(c Client, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

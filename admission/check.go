@@ -98,6 +98,7 @@ func limiterError(field, policy string, err error) error {
 	return unavailable("ask the limiter of "+policy, err)
 }
 
+// Caller is whose requests are counted.
 type Caller struct {
 	Key job.Key
 	IP  string // see [ClientIP]; may be empty
@@ -111,6 +112,7 @@ type Limiter interface {
 	Refund(ctx context.Context, from Caller, n int64) error
 }
 
+// Limit is the limiter of a policy, with what it tells callers.
 type Limit struct {
 	Limiter Limiter
 	Quota   Quota  // of a key; of several limits, the smallest

@@ -29,6 +29,7 @@ var (
 	ErrUnavailable = errors.New("temporarily unavailable")
 )
 
+// Reasons of a [*RefusedError].
 var (
 	ErrQueueFull           = errors.New("the queue is full")
 	ErrRateLimited         = errors.New("the rate limit is reached")
@@ -77,6 +78,7 @@ func (e *EndedError) Error() string {
 		e.How)
 }
 
+// InvalidKey returns a [*RequestError] about the key.
 func InvalidKey(err error) error {
 	reason := err.Error()
 	if of, ok := errors.AsType[*job.KeyError](err); ok {
@@ -129,12 +131,15 @@ func Reason(err error) string {
 	return ReasonNATS
 }
 
+// UnknownPolicy returns an [ErrUnknownPolicy] that names the policy.
 func UnknownPolicy(name string) error { return fmt.Errorf("%w: %.64q", ErrUnknownPolicy, name) }
 
+// NoQueue returns an [ErrConflict]: the policy takes no jobs.
 func NoQueue(policy string) error {
 	return conflict("policy %q has no queue and only answers checks", policy)
 }
 
+// UnfitMessage returns an [ErrTooLarge].
 func UnfitMessage() error {
 	return fmt.Errorf("%w: the body and headers do not fit into a message", ErrTooLarge)
 }

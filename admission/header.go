@@ -241,6 +241,7 @@ func CheckField(name string, values []string) error {
 	return nil
 }
 
+// CheckHeader is a check as headers of a message tell it.
 type CheckHeader struct {
 	Cost         int64
 	Peek, Refund bool

@@ -99,6 +99,7 @@ type Checked struct {
 	Shadow []Shadowed
 }
 
+// Shadowed is what a shadow limit would have decided.
 type Shadowed struct {
 	Limit string
 	Over  bool

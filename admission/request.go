@@ -10,6 +10,7 @@ import (
 // MaxBody leaves room for headers in a message of the embedded server.
 const MaxBody = 1 << 20
 
+// SubmitRequest submits a job.
 type SubmitRequest struct {
 	Policy string
 	Key    job.Key
@@ -25,6 +26,7 @@ type SubmitRequest struct {
 	waiter string // token for the result of the job; empty without a wait
 }
 
+// CheckRequest asks a policy for a decision.
 type CheckRequest struct {
 	Policy string
 	Key    job.Key

@@ -32,10 +32,12 @@ type Publisher interface {
 	Repeated(ctx context.Context, s queue.Submission, first queue.Receipt) (queue.Receipt, error)
 }
 
+// Valves answers questions to the owners of partitions, as [*queue.Broker] does.
 type Valves interface {
 	AskValve(ctx context.Context, policy string, partition int, q job.Question) (job.Answer, error)
 }
 
+// Options of a Service.
 type Options struct {
 	Sink     queue.Sink
 	Outcomes Outcomes                // for waits for the end of jobs; may be nil
@@ -224,6 +226,7 @@ func (s *Service) Known(name string) error {
 	return nil
 }
 
+// Callable returns why calls cannot acquire permits of a policy.
 func (s *Service) Callable(name string) error {
 	live, err := s.live(name)
 	if err == nil && !live.policy.Paced() {

@@ -25,6 +25,7 @@ const (
 	NoResultStopping = "stopping"
 )
 
+// Outcomes hears how jobs end, as [*queue.Broker] does.
 type Outcomes interface {
 	Await() (*queue.Waiting, error)
 }
@@ -45,8 +46,10 @@ func newWaiters(o Outcomes) waiters {
 // EndWaits ends later waits too.
 func (s *Service) EndWaits() { s.waiters.end() }
 
+// WaitHeader asks to wait for a job's end, or for a permit.
 const WaitHeader = "Penstock-Wait"
 
+// ParseWait reads a wait of at most [MaxWait]; an error names the field.
 func ParseWait(field, value string) (time.Duration, error) {
 	wait, err := algorithms.ParseDuration(value)
 	if err != nil || wait <= 0 || wait > MaxWait {

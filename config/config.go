@@ -20,6 +20,7 @@ import (
 // AdmitterListen is the default of http.listen for an admitter.
 const AdmitterListen = "127.0.0.1:8080"
 
+// Config is all settings of admitter and drainer; docs/reference/settings.md lists them.
 type Config struct {
 	HTTP  HTTP  `json:"http"`
 	Envoy Envoy `json:"envoy"`
@@ -87,6 +88,7 @@ func (h HTTP) Guard() guard.Options {
 		Insecure: h.Insecure}
 }
 
+// Envoy is the service that Envoy asks for its rate limits.
 type Envoy struct {
 	Listen string   `json:"listen"`          // "host:port"; empty: not served
 	Files  []string `json:"files,omitempty"` // of envoyproxy/ratelimit, or directories of them

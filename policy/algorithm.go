@@ -11,6 +11,7 @@ import (
 // Algorithm names one of the five rate-limiting algorithms.
 type Algorithm string
 
+// The five algorithms.
 const (
 	TokenBucket    Algorithm = "token_bucket"
 	LeakingBucket  Algorithm = "leaking_bucket"

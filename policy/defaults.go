@@ -17,6 +17,7 @@ const DefaultPeak = 1.0125
 // PeakRatio returns the peak as a multiple of the outflow.
 func (p Policy) PeakRatio() float64 { return peakRatio(p.Peak, p.Outflow) }
 
+// PeakTotalRatio is the peak of all keys together, relative to their outflow.
 func (p Policy) PeakTotalRatio() float64 { return peakRatio(p.PeakTotal, p.OutflowTotal) }
 
 func peakRatio(peak, outflow algorithms.Rate) float64 {

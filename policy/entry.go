@@ -58,11 +58,13 @@ func (e *Entry) Overridden(now time.Time) (texts []string) {
 // HasQueue reports whether the policy has a queue; false for nil.
 func (e *Entry) HasQueue() bool { return e != nil && e.Policy.HasQueue() }
 
+// LastChange tells when a policy became what it is, and by which fields.
 type LastChange struct {
 	At      time.Time `json:"at"`      // by the writer's clock
 	Changed Changes   `json:"changed"` // at most [MaxTold] fields
 }
 
+// MaxTold bounds the fields that a [LastChange] lists.
 const MaxTold = 10
 
 // Next returns the last change once a policy becomes another, or c if they are equal.
@@ -95,6 +97,7 @@ func Changed[V any](before, after map[string]*V) (names []string) {
 	return names
 }
 
+// Sources of a policy.
 const (
 	SourceAPI  = "api"
 	SourceFile = "file"

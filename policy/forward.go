@@ -29,6 +29,7 @@ func NeverForwarded(name string) bool {
 		})
 }
 
+// Allows reports whether a header of a request is sent to the target.
 func (f Forward) Allows(name string) bool {
 	return (f == nil || among(f, name)) && !NeverForwarded(name)
 }
@@ -98,6 +99,7 @@ func (t *HTTPTarget) checkProducers(c *checker) {
 	}
 }
 
+// Method is that of jobs which name none.
 func (t *HTTPTarget) Method() string {
 	if len(t.Methods) > 0 {
 		return t.Methods[0]
@@ -105,6 +107,7 @@ func (t *HTTPTarget) Method() string {
 	return "POST"
 }
 
+// AllowsMethod reports whether a job may have the method.
 func (t *HTTPTarget) AllowsMethod(method string) bool {
 	return !NeverMethod(method) && (t.Methods == nil || slices.Contains(t.Methods, method))
 }

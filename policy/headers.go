@@ -29,6 +29,7 @@ func (h *HeaderFile) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*fields)(h))
 }
 
+// FromFiles lists the fields that are read from files.
 func (t *HTTPTarget) FromFiles() (fields []string) {
 	for _, f := range []struct {
 		name  string

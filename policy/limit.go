@@ -11,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/base/zones"
 )
 
+// Limit is one of several rules of a policy, which all must allow a request.
 type Limit struct {
 	// Name identifies the limit and its state, 1 to 32 of a-z, 0-9 and -; required if there are
 	// several.
@@ -55,8 +56,10 @@ func (p Policy) CountsArrivals() bool {
 	return p.Paced() && slices.ContainsFunc(p.Limits, Limit.Arrivals)
 }
 
+// Limits are the limits of a policy, in its order.
 type Limits []Limit
 
+// Together reports whether all keys share one state.
 func (l Limit) Together() bool { return l.Key == KeyGlobal }
 
 // together returns the index of the limit for all keys, or -1.
@@ -70,12 +73,14 @@ func (p Policy) together() int {
 // KeyGlobal is the [Limit.Key] that counts all keys together.
 const KeyGlobal = "global"
 
+// Placeholders of [Limit.Key].
 const (
 	PlaceholderKey = "{key}"
 	PlaceholderIP  = "{ip}"
 )
 
 const (
+	// MaxLimits bounds the limits of a policy.
 	MaxLimits   = 8
 	maxTemplate = 256
 )
@@ -88,12 +93,14 @@ func (p Policy) AllLimits() Limits {
 	return Limits{{Name: p.Name, Key: PlaceholderKey, Rule: p.Rule}}
 }
 
+// Enforced returns the limits that are no shadows.
 func (p Policy) Enforced() Limits {
 	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool {
 		return l.Shadow || p.Shadow
 	})
 }
 
+// Candidates returns the shadow limits, which only report what they would do.
 func (p Policy) Candidates() Limits {
 	of := p.Limits
 	if p.Door() || p.Meter() {
@@ -120,6 +127,7 @@ func (l Limit) Most() int64 {
 	return 0
 }
 
+// Takes is the units of the limit that a request takes, with its cost and its named costs.
 func (l Limit) Takes(cost int64, costs map[string]int64) int64 {
 	if n, given := costs[l.Cost]; given && l.Cost != "" {
 		return n
@@ -144,6 +152,7 @@ func (p Policy) BeyondLimits(cost int64, costs map[string]int64) (limit, of stri
 	return "", "", 0
 }
 
+// Expand returns the counted key of a request.
 func (l Limit) Expand(key, ip string) string {
 	if l.Key == PlaceholderKey {
 		return key
@@ -151,6 +160,7 @@ func (l Limit) Expand(key, ip string) string {
 	return strings.NewReplacer(PlaceholderKey, key, PlaceholderIP, ip).Replace(l.Key)
 }
 
+// ByIP reports whether requests need an IP address.
 func (l Limit) ByIP() bool { return strings.Contains(l.Key, PlaceholderIP) }
 
 // Share returns an n-th of the limit, at least 1 unit, for n processes that decide alone.
@@ -207,6 +217,7 @@ func (r Rule) checkCalendar(c *checker) {
 	}
 }
 
+// Fixed returns the rule of a fixed window.
 func (r Rule) Fixed() algorithms.FixedWindow {
 	rule := algorithms.FixedWindow{Limit: r.Limit, Window: time.Duration(r.Window),
 		SinceEpoch: r.SinceEpoch}

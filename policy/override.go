@@ -4,6 +4,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
+// MaxWeight bounds the weight of a key.
 const MaxWeight = 1000
 
 // Override has the settings of one key, or of a whole policy in a [Lever]. Nil fields follow the
@@ -23,6 +24,7 @@ type Override struct {
 	Paused   bool   `json:"paused,omitempty"` // by an operator
 }
 
+// PeakRatio is the peak of an overridden policy, relative to its outflow.
 func (o Override) PeakRatio(p Policy) float64 {
 	if o.Peak == nil {
 		return p.PeakRatio()
@@ -102,8 +104,10 @@ func (o Override) ValidateAll(p Policy) []Problem {
 	return o.ApplyAll(p).Validate()
 }
 
+// IsZero reports whether nothing is overridden.
 func (o Override) IsZero() bool { return o == Override{} }
 
+// ParseOverride reads a JSON document, and refuses unknown fields.
 func ParseOverride(data []byte) (Override, error) { return parse[Override](data) }
 
 // Validate returns why a key of a policy cannot have the override.

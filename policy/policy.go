@@ -117,6 +117,7 @@ type Policy struct {
 	Retry    Retry `json:"retry,omitzero"`
 }
 
+// Count tells which requests a limit counts.
 type Count string
 
 // CountAll records refused requests, too, which keeps a hammering client out.
@@ -125,6 +126,7 @@ const (
 	CountAccepted Count = "accepted"
 )
 
+// OnStoreError tells what a door policy decides while its store of counts does not answer.
 type OnStoreError string
 
 // Closed answers with an error. Local decides in memory, by an equal share of the limit per live
@@ -147,6 +149,7 @@ type Target struct {
 	NATS *NATSTarget `json:"nats,omitempty"`
 }
 
+// SameTarget reports whether another policy has the same target.
 func (p Policy) SameTarget(other Policy) bool { return reflect.DeepEqual(p.Target, other.Target) }
 
 // NATSTarget receives each job as a request.
@@ -159,6 +162,7 @@ type NATSTarget struct {
 // CallbackURL is the URL of a target whose jobs are callbacks.
 const CallbackURL = "{callback}"
 
+// Calls reports whether jobs are sent to the address that each of them names.
 func (t *Target) Calls() bool { return t != nil && t.HTTP != nil && t.HTTP.URL == CallbackURL }
 
 // HTTPTarget is the base URL of requests.
@@ -194,10 +198,13 @@ type HTTPTarget struct {
 	PathPrefix *string  `json:"path_prefix,omitempty"`
 }
 
+// ReadsRateLimitHeaders reports whether answers' RateLimit headers can pause a bucket; default
+// true.
 func (t *HTTPTarget) ReadsRateLimitHeaders() bool {
 	return t.RateLimitHeaders == nil || *t.RateLimitHeaders
 }
 
+// Signing signs requests with a secret (HMAC-SHA256).
 type Signing struct {
 	HMACFile string `json:"hmac_file"` // of at least 16 bytes
 }
@@ -221,11 +228,13 @@ type ClientTLS struct {
 	Key  string `json:"key,omitempty"`
 }
 
+// AdaptiveRate lowers a bucket's outflow to what its target bears.
 type AdaptiveRate struct {
 	// default: a hundredth of the outflow
 	Min algorithms.Rate `json:"min,omitzero"`
 }
 
+// DefaultAdaptiveMin is the default of [AdaptiveRate.Min], as a part of the outflow.
 const DefaultAdaptiveMin = 0.01
 
 // Dead bounds a policy's dead letters.
@@ -237,8 +246,10 @@ type Dead struct {
 	Bodies *bool `json:"bodies,omitempty"`
 }
 
+// KeepsBodies reports whether dead letters keep the bodies of their jobs; default true.
 func (d Dead) KeepsBodies() bool { return d.Bodies == nil || *d.Bodies }
 
+// Retry is when a failed job is tried again, and how often.
 type Retry struct {
 	MaxAttempts int `json:"max_attempts,omitempty"` // default 25
 	// before the second attempt, then doubled; half of it is random; default 1s

@@ -26,6 +26,7 @@ func (e *InvalidError) Error() string {
 	return strings.Join(texts, "; ")
 }
 
+// Invalid returns an [*InvalidError], or nil if there are no problems.
 func Invalid(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil

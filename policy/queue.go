@@ -41,6 +41,7 @@ func (p Policy) Paced() bool { return p.Algorithm == LeakingBucket && p.HasQueue
 // Meter reports whether checks are answered with a delay: a leaking bucket without a queue.
 func (p Policy) Meter() bool { return p.Algorithm == LeakingBucket && !p.HasQueue() }
 
+// Door reports whether the policy decides at once; see [Policy.HasQueue] for one that also queues.
 func (p Policy) Door() bool { return p.Algorithm != LeakingBucket }
 
 // QueueCapacity is the most jobs in a bucket; 0: no queue.
@@ -55,6 +56,7 @@ func (p Policy) QueueCapacity() int64 {
 	}
 }
 
+// DefaultJobs is the default of the most jobs over all buckets.
 const DefaultJobs = 1_000_000
 
 // QueueJobs is the most jobs over all buckets; 0: no queue.

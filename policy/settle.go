@@ -26,6 +26,7 @@ func (s CostFromResponse) check(c *checker, limits Limits) {
 	}
 }
 
+// Check calls add for each field that is wrong.
 func (r ResponseCost) Check(add func(field, format string, args ...any)) {
 	switch {
 	case (r.Header == "") == (r.JSON == ""):

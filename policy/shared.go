@@ -6,6 +6,7 @@ import (
 	"slices"
 )
 
+// CheckAsShared returns why the limit cannot be shared by policies.
 func (l Limit) CheckAsShared() []Problem {
 	var c checker
 	given := given(l)
@@ -23,12 +24,14 @@ func (l Limit) CheckAsShared() []Problem {
 	return c.problems
 }
 
+// SharedLimits returns the limits that the policy shares with others.
 func (p Policy) SharedLimits() Limits {
 	return slices.DeleteFunc(slices.Clone(p.Limits), func(l Limit) bool {
 		return l.Shared == "" || !p.Paced()
 	})
 }
 
+// Alone returns the policy with its shared limits as its own.
 func (p Policy) Alone() Policy {
 	p.Limits = slices.Clone(p.Limits)
 	for i := range p.Limits {

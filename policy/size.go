@@ -11,6 +11,7 @@ import (
 // Size is a number of bytes, with text in binary units ("64MiB"). 0 means "not given".
 type Size int64
 
+// Units of sizes.
 const (
 	KiB Size = 1 << (10 * (iota + 1))
 	MiB

@@ -43,10 +43,12 @@ const (
 
 var namePattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
+// IsName reports whether a policy may have the name.
 func IsName(name string) bool {
 	return namePattern.MatchString(name) && !slices.Contains(reservedNames, name)
 }
 
+// CheckSet returns why a set of policies cannot have the name.
 func CheckSet(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("%s: %s", quote(name), nameForm)

@@ -27,6 +27,7 @@ type change struct {
 	api.AuditEntry
 }
 
+// Audit adds an entry to the audit list.
 func (b *Broker) Audit(ctx context.Context, c api.AuditEntry) (err error) {
 	defer errs.Annotate(&err, "audit list")
 	changed := c.Changed

@@ -22,6 +22,7 @@ const (
 	lookEvery    = 5 * time.Second
 )
 
+// BacklogOptions names the partition of a backlog, and its tenure.
 type BacklogOptions struct {
 	Policy     string
 	Partition  int
@@ -238,6 +239,7 @@ func (l *Backlog) Born(stored time.Time) time.Time {
 	return born
 }
 
+// StreamCreated is when the policy's stream was created: a recreated one numbers its jobs anew.
 func (l *Backlog) StreamCreated() time.Time { return l.created }
 
 // Done acknowledges a finished job until the server confirms it. It never blocks.

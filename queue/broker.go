@@ -165,6 +165,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	return b, err
 }
 
+// Tables are the KV buckets that all policies share.
 type Tables struct {
 	Drainers   *kv.Table
 	Admitters  *kv.Table // see [kv.Roster]
@@ -192,12 +193,16 @@ func (b *Broker) Over(nc *nats.Conn) (*Broker, error) {
 // should: if JetStream does not answer either, the connection moves to another server.
 func (b *Broker) Unanswered() { b.js.Silence.Unanswered(time.Now()) }
 
+// Conn is the connection to NATS.
 func (b *Broker) Conn() *nats.Conn { return b.nc }
 
+// Domain is the JetStream domain; may be empty.
 func (b *Broker) Domain() string { return b.domain }
 
+// Names are those of the installation.
 func (b *Broker) Names() Names { return b.names }
 
+// Tables are those of the installation.
 func (b *Broker) Tables() Tables { return b.tables }
 
 // Setup creates the KV buckets that all policies share. It is idempotent. It returns

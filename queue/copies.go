@@ -38,6 +38,7 @@ type Lack struct {
 	Jobs   uint64 // at least
 }
 
+// Lacks lists the servers whose copies lacked jobs when the backlog was opened.
 func (l *Backlog) Lacks() []Lack { return l.lacks }
 
 func (l *Backlog) lack(server string, jobs uint64) {

@@ -28,6 +28,7 @@ const (
 	deadErrorBytes = 4096
 )
 
+// Headers of a dead letter, beside those of its job.
 const (
 	HeaderDeadReason    = "Penstock-Dead-Reason"   // one word
 	HeaderDeadError     = "Penstock-Dead-Error"    // at most 4 KiB
@@ -41,6 +42,7 @@ const (
 	HeaderDeadIdempotency = "Penstock-Dead-Idempotency-Key" // of its runs
 )
 
+// DeadLetter is a job that will not be tried again.
 type DeadLetter struct {
 	Policy    string
 	Key       job.Key
@@ -58,6 +60,7 @@ type DeadLetter struct {
 	Bodyless bool
 }
 
+// StoredLetter is a dead letter in its stream.
 type StoredLetter struct {
 	DeadLetter
 	ID     uint64 // in the stream of dead letters

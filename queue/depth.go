@@ -56,6 +56,7 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64,
 	return depths, nil
 }
 
+// BucketDepth counts the jobs of a bucket that are stored.
 func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	k job.Key) (jobs uint64, err error) {
 	defer errs.Annotate(&err, "depth of bucket %s.%s", policy, k)
@@ -70,6 +71,7 @@ func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	return info.State.Subjects[subject], nil
 }
 
+// Stream is the stream of a policy's jobs.
 type Stream struct {
 	Name       string
 	Jobs       uint64
@@ -77,6 +79,7 @@ type Stream struct {
 	Last       uint64 // last stored sequence
 }
 
+// Stream returns the stream of a policy, or ErrNotFound.
 func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
@@ -90,6 +93,7 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	return Stream{info.Config.Name, info.State.Msgs, partitions, info.State.LastSeq}, nil
 }
 
+// Streams lists the policies that have a stream of jobs.
 func (b *Broker) Streams(ctx context.Context) ([]string, error) {
 	all, err := b.js.Names(ctx, "$JS.API.STREAM.NAMES")
 	if err != nil {

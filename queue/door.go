@@ -160,6 +160,7 @@ func (b *Broker) lower(ctx context.Context, policy string, have,
 	return b.js.UpdateStream(ctx, withSettings(have, want))
 }
 
+// CheckCapacity returns a [*CapacityInUseError] if a bucket holds more jobs than the policy allows.
 func (b *Broker) CheckCapacity(ctx context.Context, p policy.Policy) (err error) {
 	defer errs.Annotate(&err, "check the capacity of policy %s", p.Name)
 	return b.checkCapacity(ctx, p.Name, p.QueueCapacity())

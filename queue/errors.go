@@ -49,6 +49,7 @@ func (e *CapacityInUseError) Error() string {
 		e.Capacity, e.Key, e.Depth)
 }
 
+// EndedError: the message id belongs to a job that ended without success.
 type EndedError struct {
 	Policy string
 	Seq    uint64
@@ -60,6 +61,7 @@ func (e *EndedError) Error() string {
 		job.ID(e.Policy, e.Seq), e.How)
 }
 
+// ImmutableError: a policy's field cannot change while its stream exists.
 type ImmutableError struct {
 	Policy     string
 	Field      string // "partitions" or "algorithm"

@@ -118,6 +118,7 @@ const (
 	EventHits = "hits"
 )
 
+// EventTypes are the types of events that go over NATS.
 var EventTypes = []string{EventAccepted, EventStarted, EventProgress, EventDone, EventFailed,
 	EventThrottled, EventDead, EventCancelled, EventBreakerOpened, EventBreakerClosed, EventAdapted,
 	EventLimitBroken, EventScheduleRefused, EventScheduleMissed, EventCallbackLost}
@@ -126,13 +127,16 @@ var EventTypes = []string{EventAccepted, EventStarted, EventProgress, EventDone,
 // which bounds the number of metric series.
 type Sink interface{ Take(Event) }
 
+// SinkFunc makes a function a [Sink].
 type SinkFunc func(Event)
 
+// Take calls f.
 func (f SinkFunc) Take(e Event) { f(e) }
 
 // Sinks passes events on to several sinks, which may be nil.
 type Sinks []Sink
 
+// Take passes e on.
 func (s Sinks) Take(e Event) {
 	for _, one := range s {
 		if one != nil {

@@ -154,8 +154,10 @@ type History struct {
 	policy string
 }
 
+// History returns the ended jobs of a policy.
 func (b *Broker) History(policy string) History { return History{b, policy} }
 
+// Read returns an ended job, or ErrNotFound.
 func (h History) Read(ctx context.Context, seq uint64) (past HistoryEntry, err error) {
 	defer errs.Annotate(&err, "history of job %s", job.ID(h.policy, seq))
 	m, err := h.b.js.Message(ctx, h.b.names.historyStream(h.policy), map[string]any{

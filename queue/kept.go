@@ -62,4 +62,5 @@ func (b *Broker) Kept(ctx context.Context) (kept, leftOut []string, err error) {
 	return kept, leftOut, nil
 }
 
+// Replicas is the copies of what all policies share.
 func (b *Broker) Replicas() int { return b.replicas }

@@ -27,6 +27,7 @@ type Letters struct {
 // Letters returns the dead letters of a policy, which may not exist.
 func (b *Broker) Letters(policy string) Letters { return Letters{b, policy} }
 
+// LetterCount is the dead letters of a policy.
 type LetterCount struct {
 	Policy         string
 	Letters        uint64
@@ -108,6 +109,7 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 	return letters, nil
 }
 
+// Read returns a dead letter, or ErrNotFound.
 func (l Letters) Read(ctx context.Context, id uint64) (letter StoredLetter, err error) {
 	defer errs.Annotate(&err, "dead letter %d of %s", id, l.policy)
 	stream, err := l.stream()
@@ -124,6 +126,7 @@ func (l Letters) Read(ctx context.Context, id uint64) (letter StoredLetter, err 
 	return readLetter(m), nil
 }
 
+// Discard deletes a dead letter for good.
 func (l Letters) Discard(ctx context.Context, id uint64) (err error) {
 	defer errs.Annotate(&err, "discard")
 	if _, err = l.Read(ctx, id); err == nil {

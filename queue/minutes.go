@@ -19,6 +19,7 @@ import (
 // Count is a quantity counted per policy and minute.
 type Count int
 
+// Counts of a minute.
 const (
 	CountAccepted Count = iota
 	CountStarted

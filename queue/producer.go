@@ -48,6 +48,7 @@ type ProducerOptions struct {
 	FailFast bool
 }
 
+// Submission is a job to be stored.
 type Submission struct {
 	Policy   string
 	Key      job.Key
@@ -59,6 +60,7 @@ type Submission struct {
 	IdempotencyKey string
 }
 
+// Receipt tells where a job is stored.
 type Receipt struct {
 	Seq       uint64 // in the policy's stream
 	Duplicate bool   // accepted before, as Seq

@@ -119,6 +119,7 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	return h, nil
 }
 
+// Replayed counts what became of dead letters.
 type Replayed struct {
 	Replayed int // became jobs
 	Full     int // stayed: their buckets are full

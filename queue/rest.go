@@ -141,6 +141,7 @@ func (l *Backlog) Resume() (resumed bool, err error) {
 	return true, l.begin(nil)
 }
 
+// Rests reports whether the backlog has given up its consumer until a job comes.
 func (l *Backlog) Rests() bool {
 	l.rest.mu.Lock()
 	defer l.rest.mu.Unlock()

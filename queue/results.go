@@ -31,8 +31,10 @@ type Results struct {
 	replicas    int
 }
 
+// Results returns the ends of jobs.
 func (b *Broker) Results() Results { return Results{b.tables.ended, b.tables.done, b.replicas} }
 
+// Read returns how a job ended, or ErrNotFound.
 func (ends Results) Read(ctx context.Context, policy string, seq uint64) (e job.Ended, err error) {
 	defer errs.Annotate(&err, "end of job %s", job.ID(policy, seq))
 	e, err = readEnded(ctx, ends.ended, policy, seq)

@@ -37,11 +37,13 @@ const (
 	scheduleDue  = "due"
 )
 
+// Bounds of an installation's schedules, and of their bodies.
 const (
 	MaxSchedules     = 10_000
 	MaxScheduledBody = 64 << 10
 )
 
+// Headers of a schedule.
 const (
 	HeaderSchedule     = "Penstock-Schedule"
 	HeaderScheduleZone = "Penstock-Schedule-Zone"
@@ -81,6 +83,7 @@ type Schedule struct {
 	stored time.Time
 }
 
+// ID identifies a schedule in logs.
 func (s Schedule) ID() string { return s.Policy + "." + s.Name + "." + string(s.Key) }
 
 // Tick is one time of a schedule.
@@ -173,6 +176,7 @@ func (n Names) parseSchedule(subject string) (s Schedule, ok bool) {
 		Paused: words[0] == scheduleOff}, true
 }
 
+// SetUpSchedules creates the stream of schedules. It is idempotent.
 func (b *Broker) SetUpSchedules(ctx context.Context) (err error) {
 	defer errs.Annotate(&err, "set up schedules")
 	return b.js.Ensure(ctx, jetstream.StreamConfig{
@@ -237,6 +241,7 @@ func (b *Broker) storeSchedule(ctx context.Context, s Schedule, after time.Time,
 	return b.purgeSchedules(ctx, stale...)
 }
 
+// Schedule returns a schedule, or ErrNotFound.
 func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
 	name string) (Schedule, error) {
 	s := Schedule{Policy: policy, Key: key, Name: name}
@@ -382,6 +387,7 @@ type AppliedFile struct {
 
 func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
 
+// AppliedFile returns what a file's set of schedules was when it was last applied; zero: never.
 func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, err error) {
 	defer errs.Annotate(&err, "read what a file has written")
 	m, err := b.lastSchedule(ctx, b.filed(set))

@@ -41,8 +41,10 @@ type Fill struct {
 	Max  int64 // 0: not bounded
 }
 
+// High reports whether more than four fifths are used.
 func (f Fill) High() bool { return f.Max > 0 && f.Used >= f.Max/5*4 }
 
+// Storage is what JetStream has stored, and may store.
 type Storage struct {
 	// of the whole account
 	Fill
@@ -59,6 +61,7 @@ type Storage struct {
 	Made map[string]time.Time
 }
 
+// Copies are the copies of streams in a cluster.
 type Copies struct {
 	Lacking int
 	// copies of the incomplete stream with the fewest

@@ -229,6 +229,7 @@ func (b *Broker) locked(ctx context.Context, policy string,
 	return b.tables.locks.WithLock(ctx, policy, change)
 }
 
+// CheckStream returns why a policy cannot have the stream that exists.
 func (b *Broker) CheckStream(ctx context.Context, p policy.Policy) error {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(p.Name), "")
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// DefaultPrefix begins the names of an installation that chose none.
 const DefaultPrefix = installation.DefaultPrefix
 
 // Names builds the names of an installation's subjects, streams and KV buckets.
@@ -27,6 +28,7 @@ func NewNames(prefix string) (Names, error) {
 	return Names{lower: prefix, upper: strings.ToUpper(prefix)}, nil
 }
 
+// Prefix begins all subjects.
 func (n Names) Prefix() string { return n.lower }
 
 // Jobs is the subject of clients' jobs for a queue policy.
@@ -39,6 +41,7 @@ func (n Names) Admitted(policy string, k job.Key) string {
 	return n.lower + ".admitted." + policy + "." + string(k)
 }
 
+// Queue is the subject under which a job is stored.
 func (n Names) Queue(policy string, partition int, k job.Key) string {
 	return n.lower + ".queue." + policy + "." + strconv.Itoa(partition) + "." + string(k)
 }
@@ -72,8 +75,10 @@ func (n Names) ParseQueue(subject string) (partition int, k job.Key, err error) 
 	return partition, k, nil
 }
 
+// Stream is the name of a policy's stream.
 func (n Names) Stream(policy string) string { return n.upper + "_" + policy }
 
+// Consumer is the name of an owner's consumer.
 func (n Names) Consumer(partition int, epoch uint64) string {
 	return "valve-" + strconv.Itoa(partition) + "-" + strconv.FormatUint(epoch, 10)
 }
@@ -86,10 +91,12 @@ func (n Names) parseConsumer(name string) (partition int, epoch uint64, ok bool)
 	return partition, epoch, ours && err == nil && noEpoch == nil
 }
 
+// Dead is the subject of a dead letter.
 func (n Names) Dead(policy string, k job.Key) string {
 	return n.lower + ".dead." + policy + "." + string(k)
 }
 
+// DeadStream is the name of a policy's stream of dead letters.
 func (n Names) DeadStream(policy string) string { return n.upper + "_" + deadInfix + policy }
 
 // history joins policy, sequence and key.

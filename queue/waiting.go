@@ -38,6 +38,7 @@ func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 	}
 }
 
+// Waiting waits for the end of a job. Call Leave afterwards.
 type Waiting struct {
 	// Token belongs in the job's [job.HeaderWaiter].
 	Token   string
@@ -60,6 +61,7 @@ func (b *Broker) Await() (*Waiting, error) {
 	return &Waiting{token, sub, outcome}, nil
 }
 
+// Outcome returns the result of the job once it has ended, or an error once ctx has.
 func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
 	var m *nats.Msg
 	select {
@@ -77,4 +79,5 @@ func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
 	return t, nil
 }
 
+// Leave ends the waiting.
 func (w *Waiting) Leave() { _ = w.sub.Unsubscribe() }

@@ -15,11 +15,11 @@ import (
 type Right uint8
 
 const (
-	Submit Right = 1 << iota
-	Check
-	Read    // also metrics
-	Operate // steer jobs, and change overrides
-	Admin   // create, change and delete policies
+	Submit  Right = 1 << iota // submit jobs, acquire permits, and create schedules
+	Check                     // ask immediate policies for decisions
+	Read                      // also metrics
+	Operate                   // steer jobs, and change overrides
+	Admin                     // create, change and delete policies
 )
 
 // Any permits a client that has at least one right.

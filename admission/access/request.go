@@ -12,10 +12,13 @@ import (
 	"strings"
 )
 
+// Realm is the challenge of answers with status 401 (RFC 6750).
 const Realm = `Bearer realm="penstock"`
 
 var (
-	ErrNobody  = errors.New("want a token (Authorization: Bearer TOKEN) or a client certificate")
+	// ErrNobody: the request carries no credentials.
+	ErrNobody = errors.New("want a token (Authorization: Bearer TOKEN) or a client certificate")
+	// ErrUnknown: nobody has these credentials.
 	ErrUnknown = errors.New("the token or certificate belongs to no known client")
 	// ErrProvider: the token may be valid
 	ErrProvider = errors.New("the OpenID provider does not answer")

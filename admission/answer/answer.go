@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/api"
 )
 
+// Answer is the answer to a request, over HTTP or NATS.
 type Answer struct {
 	Status int
 	Header []Field
@@ -24,6 +25,7 @@ type Answer struct {
 	Stream func(w io.Writer, flush func())
 }
 
+// Field is a header field.
 type Field struct{ Name, Value string }
 
 const (
@@ -64,6 +66,7 @@ func appendMember(body []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(body, name...), n, 10)
 }
 
+// Submitted answers a job: 200 or 202 with its place, or a refusal with the time to return.
 func Submitted(o admission.Outcome) Answer {
 	state := quotaState{o.Quota, o.Remaining, o.ResetAfter, o.RetryAfter,
 		o.Verdict == admission.Rejected}
@@ -84,6 +87,7 @@ func Submitted(o admission.Outcome) Answer {
 		Body: appendAccepted(make([]byte, 0, 160), o)}
 }
 
+// Checked answers a check: 200, or 429 if it was refused.
 func Checked(c admission.Checked) Answer {
 	state := quotaState{c.Quota, c.Remaining, c.ResetAfter, c.RetryAfter, !c.Allowed}
 	decision := api.Decision{Allowed: c.Allowed, Limit: c.Limit, Remaining: c.Remaining,
@@ -96,6 +100,7 @@ func Checked(c admission.Checked) Answer {
 	return Answer{Status: 200, Header: state.fields(contentJSON), Body: encode(decision)}
 }
 
+// Refunded answers a refund.
 func Refunded() Answer { return Answer{Status: 204} }
 
 // JSON panics if a document cannot be encoded.
@@ -104,17 +109,20 @@ func JSON(status int, document any) Answer {
 		Body: encode(document)}
 }
 
+// Text answers with lines of plain text.
 func Text(status int, lines ...string) Answer {
 	return Answer{Status: status,
 		Header: []Field{{"Content-Type", "text/plain; charset=utf-8"}},
 		Body:   []byte(strings.Join(lines, "\n") + "\n")}
 }
 
+// Lines answers with JSON documents, one per line, which stream writes until it returns.
 func Lines(stream func(w io.Writer, flush func())) Answer {
 	return Answer{Status: 200, Header: []Field{{"Content-Type", "application/x-ndjson"}},
 		Stream: stream}
 }
 
+// Events answers with server-sent events, which stream writes until it returns.
 func Events(stream func(w io.Writer, flush func())) Answer {
 	return Answer{Status: 200, Header: []Field{{"Content-Type", "text/event-stream"},
 		{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}}, Stream: stream}

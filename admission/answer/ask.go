@@ -25,6 +25,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// Request is a question to an admitter; see [Asker].
 type Request struct {
 	Endpoint, Policy string
 	Wait             time.Duration // that the answer takes by the caller's wish
@@ -99,6 +100,7 @@ func OverHTTP(server, token string, client *http.Client) (Asker, error) {
 	}), nil
 }
 
+// OverNATS asks an admitter that answers over NATS.
 func OverNATS(nc *nats.Conn, names queue.Names) Asker {
 	return patient(func(ctx context.Context, r Request) ([]byte, error) {
 		if !policy.IsName(r.Policy) { // its subject could be another policy's
@@ -136,6 +138,7 @@ func read(status int, retryAfter string, body []byte, err error) ([]byte, error)
 	return body, nil
 }
 
+// Ended tells how a job ended.
 type Ended struct {
 	End job.End `json:"state"`
 	// Reason and Error explain a dead job.

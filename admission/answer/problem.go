@@ -88,6 +88,7 @@ func (s quotaState) refusal(document any) Answer {
 		Body: encode(document)}
 }
 
+// Problem answers with a problem document (RFC 9457) of a status; detail is for people.
 func Problem(status int, detail string, more ...Field) Answer {
 	return answered(plain(status, detail), more...)
 }
@@ -113,11 +114,13 @@ func answered(p api.Problem, more ...Field) Answer {
 		Header: append([]Field{{"Content-Type", contentProblem}}, more...), Body: encode(p)}
 }
 
+// Errors makes the answers to errors, and logs those that a client cannot mend.
 type Errors struct {
 	log    *slog.Logger
 	seldom *seldom.Log // by reason
 }
 
+// NewErrors returns Errors that log to log.
 func NewErrors(log *slog.Logger) *Errors { return &Errors{log: log, seldom: seldom.New(log)} }
 
 // Answer logs unexpected errors, which become a plain 500, and temporary ones once in ten seconds
@@ -190,6 +193,7 @@ func refusedDocument(err error, invalid *policy.InvalidError) Answer {
 	return answered(p)
 }
 
+// Panicked logs a recovered panic, and answers with status 500.
 func (e *Errors) Panicked(value any, stack []byte) Answer {
 	e.log.Error("handling a request panicked", "panic", value, "stack", string(stack))
 	return Problem(http.StatusInternalServerError, "")

@@ -44,6 +44,8 @@ func ReadSubmitted(body []byte) (admission.Outcome, error) {
 	return o, nil
 }
 
+// ReadError returns the error that an answer of a status other than 2xx stands for: one of
+// admission's, a [*admission.RefusedError], or one that quotes a foreign answer.
 func ReadError(status int, retryAfter string, body []byte) error {
 	var a api.Rejected
 	if json.Unmarshal(body, &a) != nil || a.Title == "" {

@@ -15,6 +15,7 @@ import (
 	"time"
 )
 
+// Root is the path below which the console is served.
 const Root = "/console/"
 
 //go:embed static

@@ -28,6 +28,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// Service admits and checks requests, as [*admission.Service] does.
 type Service interface {
 	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
 	SubmitBatch(ctx context.Context, requests iter.Seq2[admission.SubmitRequest, error],
@@ -37,6 +38,7 @@ type Service interface {
 	Refund(ctx context.Context, r admission.CheckRequest) error
 }
 
+// Options of a handler. What is nil is not served.
 type Options struct {
 	// An unready answer's reason is [admission.Reason] of the first error. Only clients that may
 	// read everything see notes.

@@ -19,6 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// Permits returns the client that acquires permits of a policy.
 type Permits func(policy string) (*permits.Client, error)
 
 func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {

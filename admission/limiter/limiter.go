@@ -29,6 +29,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// Shared is a store that all admitters share, such as Redis.
 type Shared struct {
 	// The place asks the breaker first.
 	Open func(Breaker) Place
@@ -43,6 +44,7 @@ type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
+// Place makes stores in a shared store.
 type Place interface {
 	// Store makes the store of a rule. One without SetRule for its state restarts when the policy
 	// changes.
@@ -50,6 +52,7 @@ type Place interface {
 	Group(policy string, stores []Store) Group
 }
 
+// Factory makes the limiters of policies; see [admission.Limiter].
 type Factory struct {
 	options Options
 	shared  Place
@@ -123,6 +126,7 @@ var errAway = errors.New("the shared store does not answer: policies go on by th
 // SetLive is for on_store_error: local.
 func (f *Factory) SetLive(n int) { f.live.Store(int64(max(n, 1))) }
 
+// Limit makes a policy's limiter, which keeps the counts of its previous one (nil: none).
 func (f *Factory) Limit(p policy.Policy, previous admission.Limiter) (admission.Limit, error) {
 	if len(p.Candidates()) > 0 {
 		return f.shadow(p, previous)
@@ -156,6 +160,7 @@ func (f *Factory) enforced(p policy.Policy, previous admission.Limiter) (admissi
 
 func (f *Factory) memory() memory { return memory{now: f.options.Now} }
 
+// Possible returns what the shared store cannot do for a policy.
 func (f *Factory) Possible(p policy.Policy) (problems []policy.Problem) {
 	if f.shared != nil {
 		problems = p.OnRedis()
@@ -187,6 +192,7 @@ func (f *Factory) tidyShares() {
 	}
 }
 
+// Store decides about keys by one rule; see [algorithms.Limiter].
 type Store interface {
 	Take(ctx context.Context, key string, n int64) (algorithms.Decision, error)
 	Peek(ctx context.Context, key string, n int64) (algorithms.Decision, error)

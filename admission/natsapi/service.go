@@ -33,6 +33,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// Service admits and checks requests, as [*admission.Service] does.
 type Service interface {
 	Submit(ctx context.Context, r admission.SubmitRequest) (admission.Outcome, error)
 	Check(ctx context.Context, r admission.CheckRequest) (admission.Checked, error)
@@ -47,6 +48,7 @@ const (
 	slotPatience = 100 * time.Millisecond
 )
 
+// Options of the NATS service.
 type Options struct {
 	// nil: no questions about jobs and buckets
 	Management *manage.Service
@@ -343,6 +345,7 @@ func (s *server) respond(r micro.Request, a answer.Answer) {
 	}
 }
 
+// StatusHeader is the header of an answer's status code, which is that over HTTP.
 const StatusHeader = job.HeaderStatus
 
 func (s *server) decode(endpoint, subject string) (string, job.Key, error) {

@@ -39,8 +39,10 @@ const (
 	keepIdle = 50 * time.Second
 )
 
+// DefaultStall is the default of [Options.Stall].
 const DefaultStall = 30 * time.Second
 
+// Outcomes of calls, as metrics name them.
 const (
 	OutcomeAnswered  = "answered"
 	OutcomeThrottled = "throttled"
@@ -49,6 +51,7 @@ const (
 	OutcomeWithdrawn = "withdrawn" // by the caller, while it waited
 )
 
+// Options of a proxy.
 type Options struct {
 	Routes  []Route
 	Acquire func(context.Context, permits.Request) (*permits.Permit, error)
@@ -66,6 +69,7 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
+// Proxy forwards calls to APIs once their policies permit it. Routes may be replaced meanwhile.
 type Proxy struct {
 	options  Options
 	routes   atomic.Pointer[[]*route]
@@ -75,6 +79,7 @@ type Proxy struct {
 	stop     context.CancelFunc
 }
 
+// New returns a proxy; an error names the route that cannot be used.
 func New(o Options) (*Proxy, error) {
 	o.Transport = cmp.Or(o.Transport, NewTransport())
 	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget()))
@@ -114,6 +119,7 @@ func NewTransport() *http.Transport {
 // Stop refuses new and waiting requests; started ones continue.
 func (p *Proxy) Stop() { p.stop() }
 
+// ServeHTTP waits for a permit, forwards the request, and settles by the answer.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{Proxy: p, routes: *p.routes.Load(), in: r}
 	defer func() { p.options.Budget.Release(c.from, c.held) }()

@@ -22,7 +22,8 @@ import (
 
 const (
 	// DefaultMaxWait is shorter than SDKs wait for a first byte (Stripe's 80 s, Node's 300 s).
-	DefaultMaxWait, MostWait    = 30 * time.Second, 10 * time.Minute
+	DefaultMaxWait, MostWait = 30 * time.Second, 10 * time.Minute
+	// Defaults and bounds of [Route.Timeout].
 	DefaultTimeout, MostTimeout = 10 * time.Minute, time.Hour
 
 	allKeys = "all"
@@ -78,6 +79,7 @@ type Route struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
+// Pass hands an upstream's 429 to the caller; Absorb waits for the next permit and calls again.
 const (
 	Pass   = "pass"
 	Absorb = "absorb"
@@ -87,6 +89,7 @@ var part = regexp.MustCompile(`\{([a-z]+)(?:\.([A-Za-z0-9-]+))?\}`)
 
 var pathPattern = regexp.MustCompile(`^(/[^/?#\s]+)*$`)
 
+// Check calls add for each field that is wrong.
 func (r Route) Check(add func(field, format string, args ...any)) {
 	if strings.ContainsAny(r.Host, "/:* ") {
 		add("host", "%.80q: want a host name without a port", r.Host)

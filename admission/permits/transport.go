@@ -241,6 +241,7 @@ type uploadError struct{ error }
 
 func (e *uploadError) Unwrap() error { return e.error }
 
+// Read reads the body; its errors are told apart from those of the connection.
 func (u Upload) Read(p []byte) (int, error) {
 	n, err := u.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {

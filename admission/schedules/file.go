@@ -16,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
+// File is a loaded set of policies with its schedules.
 type File struct {
 	Set      string
 	Policies []policy.Policy

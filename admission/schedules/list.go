@@ -114,6 +114,7 @@ func (s *Service) outcome(ctx context.Context, policyName string, run queue.Last
 	return state
 }
 
+// Get returns a schedule with its coming times.
 func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
 	name string) (api.ScheduleDetail, error) {
 	found, err := s.broker.Schedule(ctx, policyName, key, name)

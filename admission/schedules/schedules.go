@@ -29,6 +29,7 @@ const (
 	Missed    = "missed"
 )
 
+// DefaultName is the name of a schedule that has none.
 const DefaultName = "default"
 
 const (
@@ -38,6 +39,7 @@ const (
 	patience = time.Hour
 )
 
+// Options of a Service.
 type Options struct {
 	Sink queue.Sink
 	// Note reports a change of a schedule; see [manage.Service.NoteTried]. Nil: none is reported.
@@ -55,6 +57,7 @@ type Service struct {
 	options Options
 }
 
+// New returns a service that submits to jobs.
 func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 	o.Sink = queue.Sinks{o.Sink}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
@@ -94,6 +97,7 @@ func (s *Service) note(ctx context.Context, err error, what string,
 	return err
 }
 
+// Request creates or replaces a schedule.
 type Request struct {
 	admission.SubmitRequest
 	Name, When, Zone string
@@ -206,6 +210,7 @@ func (s *Service) submit(ctx context.Context, of queue.Schedule, id string) (
 		Header: header, Body: of.Body})
 }
 
+// Remove deletes a schedule; its jobs that wait stay.
 func (s *Service) Remove(ctx context.Context, policyName string, key job.Key, name string) error {
 	before, err := s.broker.Schedule(ctx, policyName, key, name)
 	if err != nil {
@@ -229,6 +234,7 @@ func translate(err error) error {
 	return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 }
 
+// Run submits the jobs of ticks until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	for {
 		err := s.broker.SetUpSchedules(ctx)

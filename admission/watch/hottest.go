@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
+// MostKeys bounds the keys that are counted for a policy.
 const MostKeys = 64
 
 // counted is the answers to a key, since up to More earlier ones.
@@ -80,6 +81,7 @@ func (all *heat) hottest(now time.Time, most int) []api.KeyStat {
 	return keys[:min(len(keys), most)]
 }
 
+// Refusals are the keys with most answers of a process, by policy.
 type Refusals struct {
 	Window time.Duration            // at most a minute
 	Keys   map[string][]api.KeyStat // at most [MostKeys] per policy

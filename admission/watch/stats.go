@@ -78,6 +78,7 @@ func (f *figures) part(now time.Time) *part {
 	return p
 }
 
+// Take counts an event of this process; see [queue.Sink].
 func (w *Watch) Take(e queue.Event) {
 	switch {
 	case e.Type == queue.EventAdmitted && e.Name == string(admission.Rejected):

@@ -20,7 +20,8 @@ import (
 const (
 	linger = 2 * time.Minute
 	// for reconnecting listeners
-	kept      = 1024
+	kept = 1024
+	// MaxRecent bounds the events that a new listener may ask for.
 	MaxRecent = kept
 	behind    = 256
 	// in shares per client ([admission.Budget])
@@ -33,6 +34,7 @@ const (
 	Stopping = "stopping" // the process is stopping
 )
 
+// Types are the types of events.
 var Types = queue.EventTypes
 
 // Listener receives events until Events is closed. Call Leave afterwards.
@@ -71,11 +73,13 @@ type Watch struct {
 	others      map[string]others // by their names
 }
 
+// New returns a Watch without listeners.
 func New(broker *queue.Broker) *Watch {
 	return &Watch{broker: broker, now: time.Now, listeners: map[*Listener]bool{},
 		places: admission.NewBudget(MaxListeners)}
 }
 
+// Close ends all listeners.
 func (w *Watch) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,12 +113,14 @@ func (w *Watch) Listen(from admission.Client, after string, recent int,
 	return l, nil
 }
 
+// Leave ends a listener.
 func (l *Listener) Leave() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.w.end(l, "")
 }
 
+// Reason tells why Events was closed; empty after Leave.
 func (l *Listener) Reason() string {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()

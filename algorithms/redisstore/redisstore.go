@@ -45,6 +45,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Defaults of [Options].
 const (
 	DefaultPrefix  = "penstock"
 	DefaultTimeout = 50 * time.Millisecond

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 )
 
+// Inventory is the state of all records of policies.
 type Inventory struct {
 	OK, Draining int
 	// by policy

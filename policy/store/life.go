@@ -28,6 +28,7 @@ const (
 // OwnerError refuses an act of the API on a file's policy.
 type OwnerError struct{ Policy, Set string }
 
+// Error names the commands that do what was meant.
 func (e *OwnerError) Error() string {
 	return fmt.Sprintf("policy %[1]s comes from the file of set %[2]s: change or remove it there; "+
 		"in an incident, override its numbers (penstock rate %[1]s RATE --for 1h); to manage it "+

@@ -21,6 +21,7 @@ type overrideRecord struct {
 	Override json.RawMessage `json:"override"`
 }
 
+// Override is the stored override of a key.
 type Override struct {
 	Key      job.Key
 	Override policy.Override
@@ -79,6 +80,7 @@ func (s *Store) overrideRoom(ctx context.Context, policyName string) error {
 	return err
 }
 
+// Override returns a key's override, or ErrNotFound.
 func (s *Store) Override(ctx context.Context, policyName string, key job.Key) (o Override,
 	err error) {
 

@@ -172,6 +172,7 @@ func summed(out *tar.Writer, sum hash.Hash, name string, text []byte) error {
 	return entry(out, name, text)
 }
 
+// ErrCut: a backup lacks a part, or a checksum differs.
 var ErrCut = errors.New("this is not a complete backup: it was cut off or changed")
 
 // Read checks that a backup is whole. It reads to the end.

@@ -17,10 +17,13 @@ const Encoding = "penstock-codec"
 
 const contentEncoding = "Content-Encoding"
 
+// ErrNoCodec: this process cannot read the payload.
 var ErrNoCodec = errors.New("the payload is encoded, and no Codec.Decode is set")
 
+// IsEncoded reports whether a job with the headers was encoded by a [Codec].
 func IsEncoded(h map[string][]string) bool { return HeaderValue(h, contentEncoding) == Encoding }
 
+// Seal encodes a body, and returns headers that say so; without Encode it changes nothing.
 func (c Codec) Seal(h map[string][]string, body []byte) (map[string][]string, []byte, error) {
 	if c.Encode == nil {
 		return h, body, nil
@@ -39,6 +42,7 @@ func (c Codec) Seal(h map[string][]string, body []byte) (map[string][]string, []
 	return h, encoded, nil
 }
 
+// Open decodes a body if its headers say that it is encoded.
 func (c Codec) Open(h map[string][]string, body []byte) ([]byte, error) {
 	switch {
 	case !IsEncoded(h):

@@ -10,6 +10,7 @@ import (
 	"time"
 )
 
+// End is how a job ended.
 type End string
 
 // EndReplayed: the dead letter became another job.
@@ -21,6 +22,7 @@ const (
 	EndReplayed  End = "replayed"
 )
 
+// Ended is the stored end of a job.
 type Ended struct {
 	V      int    `json:"v"`
 	How    End    `json:"how"`
@@ -33,6 +35,7 @@ type Ended struct {
 	Sum string `json:"sum,omitempty"`
 }
 
+// Encode returns the document, in the current format.
 func (e Ended) Encode() []byte {
 	e.V = FormatVersion
 	return encode(e)
@@ -86,8 +89,10 @@ const (
 	ReasonDeadline Reason = "deadline"
 	// its headers or key; or it costs more than its bucket's capacity
 	ReasonMalformed Reason = "malformed"
-	ReasonCrashed   Reason = "crashed"
+	// of three drainers that ran it, one after the other
+	ReasonCrashed Reason = "crashed"
 )
 
+// Reasons are all reasons.
 var Reasons = []Reason{ReasonPermanent, ReasonAttempts, ReasonDeadline, ReasonMalformed,
 	ReasonCrashed}

@@ -43,6 +43,7 @@ const (
 	HeaderSum = "Penstock-Sum"
 )
 
+// HeaderPrefix begins the names of all headers that Penstock reads; others are the target's.
 const HeaderPrefix = "Penstock-"
 
 // Headers of a run. No stored job has them.
@@ -99,6 +100,7 @@ func addUsed(used map[string]int64, name string, n int64) map[string]int64 {
 // HeaderStatus is an answer's status over NATS, as over HTTP.
 const HeaderStatus = "Penstock-Status"
 
+// Bounds of headers' values.
 const (
 	MaxCost     = 1_000_000
 	MinPriority = -9
@@ -159,6 +161,7 @@ func (a *Arrived) ReadHeader(h map[string][]string) {
 	}
 }
 
+// Tags returns a job's tags.
 func Tags(h map[string][]string) (tags []string) {
 	for name, values := range h {
 		if !strings.EqualFold(name, HeaderTag) {
@@ -185,6 +188,7 @@ func checkTags(tags []string) error {
 	return nil
 }
 
+// CheckTag returns why a job cannot have the tag.
 func CheckTag(tag string) error {
 	bad := func(r rune) bool { return r <= ' ' || r >= 0x7F || r == ',' }
 	if tag == "" || len(tag) > MaxTag || strings.ContainsFunc(tag, bad) {
@@ -194,6 +198,7 @@ func CheckTag(tag string) error {
 	return nil
 }
 
+// CostHeader is the header of a named cost; of "" it is the job's own.
 func CostHeader(name string) string {
 	if name == "" {
 		return HeaderCost
@@ -314,6 +319,7 @@ func checkDuration(value string, least time.Duration) error {
 	return nil
 }
 
+// MaxAttempts returns the most attempts of a job, at most those of its policy.
 func MaxAttempts(h map[string][]string, most int) int {
 	n, err := strconv.Atoi(strings.TrimSpace(HeaderValue(h, HeaderMaxAttempts)))
 	if err != nil || n < 1 {
@@ -322,6 +328,7 @@ func MaxAttempts(h map[string][]string, most int) int {
 	return min(n, most)
 }
 
+// DurationAtMost returns a header's duration; most if it is longer, missing or no duration.
 func DurationAtMost(most time.Duration, h map[string][]string, name string) time.Duration {
 	if value := strings.TrimSpace(HeaderValue(h, name)); value != "" {
 		if d, err := algorithms.ParseDuration(value); err == nil && d >= 0 {
@@ -333,6 +340,7 @@ func DurationAtMost(most time.Duration, h map[string][]string, name string) time
 
 var errTwice = errors.New("given more than once")
 
+// HeaderError says what is wrong with a header.
 type HeaderError struct {
 	Header, Reason string
 	cause          error // nil, or with the text Reason
@@ -380,6 +388,7 @@ func ParseInstant(value string, from time.Time, least time.Duration) (time.Time,
 	return t, nil
 }
 
+// HasPrefixFold is strings.HasPrefix without regard to case, as names of headers are.
 func HasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }

@@ -38,11 +38,13 @@ type Arrived struct {
 	Lean   bool // Body was left out: see Backlog.Bodies
 }
 
+// ID is the id of a job, POLICY:SEQUENCE.
 func ID(policy string, seq uint64) string {
 	var room [64]byte
 	return string(strconv.AppendUint(append(append(room[:0], policy...), ':'), seq, 10))
 }
 
+// ParseID returns the parts of an [ID].
 func ParseID(id string) (policy string, seq uint64, ok bool) {
 	policy, digits, _ := strings.Cut(id, ":")
 	seq, err := strconv.ParseUint(digits, 10, 64)

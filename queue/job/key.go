@@ -34,6 +34,7 @@ const (
 // ErrInvalidKey: not UTF-8, too long, or not a form that [EncodeKey] produces.
 var ErrInvalidKey = errors.New("invalid key")
 
+// KeyError says why a key is invalid. It is an [ErrInvalidKey].
 type KeyError struct{ Reason string }
 
 func (e *KeyError) Error() string { return ErrInvalidKey.Error() + ": " + e.Reason }

@@ -29,6 +29,7 @@ const (
 	ByRefused = "refused"
 )
 
+// BucketOrders are all orders of lists of buckets.
 var BucketOrders = []string{ByDepth, ByAge, ByLate, ByRefused}
 
 // MaxExpected bounds the Jobs of OpExpect and OpJobs: no job starts while it is answered.
@@ -67,6 +68,7 @@ type Edit struct {
 	Deadline *time.Time `json:"deadline,omitempty"`
 }
 
+// Answer is a valve's answer to a [Question].
 type Answer struct {
 	V int `json:"v"` // set by ServeValve
 	// OpExpect: in the order of the question

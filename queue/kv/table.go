@@ -40,6 +40,7 @@ const (
 	headerMarker           = "Nats-Marker-Reason" // written by the server
 )
 
+// Record is a row of a table.
 type Record struct {
 	Key      string
 	Value    []byte
@@ -73,8 +74,10 @@ func New(js *jsapi.Conn, bucket string, o Options, log *slog.Logger) *Table {
 		prefix: "$KV." + bucket + ".", options: o}
 }
 
+// Bucket returns the name of the KV bucket.
 func (t *Table) Bucket() string { return t.bucket }
 
+// Ensure creates the bucket, or changes its replicas and size.
 func (t *Table) Ensure(ctx context.Context, replicas int, bytes int64) (err error) {
 	defer errs.Annotate(&err, "set up KV bucket %s", t.bucket)
 	config := t.config(replicas, bytes)
@@ -270,6 +273,7 @@ func (t *Table) Now(ctx context.Context) (time.Time, error) {
 	return info.TimeStamp, nil
 }
 
+// Created returns when the bucket was created: another one has another time.
 func (t *Table) Created(ctx context.Context) (time.Time, error) {
 	info, err := t.js.StreamInfo(ctx, t.stream, "")
 	if err != nil {
@@ -285,6 +289,7 @@ func ValidKey(key string) bool {
 		!strings.ContainsFunc(key, invalid)
 }
 
+// Holds tells whether keys may contain a byte.
 func Holds(c byte) bool {
 	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	return letter || c == '.' || c == '-' || c == '_' || c == '/' || c == '='

@@ -25,6 +25,7 @@ const (
 	Admitter Role = "admitter" // answers requests; may have a drainer inside
 )
 
+// All are all roles.
 var All = []Role{Producer, Checker, Caller, Reader, Worker, Operator, Drainer, Admitter}
 
 // Permissions are subjects; all others are denied.

@@ -123,6 +123,7 @@ func (t *twice[T]) largest(at time.Time, more func(a, b T) bool) T {
 func fuller(a, b Window) bool  { return b.Most == 0 || a.Most > 0 && a.Share() > b.Share() }
 func larger(a, b float64) bool { return a > b }
 
+// NewJudge returns a judge that remembers at most that many buckets.
 func NewJudge(most int) *Judge {
 	return &Judge{most: most, policies: map[string]*audited{},
 		special: map[string]map[job.Key]policy.Override{}, shared: map[string]*bucket{},
@@ -218,6 +219,7 @@ func totals(p policy.Policy) []spec {
 	return specs
 }
 
+// Heard judges an event of a policy, and returns the laws that it breaks.
 func (j *Judge) Heard(name string, e queue.Event, now time.Time) (broken []Breach) {
 	a := j.policies[name]
 	if a == nil || !a.policy.Paced() {

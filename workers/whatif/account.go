@@ -36,6 +36,7 @@ type Report struct {
 	Bins    []Bin         `json:"-"` // from the first request to the last event
 }
 
+// KeyFigures are the results of one key.
 type KeyFigures struct {
 	Key job.Key `json:"key"`
 	Figures

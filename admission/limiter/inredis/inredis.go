@@ -15,6 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 )
 
+// Options of limits in Redis.
 type Options struct {
 	// Prefix of keys in Redis; default [redisstore.DefaultPrefix].
 	Prefix string

@@ -13,12 +13,14 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
+// Goals are what a policy has to keep to.
 type Goals struct {
 	// Outflow bounds a bucket's starts within Per by the rule, for any trace; zero: unlimited.
 	Outflow algorithms.Rate
 	Bounds  []Bound
 }
 
+// Bound bounds a figure of a policy.
 type Bound struct {
 	Name  string
 	Most  float64

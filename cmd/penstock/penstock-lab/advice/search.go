@@ -18,6 +18,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
+// Tried is a policy with what the trace became under it.
 type Tried struct {
 	Policy policy.Policy
 	// units that one bucket can start within Advice.Per, by the rule
@@ -27,6 +28,7 @@ type Tried struct {
 	total  float64
 }
 
+// Advice is the tried policies, with one chosen.
 type Advice struct {
 	Tried []Tried
 	// of Tried.Most
@@ -38,6 +40,7 @@ type Advice struct {
 	Chosen int
 }
 
+// Meets reports whether the chosen policy meets the goals.
 func (a Advice) Meets() bool { return a.Tried[a.Chosen].Strain <= 1 }
 
 // Strictest returns the policy with the largest limit that counts from the answer, or -1.

@@ -27,6 +27,7 @@ const (
 	Log    = "log"    // common or combined, perhaps with the virtual host in front
 )
 
+// Formats are the names of all formats.
 var Formats = formats()
 
 func formats() []string {
@@ -37,6 +38,7 @@ func formats() []string {
 	return names
 }
 
+// Options tell how to read a trace.
 type Options struct {
 	Format string // default Auto
 	// column or field, default "key"; for a log "ip" (default), "path", "user" or "host". In
@@ -59,12 +61,13 @@ type Trace struct {
 	Keyless int
 }
 
-// Policy may be empty.
+// Request is a request of a trace; Policy may be empty.
 type Request struct {
 	whatif.Request
 	Policy string
 }
 
+// Problem is a line that could not be read.
 type Problem struct {
 	Line   int    `json:"line"`
 	Reason string `json:"reason"`
@@ -94,6 +97,7 @@ type line struct {
 
 type reader func(text []byte, number int) (line, error)
 
+// Read reads a trace; lines that it cannot read are skipped and counted.
 func Read(in io.Reader, o Options) (*Trace, error) {
 	t, keys := &Trace{Format: o.Format}, map[string]job.Key{}
 	var of reader
