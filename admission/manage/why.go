@@ -49,7 +49,8 @@ func (s *Service) whyJob(ctx context.Context, entry policy.Entry, key job.Key, j
 		}
 	}
 	why := w.job(j)
-	if recent := news(described(entry).PolicyState, w.now); recent != "" && !job.Causes[j.By].Evident &&
+	recent := news(described(entry).PolicyState, w.now)
+	if recent != "" && !job.Causes[j.By].Evident &&
 		slices.Contains([]string{job.Waiting, JobStored}, j.State) {
 		why += "; " + entry.Policy.Name + " " + recent
 	}

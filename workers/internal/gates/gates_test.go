@@ -32,8 +32,10 @@ func TestAnEventOpensAShutGate(t *testing.T) {
 		"paused":                {func(b *Bucket) { b.Paused, b.Live = true, false }, ByPaused},
 		"its backlog is opened": {func(b *Bucket) { b.Live = false }, ByStorage},
 		"a crash is recorded":   {func(b *Bucket) { b.Noting = 1 }, ByStorage},
-		"all places are taken":  {func(b *Bucket) { b.Concurrency, b.Running = 2, 2 }, ByConcurrency},
-		"runs have not arrived": {func(b *Bucket) { b.Concurrency, b.Unseen = 2, true }, ByConcurrency},
+		"all places are taken": {func(b *Bucket) { b.Concurrency, b.Running = 2, 2 },
+			ByConcurrency},
+		"runs have not arrived": {func(b *Bucket) { b.Concurrency, b.Unseen = 2, true },
+			ByConcurrency},
 	} {
 		b := bucket()
 		if h := Shut.Next(b); h != (Hold{}) {

@@ -45,17 +45,3 @@ func TestLostTimeIsReportedOnce(t *testing.T) {
 		}
 	}
 }
-
-func TestEveryReasonHasItsSentence(t *testing.T) {
-	for r := None + 1; r < reasons; r++ {
-		switch r.String() {
-		case "":
-			t.Errorf("reason %d has no name", r)
-		case job.LateByProcessor, job.LateByLimit:
-		default:
-			if job.Causes[r.String()].Why == "" {
-				t.Errorf("%s has no sentence", r)
-			}
-		}
-	}
-}

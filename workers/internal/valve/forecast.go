@@ -104,7 +104,8 @@ func (p *Part) foreseen(now pace.Instant) bool {
 		c = nil
 	}
 	if c == nil {
-		c = &forecast{made: now, from: v.turnsFrom(now), turns: v.turns.Now, of: p, walk: p.list.Walk()}
+		c = &forecast{made: now, from: v.turnsFrom(now), turns: v.turns.Now, of: p,
+			walk: p.list.Walk()}
 		v.coming = c
 	}
 	c.lookedAt = now

@@ -61,13 +61,13 @@ func (l limiting) Next(b *gates.Bucket) gates.Hold {
 
 // After implements [gates.Gate], also of limits over all buckets.
 func (l limiting) After(b *gates.Bucket, a *gates.Ahead, at pace.Instant) pace.Instant {
-	wait := time.Duration(0)
+	wait, seen := time.Duration(0), l.wall.reading(b.Now)
 	if l.quota != nil {
-		wait = l.quota.After(b.Used, l.wall.reading(b.Now), a.Work.Own(a.Slots), a.Takes)
+		wait = l.quota.After(b.Used, seen, a.Work.Own(a.Slots), a.Takes)
 	}
 	for _, t := range l.common {
 		if !l.elsewhere(t) {
-			wait = max(wait, t.After(t.used, l.wall.reading(b.Now), a.Work.All(a.Slots+a.Others), a.Takes))
+			wait = max(wait, t.After(t.used, seen, a.Work.All(a.Slots+a.Others), a.Takes))
 		}
 	}
 	return max(at, b.Now.Add(wait))

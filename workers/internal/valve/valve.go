@@ -108,13 +108,13 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 			overrides: map[job.Key]policy.Override{}},
 		startLimits: startLimits{wall: wall, total: gates.Total{Pace: totalOf(p)},
 			quota: quota.New(p), candidates: quota.NewCandidates(p)},
-		crew:        crew{runs: map[uint64]run{}, slots: &Slots{}},
-		health:      gates.NewHealth(random),
-		Self:        self,
-		memory:      &Memory{},
-		random:      random,
-		out:         out,
-		parts:       map[int]*Part{},
+		crew:   crew{runs: map[uint64]run{}, slots: &Slots{}},
+		health: gates.NewHealth(random),
+		Self:   self,
+		memory: &Memory{},
+		random: random,
+		out:    out,
+		parts:  map[int]*Part{},
 	}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
