@@ -17,7 +17,7 @@ import (
 const mostMethods, mostFields, longFunction, mostLong = 60, 35, 60, 6
 
 var (
-	tallTypes = map[string]int{"core.Core": 80, "valve.Part": 75, "valve.Valve": 156}
+	tallTypes = map[string]int{"core.Core": 80, "valve.Part": 75, "valve.Valve": 143}
 	wideTypes = map[string]int{"core.Core": 80, "valve.Part": 62, "valve.Valve": 60}
 )
 

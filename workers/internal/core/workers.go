@@ -104,7 +104,7 @@ func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took 
 		}
 		v.told = !v.awake
 		name := v.Policy.Name
-		v.TakeLost(func(cause string, took time.Duration) { lost(name, cause, took) })
+		v.Losses.TakeLost(func(cause string, took time.Duration) { lost(name, cause, took) })
 		v.TakeHeld(now, since, func(limit string, took time.Duration) { held(name, limit, took) })
 		if v.of.shared {
 			continue

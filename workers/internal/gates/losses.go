@@ -77,6 +77,17 @@ func (ls *Losses) Wait(l *Lateness, limit string) {
 	}
 }
 
+// Is reports whether it has noted a hold.
+func (l *Lateness) Is(h Hold, paced bool, now pace.Instant) bool {
+	switch {
+	case h.Until <= now:
+		return l.Limit == "" && (!paced || l.hold == None)
+	case h.By == ByRate:
+		return l.Limit == "" && l.hold == None
+	}
+	return h.By == l.hold && h.Limit == l.Limit && !h.passes()
+}
+
 // Note records what holds a bucket with waiting jobs.
 func (ls *Losses) Note(l Lateness, h Hold, p *pace.Pace, c *pace.Clock, now pace.Instant) Lateness {
 	if h.Until <= now {

@@ -90,8 +90,8 @@ func BenchmarkList(b *testing.B) {
 				vb.v.forecast = nil
 				list := vb.p.listBuckets(job.ByDepth, 0, 500, vb.now)
 				s.measure(func() bool { return vb.p.foreseen(vb.now) })
-				s.measure(func() bool { return vb.v.find(list) })
-				s.measure(func() bool { return vb.v.tell(list, vb.now) })
+				s.measure(func() bool { return list.find() })
+				s.measure(func() bool { return list.tell(vb.now) })
 				s.round()
 			}
 			s.report(b)

@@ -90,7 +90,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 		j.call.Reply, j.call.N = reply, c.N
 		v.claims.Take(j.call, claimant.Ask, min(j.call.Ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
-			StartMS: v.expectSlots(0, &group{of: j.Bucket}, j.takes(), now)}
+			StartMS: v.expectSlots(0, v.without(j.Bucket), j.takes(), now)}
 		if _, down := v.health.Down(j.Bucket.Target); down {
 			t.Reason = job.RefusedDown
 		}

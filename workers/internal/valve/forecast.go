@@ -89,7 +89,9 @@ func (f *forecast) slotsBefore(turn float64) float64 {
 
 func (b *bucket) competes() bool { return b.queue.Len() > 0 && !b.paused }
 
-func (v *Valve) turnsFrom(now pace.Instant) pace.Instant { return max(now, v.nextTurn(now).Until) }
+func (l *startLimits) turnsFrom(now pace.Instant) pace.Instant {
+	return max(now, l.nextTurn(now).Until)
+}
 
 // foreseen reports whether questions can be answered, and otherwise works on the next forecast.
 func (p *Part) foreseen(now pace.Instant) bool {
@@ -190,9 +192,15 @@ func (c *group) with(other quota.Ahead) quota.Ahead {
 }
 
 // limited returns when start limits allow a bucket's next job.
-func (v *Valve) limited(b *bucket, c quota.Cost, now pace.Instant) pace.Instant {
-	return limiting{&v.startLimits}.After(v.view(b, now),
-		&gates.Ahead{Takes: c, Work: &group{of: b}}, 0)
+func (l *startLimits) limited(b *bucket, c quota.Cost, now pace.Instant) pace.Instant {
+	l.ahead = gates.Ahead{Takes: c, Work: l.without(b)}
+	return limiting{l}.After(l.view(b, now), &l.ahead, 0)
+}
+
+// without returns no calls of a bucket.
+func (l *startLimits) without(b *bucket) *group {
+	l.alone.of = b
+	return &l.alone
 }
 
 // expectBucket returns the ms until a bucket starts a job after some slots; nil: unpredictable.
@@ -200,20 +208,22 @@ func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Inst
 	if v.Free() <= 0 && v.claims.declined {
 		return nil
 	}
-	return v.expectSlots(slots, &group{of: b}, c, now)
+	return v.expectSlots(slots, v.without(b), c, now)
 }
 
 // expectSlots is expectBucket for calls, which need no worker.
 func (v *Valve) expectSlots(slots int64, calls *group, c quota.Cost, now pace.Instant) *int64 {
-	a, known := &gates.Ahead{Takes: c, Slots: slots, Work: calls}, true
+	a, known := &v.ahead, true
+	a.Takes, a.Slots, a.Work, a.Others = c, slots, calls, 0
 	if v.takesTurns() {
 		if a.Others, a.From, known = v.slotsOfOthers(calls.of, slots, now); !known {
 			return nil
 		}
 		a.Others += v.slotsOfLine(slots + a.Others)
 	}
-	at := v.gates.After(v.view(calls.of, now), a)
-	if at == pace.Never {
+	b := v.view(calls.of, now)
+	at := v.gates.After(b, a)
+	if at == pace.Never || gates.Shut.Next(b).Shut() {
 		return nil
 	}
 	ms := ceilMillis(max(0, at.Since(now)))
@@ -239,7 +249,7 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	}
 	for _, other := range b.Part.list.All() {
 		if other != b {
-			others += v.slotsUntil(other, turn)
+			others += other.slotsUntil(turn, v.turns.Now)
 		}
 	}
 	from = v.turnsFrom(now)
@@ -268,13 +278,14 @@ func (v *Valve) slotsOfLine(slots int64) (others int64) {
 	return others
 }
 
-func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
+// slotsUntil returns the slots that a bucket takes before a turn, from another on.
+func (b *bucket) slotsUntil(turn, from float64) int64 {
 	if !b.competes() {
 		return 0
 	}
 	waiting := b.queue.Waiting()
 	perJob := float64(waiting) / float64(b.queue.Len())
-	if ahead := (turn - max(b.turns, v.turns.Now)) * float64(b.weight); ahead >= 0 {
+	if ahead := (turn - max(b.turns, from)) * float64(b.weight); ahead >= 0 {
 		return min(waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
 	}
 	return 0

@@ -10,19 +10,23 @@ import (
 )
 
 // view returns what gates see of a bucket. It is valid until the next one.
-func (v *Valve) view(b *bucket, now pace.Instant) *gates.Bucket {
-	v.seen = gates.Bucket{State: &b.State, Pace: b.pace, Clock: &b.clock, Paused: b.paused,
-		Concurrency: b.concurrency, Live: b.Part.state == partitionLive,
-		Unseen: b.Part.unseen > 0, Store: b.Part, Now: now}
-	if b.queue.Near() > 0 {
+func (l *startLimits) view(b *bucket, now pace.Instant) *gates.Bucket {
+	s := &l.seen // field by field, because whole structs cost a write barrier
+	s.State, s.Pace, s.Clock, s.Store, s.Now = &b.State, b.pace, &b.clock, b.Part, now
+	s.Paused, s.Concurrency = b.paused, b.concurrency
+	s.Live, s.Unseen = b.Part.state == partitionLive, b.Part.unseen > 0
+	if s.Near = b.queue.Near() > 0; s.Near {
 		head := b.queue.Head()
-		v.seen.Near, v.seen.Seq, v.seen.Takes = true, head.Seq, head.takes()
+		s.Seq, s.Takes = head.Seq, head.takes()
 	}
-	return &v.seen
+	return s
 }
 
-func (v *Valve) holdOf(b *bucket, now pace.Instant) gates.Hold {
-	return v.gates.Next(v.view(b, now))
+func (l *startLimits) holdOf(b *bucket, now pace.Instant) gates.Hold {
+	if h := gates.Shut.Next(l.view(b, now)); h.Shut() {
+		return h
+	}
+	return l.gates.Next(&l.seen)
 }
 
 func (v *Valve) holdOfAll(now pace.Instant) (h gates.Hold) {
@@ -111,17 +115,19 @@ func (v *Valve) heldJob(j *heldJob, now pace.Instant) (by string, until pace.Ins
 	return by, until
 }
 
-func (v *Valve) untilWhen(by string, until pace.Instant) api.Hold {
+func (c wallClock) hold(by string, until pace.Instant) api.Hold {
 	if until == 0 {
 		return api.Hold{By: by}
 	}
-	at := v.wall.at(until).UTC().Round(time.Millisecond)
+	at := c.at(until).UTC().Round(time.Millisecond)
 	return api.Hold{By: by, Until: &at}
 }
 
 // note records what holds a bucket with waiting jobs.
 func (b *bucket) note(h gates.Hold, now pace.Instant) {
-	b.setLate(b.Part.v.losses.Note(b.Late, h, b.pace, &b.clock, now))
+	if !b.Late.Is(h, b.pace != nil, now) {
+		b.setLate(b.Part.v.Losses.Note(b.Late, h, b.pace, &b.clock, now))
+	}
 }
 
 func (b *bucket) setLate(to gates.Lateness) {
@@ -133,7 +139,7 @@ func (b *bucket) setLate(to gates.Lateness) {
 // missed records a loss since an instant; 0: there was no start. Call it before the clock is held.
 func (b *bucket) missed(by gates.Reason, since, now pace.Instant) {
 	if b.queue.Len() > 0 {
-		b.setLate(b.Part.v.losses.Missed(b.Late, by, b.pace, &b.clock, since, now))
+		b.setLate(b.Part.v.Losses.Missed(b.Late, by, b.pace, &b.clock, since, now))
 	}
 }
 
@@ -141,9 +147,9 @@ func (v *Valve) noteLeft(now pace.Instant) {
 	switch {
 	case len(v.due) == 0:
 	case v.all.Until > now:
-		v.losses.Left(v.all.By, now)
+		v.Losses.Left(v.all.By, now)
 	default:
-		v.losses.Left(v.withoutWorker(), now)
+		v.Losses.Left(v.withoutWorker(), now)
 	}
 }
 
@@ -153,19 +159,17 @@ func (b *bucket) lateMS(now pace.Instant) (by map[string]int64, total int64) {
 	if b.spot == spotDue {
 		due = b.nextAt
 	}
-	return v.losses.By(b.Late, b.pace, &b.clock, due, v.open, now)
+	return v.Losses.By(b.Late, b.pace, &b.clock, due, v.open, now)
 }
 
 // TakeHeld reports how long start limits held waiting buckets since the last call.
 func (v *Valve) TakeHeld(now pace.Instant, since time.Duration,
 	tell func(limit string, held time.Duration)) {
 	v.placeChanged(now)
-	v.losses.EachHeld(func(limit string, buckets int) {
+	v.Losses.EachHeld(func(limit string, buckets int) {
 		tell(limit, time.Duration(buckets)*since)
 	})
 	if h := v.nextTurn(now); h.By == gates.ByLimit && h.Until > now && len(v.due) > 0 {
 		tell(h.Limit, time.Duration(len(v.due))*since)
 	}
 }
-
-func (v *Valve) TakeLost(tell func(cause string, lost time.Duration)) { v.losses.TakeLost(tell) }

@@ -41,17 +41,17 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	s.ETAMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
 	s.Delayed = b.queue.Later()
 	by, until := p.v.held(b, now)
-	s.Hold, s.LastError = p.v.untilWhen(by, until), b.lastError
+	s.Hold, s.LastError = p.v.wall.hold(by, until), b.lastError
 	if stored, waits := b.queue.HeadStored(); waits {
 		s.HeadAgeMS = max(0, p.v.wall.at(now).Sub(stored).Milliseconds())
 	}
 	return s
 }
 
-func (v *Valve) LeftOfAll(now pace.Instant) (all []api.LimitLeft) {
-	for _, t := range v.common {
+func (l *startLimits) LeftOfAll(now pace.Instant) (all []api.LimitLeft) {
+	for _, t := range l.common {
 		if t.here() != nil {
-			all = left(all, t.Limits, t.used, v.instant(now))
+			all = left(all, t.Limits, t.used, l.wall.reading(now))
 		}
 	}
 	return all
@@ -117,7 +117,7 @@ func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *list
 	}
 }
 
-func (v *Valve) size(b *bucket, l *listing) int64 {
+func (l *listing) size(b *bucket) int64 {
 	switch l.by {
 	case job.ByAge:
 		if stored, waits := b.queue.HeadStored(); waits {
@@ -135,11 +135,11 @@ func (b *bucket) inCalls() int {
 	return b.callers.Len() + b.callers.running
 }
 
-func (v *Valve) find(l *listing) (done bool) {
+func (l *listing) find() (done bool) {
 	return l.walk.Some(walkPiece, func(b *bucket) {
 		if int(b.held)+b.inCalls() > 0 {
 			l.total++
-			l.pick(listed{b, v.size(b, l)})
+			l.pick(listed{b, l.size(b)})
 		}
 	})
 }
@@ -153,7 +153,7 @@ func (l *listing) pick(b listed) {
 	}
 }
 
-func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
+func (l *listing) tell(now pace.Instant) (done bool) {
 	const mostListedError = 128 // bytes: many buckets must fit a message
 	for range expectPiece {
 		if len(l.page) <= l.offset {
@@ -202,7 +202,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	default:
 		s.State, s.ETAMS = job.Finishing, &zero
 	}
-	s.Hold = p.v.untilWhen(by, until)
+	s.Hold = p.v.wall.hold(by, until)
 	return s
 }
 

@@ -201,14 +201,14 @@ func (q *question) buckets(now pace.Instant) progress {
 	}
 	l := q.part.listBuckets(q.By, q.Offset, q.Limit, now)
 	tell := func(now pace.Instant) progress {
-		if !q.part.v.tell(l, now) {
+		if !l.tell(now) {
 			return goesOn
 		}
 		q.reply(job.Answer{Buckets: l.states, Total: l.total})
 		return answered
 	}
 	q.work = func(pace.Instant) progress {
-		if q.part.v.find(l) {
+		if l.find() {
 			q.work = tell
 		}
 		return goesOn

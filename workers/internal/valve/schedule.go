@@ -142,7 +142,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 	if b.queue.Near() > 0 {
 		v.surface(b, now)
 	}
-	h := v.holdOf(b, now)
+	h := v.gates.Next(v.view(b, now))
 	b.note(h, now)
 	if b.callNext() {
 		v.planCall(b, h.Until, now)
@@ -183,9 +183,9 @@ func (b *bucket) cooled(now pace.Instant) {
 
 // freshAt returns when to check whether usage of limits still counts. Checks are spread, because
 // clock windows end for all buckets at once.
-func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
+func (l *startLimits) freshAt(b *bucket, now pace.Instant) pace.Instant {
 	if b.Used != nil && b.fresh <= now {
-		in := v.quota.FreshIn(b.Used, v.instant(now))
+		in := l.quota.FreshIn(b.Used, l.wall.reading(now))
 		b.fresh = now.Add(in + spread(b.queue.Key, min(in/64, time.Second)))
 	}
 	return b.fresh

@@ -26,6 +26,10 @@ const (
 
 type startLimits struct {
 	wall       wallClock
+	gates      gates.List
+	seen       gates.Bucket // the last view
+	ahead      gates.Ahead  // of the last forecast
+	alone      group        // the last one without calls
 	total      gates.Total
 	turns      gates.Turns
 	quota      *quota.Limits     // per bucket; may be nil
@@ -97,17 +101,17 @@ func after(wait time.Duration, now pace.Instant) pace.Instant {
 }
 
 // stillWithin checks a due bucket again, because some permissions end.
-func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
-	l, seen := limiting{&v.startLimits}, v.view(b, now)
-	if a := b.Allowed; v.quota != nil && a.Seq == seen.Seq && now < a.Until &&
+func (l *startLimits) stillWithin(b *bucket, now pace.Instant) bool {
+	seen := l.view(b, now)
+	if a := b.Allowed; l.quota != nil && a.Seq == seen.Seq && now < a.Until &&
 		l.untold(seen) <= now {
-		return v.fits(b, now)
+		return l.fits(b, now)
 	}
-	if l.Next(seen).Until > now {
+	if (limiting{l}).Next(seen).Until > now {
 		b.changed()
 		return false
 	}
-	return v.fits(b, now)
+	return l.fits(b, now)
 }
 
 func (v *Valve) againWithin(now pace.Instant) {

@@ -123,7 +123,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	if v.health.All.Open {
 		r.Due = max(r.Due, v.health.All.At)
 	}
-	v.losses.Started(&b.own().Late, b.pace, &b.clock, b.nextAt, now)
+	v.Losses.Started(&b.own().Late, b.pace, &b.clock, b.nextAt, now)
 	b.pace.Take(&b.clock, now, j.Cost)
 	b.since = now
 	b.own().rate.Count(b.pace, pace.Few, now)

@@ -91,7 +91,7 @@ func (p *Part) leave(state partitionState) {
 	}
 	for _, b := range p.buckets {
 		if b.Late.Limit != "" {
-			p.v.losses.Wait(&b.Late, "")
+			p.v.Losses.Wait(&b.Late, "")
 		}
 	}
 	p.v.agenda.leave(p)

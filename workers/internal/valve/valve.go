@@ -18,7 +18,6 @@
 package valve
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +40,7 @@ type Valve struct {
 	learning
 	health gates.Health
 	outlook
-	losses gates.Losses
+	Losses gates.Losses
 
 	Self   string         // holder of jobs that run here
 	random func() float64 // in [0, 1), for jitter
@@ -54,8 +53,6 @@ type Valve struct {
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
 	all   gates.Hold
-	gates gates.List
-	seen  gates.Bucket // the last view
 }
 
 type crew struct {
@@ -118,9 +115,8 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
-	v.gates = slices.Concat(gates.Shut, gates.List{gates.Breaking{Health: &v.health},
-		gates.Cooling{}, gates.Giving{}, gates.Rate{}, turning{&v.startLimits},
-		limiting{&v.startLimits}})
+	v.gates = gates.List{gates.Breaking{Health: &v.health}, gates.Cooling{}, gates.Giving{},
+		gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}}
 	return v
 }
 
