@@ -56,7 +56,7 @@ func (b *bucket) shut() hold {
 		return hold{by: byPaused, until: pace.Never}
 	case b.Part.state != partitionLive, b.noting > 0:
 		return hold{by: byStorage, until: pace.Never}
-	case b.blocked(), b.concurrency > 0 && b.Part.unseen > 0: // an inherited run may count
+	case b.blocked(), b.concurrency > 0 && b.Part.legacy.Unseen(): // an inherited run may count
 		return hold{by: byConcurrency, until: pace.Never}
 	}
 	return hold{}

@@ -36,11 +36,11 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 		return hold{}
 	}
 	head := b.queue.Head()
-	untold := hold{by: byStorage, until: b.Part.untold(head.takes(), now)}
+	untold := hold{by: byStorage, until: v.untold(b.Part, head.takes(), now)}
 	if v.quota == nil || untold.until > now {
 		return untold
 	}
-	if p := b.Part; p.spent(v.quota, b.used, p.unnoted.told.each) {
+	if p := b.Part; p.Checkpoints.Spent(v.quota, b.used, false) {
 		return hold{by: byStorage,
 			until: now.Add(askAgain + time.Duration(p.Buckets())*askAgainPerBucket)}
 	}
@@ -50,6 +50,20 @@ func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
 		return hold{}
 	}
 	return hold{by: byLimit, limit: by, until: after(wait, now)}
+}
+
+// untold returns until when a job waits for stored checkpoints, also of shared limits; Never: for
+// the first.
+func (v *Valve) untold(p *Part, c quota.Cost, now pace.Instant) (until pace.Instant) {
+	if v.quota != nil {
+		until = p.Checkpoints.Holds(c, v.quota, now.Add(askAgain))
+	}
+	for _, t := range v.common {
+		if p := t.here(); p != nil {
+			until = max(until, p.Checkpoints.Holds(c, t.Limits, now.Add(askAgain)))
+		}
+	}
+	return until
 }
 
 // after returns the end of a wait for a limit; Never if only an answer ends it.
@@ -64,7 +78,7 @@ func after(wait time.Duration, now pace.Instant) pace.Instant {
 func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
 	head := b.queue.Head()
 	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
-		b.Part.untold(head.takes(), now) <= now {
+		v.untold(b.Part, head.takes(), now) <= now {
 		return v.fits(b, now)
 	}
 	if v.withinLimits(b, now).until > now {

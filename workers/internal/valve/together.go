@@ -223,7 +223,7 @@ func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == 
 func (v *Valve) spent() bool {
 	return slices.ContainsFunc(v.common, func(t *together) bool {
 		p := t.here()
-		return p != nil && p.spent(t.Limits, t.used, p.unnoted.told.all)
+		return p != nil && p.Checkpoints.Spent(t.Limits, t.used, true)
 	})
 }
 
@@ -250,7 +250,7 @@ func (v *Valve) countLate(t *together, now pace.Instant) {
 func (v *Valve) endLate(t *together, l late, now pace.Instant) {
 	used, charge := t.Adopt(t.used, l.cost, l.ends, l.answers)
 	t.used = used
-	charge.Done(v.instant(now), l.End, t.part.unnoted.noted)
+	charge.Done(v.instant(now), l.End, t.part.Checkpoints.Noted)
 }
 
 // Join puts valves into one line. Their turns restart from 0.
