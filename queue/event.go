@@ -294,7 +294,7 @@ func (b *Broker) Take(e Event) {
 		b.Count(e.Policy, CountDenied-Count(e.Value), 1) // CountAllowed comes before it
 	case slices.Contains(EventTypes, e.Type):
 		b.PublishEvent(e.Policy, e)
-	case e.Type == EventLate && e.Name != job.BlockedByPaused:
+	case e.Type == EventLate && !job.Causes[e.Name].Meant:
 		b.Count(e.Policy, CountLateMS, e.For.Milliseconds())
 	case e.Type == EventAdmitted && e.Name == "rejected":
 		b.Count(e.Policy, CountRefused, 1)

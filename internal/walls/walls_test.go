@@ -52,6 +52,7 @@ workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace
 workers/internal/core: api policy queue/job workers/internal/handle workers/internal/inheritance workers/internal/pace
 	workers/internal/record workers/internal/valve
 workers/internal/deep:
+workers/internal/gates: policy queue/job workers/internal/pace workers/internal/quota
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
 workers/internal/inheritance: queue/job workers/internal/pace workers/internal/quota workers/internal/record
@@ -62,7 +63,8 @@ workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
 workers/internal/valve: api policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/deep
-	workers/internal/handle workers/internal/heap workers/internal/inheritance workers/internal/keyqueue
+	workers/internal/gates workers/internal/handle workers/internal/heap workers/internal/inheritance
+	workers/internal/keyqueue
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap

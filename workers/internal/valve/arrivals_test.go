@@ -283,14 +283,14 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 		}
 		open := func(at pace.Instant) (n int64) {
 			c.Advance(at, pace.Never)
-			c.quota.Left(b.used, c.instant(at), func(_ string, _, _, open int64) { n = open })
+			c.quota.Left(b.Used, c.instant(at), func(_ string, _, _, open int64) { n = open })
 			return n
 		}
-		if n := open(ends.Add(999 * ms)); n != 1 || b.running != 1 {
-			t.Errorf("%s: %d open, %d running before the longest delay", name, n, b.running)
+		if n := open(ends.Add(999 * ms)); n != 1 || b.Running != 1 {
+			t.Errorf("%s: %d open, %d running before the longest delay", name, n, b.Running)
 		}
-		if n := open(ends.Add(1000 * ms)); n != 0 || b.running != 0 {
-			t.Errorf("%s: %d open, %d running after it", name, n, b.running)
+		if n := open(ends.Add(1000 * ms)); n != 0 || b.Running != 0 {
+			t.Errorf("%s: %d open, %d running after it", name, n, b.Running)
 		}
 	}
 }
@@ -303,11 +303,11 @@ func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
 	c.begin(now)
 	c.tell("x", job.OpSettle, job.Settlement{Status: job.SettledFailed, RetryAfterMS: 1500}, now)
 	b, until := c.part.buckets["a"], now.Add(1500*ms)
-	if b.cool != until {
-		t.Errorf("it pauses until %v, not %v", b.cool, until)
+	if b.Cool != until {
+		t.Errorf("it pauses until %v, not %v", b.Cool, until)
 	}
-	if c.Advance(now.Add(1000*ms), pace.Never); b.running != 0 || b.cool != until {
-		t.Errorf("after the longest delay %d run, and it pauses until %v", b.running, b.cool)
+	if c.Advance(now.Add(1000*ms), pace.Never); b.Running != 0 || b.Cool != until {
+		t.Errorf("after the longest delay %d run, and it pauses until %v", b.Running, b.Cool)
 	}
 }
 
@@ -319,13 +319,13 @@ func TestACallCountsFromItsAnswer(t *testing.T) {
 	c.begin(now)
 	c.tell("x", job.OpAnswered, job.Settlement{}, now.Add(second))
 	b := c.part.buckets["a"]
-	c.quota.Left(b.used, c.instant(now.Add(second)), func(_ string, left, _, open int64) {
+	c.quota.Left(b.Used, c.instant(now.Add(second)), func(_ string, left, _, open int64) {
 		if left != 2 || open != 0 {
 			t.Errorf("%d are left, %d open", left, open)
 		}
 	})
 	c.settle("x", job.SettledDone, now.Add(2*second))
-	c.quota.Left(b.used, c.instant(now.Add(2010*ms)), func(_ string, left, _, open int64) {
+	c.quota.Left(b.Used, c.instant(now.Add(2010*ms)), func(_ string, left, _, open int64) {
 		if left != 3 || open != 0 {
 			t.Errorf("a second after the answer %d are left, %d open", left, open)
 		}

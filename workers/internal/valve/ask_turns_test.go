@@ -200,7 +200,7 @@ func TestAnUnknownStartIsAnsweredAtOnce(t *testing.T) {
 			v.SetOverride("k1", policy.Override{Paused: true}, a.now)
 		},
 		"no worker here": func(_ *asked, v *Valve) { v.Local, v.claims.declined = false, true },
-		"a target down":  func(_ *asked, v *Valve) { v.breaker.open = true },
+		"a target down":  func(_ *asked, v *Valve) { v.health.All.Open = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := crowded(t, leaky("api", "10/s"), 2)

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -89,8 +90,8 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 		j.call.Reply, j.call.N = reply, c.N
 		v.claims.Take(j.call, claimant.Ask, min(j.call.Ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
-			StartMS: v.expectSlots(j.Bucket, 0, &group{}, j.takes(), now)}
-		if _, down := v.probeOf(j.Bucket); down {
+			StartMS: v.expectSlots(0, &group{of: j.Bucket}, j.takes(), now)}
+		if _, down := v.health.Down(j.Bucket.Target); down {
 			t.Reason = job.RefusedDown
 		}
 		reply(t)
@@ -164,7 +165,7 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 
 	b := j.Bucket
 	t := &job.Turn{State: job.TurnRefused, RetryMS: unknownRoom.Milliseconds()}
-	probe, down := v.probeOf(b)
+	probe, down := v.health.Down(b.Target)
 	in := max(0, probe.Since(now))
 	switch {
 	case b.paused:
@@ -175,7 +176,7 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 			t.RetryMS = *turn
 		}
 	case down && (in > most || b.callers.Len() > 0):
-		if t.Reason = job.RefusedDown; !v.probing(b) { // a probe may end at any time
+		if t.Reason = job.RefusedDown; !v.health.Probing(b.Target) { // a probe may end at any time
 			t.RetryMS = max(in.Milliseconds(), t.RetryMS)
 		}
 	case wait != nil && *wait > most.Milliseconds():
@@ -189,21 +190,10 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 	return t
 }
 
-// probeOf returns whether a breaker holds the bucket, and when its next probe may start.
-func (h *health) probeOf(b *bucket) (at pace.Instant, down bool) {
-	if h.breaker.open {
-		at = h.breaker.due()
-	}
-	if b.down() {
-		at = max(at, b.target.due())
-	}
-	return at, h.breaker.open || b.down()
-}
-
 // expectCall returns the ms until a call starts, after those in the bucket and away; nil:
 // unpredictable.
 func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
-	b, calls := j.Bucket, &group{}
+	b, calls := j.Bucket, &group{of: j.Bucket}
 	for _, other := range away {
 		calls.add(other.takes)
 	}
@@ -216,11 +206,11 @@ func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
 	if b.queue.Waiting() > 0 {
 		slots += (slots + b.callers.inRow) / b.callers.perJob
 	}
-	at, down := v.probeOf(b)
+	at, down := v.health.Down(b.Target)
 	if !down {
-		return v.expectSlots(b, slots, calls, j.takes(), now)
+		return v.expectSlots(slots, calls, j.takes(), now)
 	}
-	if at = max(at, v.holdOf(b, now).until); slots > 0 || at == pace.Never {
+	if at = max(at, v.holdOf(b, now).Until); slots > 0 || at == pace.Never {
 		return nil
 	}
 	ms := ceilMillis(max(0, at.Since(now)))
@@ -233,8 +223,8 @@ func (v *Valve) grant(j *heldJob) *Grant {
 	b, k := j.Bucket, j.call
 	b.callers.inRow++
 	b.callers.running++
-	k.Leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || b.target != nil ||
-		len(v.suspects) > 0 || v.breaker.open || b.throttles > 0 || b.lastError != ""
+	k.Leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 ||
+		v.health.Troubled(b.Target) || b.Throttles > 0 || b.lastError != ""
 	g := &Grant{reply: k.Reply, maxDelayMS: ceilMillis(time.Duration(v.Policy.MaxDelay))}
 	if k.Leased {
 		g.leaseMS = v.leaseOf(k).Milliseconds()
@@ -405,7 +395,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
 	switch o.Kind {
 	case record.OutcomeDone:
-		b.own().throttles = 0
+		b.own().Throttles = 0
 	case record.OutcomeThrottled:
 		v.throttle(j, o.RetryAfter, j.began > 0, now)
 	case record.OutcomeFailed, record.OutcomePermanent:
@@ -413,9 +403,9 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 		switch {
 		case !o.Unavailable:
 		case j.call.Leased:
-			v.unavailable(j, now)
-		case b.target == nil: // successes without leases go unreported, so later calls get leases
-			b.own().target = &suspicion{}
+			v.down(j, gates.MostSuspectJobs, now)
+		case b.Target == nil: // successes without leases go unreported, so later calls get leases
+			b.own().Target = &gates.Target{}
 		}
 	}
 	v.dropCall(j)

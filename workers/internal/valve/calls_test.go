@@ -109,8 +109,8 @@ func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 	run.Decide(func() (pace.Instant, pace.Instant) { return pace.Never, now }, run.Call.Tell)
 	c.part.Quiesce()
 	c.Finished(run.Number, run.Call.Outcome(true), now)
-	if b := c.part.buckets["a"]; b != nil && (b.running != 0 || b.callers.running != 0) {
-		t.Errorf("%d jobs and %d calls still run", b.running, b.callers.running)
+	if b := c.part.buckets["a"]; b != nil && (b.Running != 0 || b.callers.running != 0) {
+		t.Errorf("%d jobs and %d calls still run", b.Running, b.callers.running)
 	}
 }
 
@@ -133,10 +133,10 @@ func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 			}
 			c.Finished(run.Number, run.Call.Outcome(passed), now)
 			b := c.part.buckets["a"]
-			if status != job.SettledDone && c.memory.calls != 0 || b.running != 0 ||
+			if status != job.SettledDone && c.memory.calls != 0 || b.Running != 0 ||
 				b.callers.running != 0 {
 				t.Errorf("%s, passed %v: %d calls, %d run, %d of them calls", status, passed,
-					c.memory.calls, b.running, b.callers.running)
+					c.memory.calls, b.Running, b.callers.running)
 			}
 		}
 	}
@@ -412,7 +412,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	c.ask("x", now)
 	c.at(now, "probe waiting 500, x no down, again in 1000")
 	c.ask("probe", now+100*milli)
-	at := c.part.buckets["a"].target.at
+	at := c.part.buckets["a"].Target.At
 	c.at(at-20*milli, "probe waiting down, probe offer")
 	c.ask("probe", at)
 	c.at(at, "probe go")

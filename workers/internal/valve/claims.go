@@ -119,8 +119,8 @@ func (v *Valve) offer(now pace.Instant) {
 		return
 	}
 	switch jobs := v.Free() <= 0 || len(v.due) > 0; {
-	case len(v.due) > 0 && (v.breaker.open || v.takesTurns()):
-	case jobs && !v.breaker.open:
+	case len(v.due) > 0 && (v.health.All.Open || v.takesTurns()):
+	case jobs && !v.health.All.Open:
 		turns, next = v.nearStarts(now)
 		c.wakeAt = min(c.wakeAt, next)
 	default:
@@ -135,14 +135,14 @@ func (v *Valve) offer(now pace.Instant) {
 // nearTurns returns the number of starts that are near, where all buckets share them, and when it
 // may grow.
 func (v *Valve) nearTurns(now pace.Instant) (n int, next pace.Instant) {
-	if len(v.due)+len(v.callers) == 0 || !v.breaker.open && !v.takesTurns() {
+	if len(v.due)+len(v.callers) == 0 || !v.health.All.Open && !v.takesTurns() {
 		return 0, pace.Never
 	}
 	v.admits(now)
-	switch at := max(now, v.all.until); {
+	switch at := max(now, v.all.Until); {
 	case at > now.Add(ahead):
 		return 0, at.Add(-ahead)
-	case v.breaker.open:
+	case v.health.All.Open:
 		return 1, pace.Never
 	default:
 		return within(at, v.turnEvery(), now), pace.Never
@@ -182,7 +182,7 @@ func (v *Valve) match() (b *bucket, by *claimer) {
 		return false
 	}
 	if v.claims.workers.Len() > 0 {
-		b = v.nextDue(fits)
+		b = v.nextDue(v.health.All.Open, fits)
 	}
 	if b != nil {
 		fits(b)
@@ -283,8 +283,8 @@ func (b *bucket) callNext() bool { return b.callers.chosen != nil }
 // planCall is plan for a call, which is offered its turn shortly before.
 func (v *Valve) planCall(b *bucket, at, now pace.Instant) {
 	c := b.callers
-	if v.breaker.open {
-		at = max(at, v.breaker.due())
+	if v.health.All.Open {
+		at = max(at, v.health.All.Due())
 	}
 	claimed := c.chosen.call.State() == claimant.Claiming
 	if soon := at.Add(-ahead); soon > now && !claimed {
@@ -309,7 +309,7 @@ func (v *Valve) summon(b *bucket, at, now pace.Instant) {
 		n = min(n, within(at, b.pace.Interval, now))
 	}
 	if b.concurrency > 0 {
-		n = min(n, b.concurrency-b.running)
+		n = min(n, b.concurrency-b.Running)
 	}
 	for n -= b.callers.Near(); n > 0 && b.callers.Next() != nil; n-- {
 		v.offerCall(b.callers.Next(), now)

@@ -146,7 +146,7 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 		return false
 	}
 	v.placeChanged(now)
-	return len(v.due)+len(v.unread) > 0 || readAt(v.holdOf(b, now).until) > now
+	return len(v.due)+len(v.unread) > 0 || readAt(v.holdOf(b, now).Until) > now
 }
 
 func (v *Valve) sink(j *heldJob, later bool) {

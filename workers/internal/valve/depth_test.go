@@ -311,8 +311,8 @@ func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 	b.at(3 * second).start()
 	b.text()
 	b.start()
-	if k.near == other.near || k.running != 1 || other.running != 1 {
-		t.Errorf("%d jobs of one key run, and %d of the other", k.running, other.running)
+	if k.near == other.near || k.Running != 1 || other.Running != 1 {
+		t.Errorf("%d jobs of one key run, and %d of the other", k.Running, other.Running)
 	}
 	b.counts()
 }

@@ -59,10 +59,10 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 // resume ends a bucket's cool-down, without a burst, and what was learnt from it: an operator knows
 // that the target accepts requests. Answers to requests under way may begin another.
 func (v *Valve) resume(b *bucket, now pace.Instant) (ended bool) {
-	if b.cool <= now {
+	if b.Cool <= now {
 		return false
 	}
-	b.cool, b.throttles = now, 0
+	b.Cool, b.Throttles = now, 0
 	if b.learnt != nil {
 		b.learnt.State = b.learnt.RisingFrom(time.Duration(now))
 	}

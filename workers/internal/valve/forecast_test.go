@@ -56,7 +56,7 @@ func TestAForecastIsNearAWalk(t *testing.T) {
 	for i := 0; i < b.p.list.Len(); i += 7 {
 		asked := b.p.list.All()[i]
 		for _, slots := range []int64{0, 1, asked.queue.Waiting(), 40} {
-			turn := max(asked.turns, b.v.turns) + float64(slots)/float64(asked.weight)
+			turn := max(asked.turns, b.v.turns.Now) + float64(slots)/float64(asked.weight)
 			told, _, known := b.v.slotsOfOthers(asked, slots, b.now)
 			var exact int64
 			for _, other := range b.p.list.All() {

@@ -60,7 +60,7 @@ func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 				t.Errorf("%d starts, %d acknowledged, buried for %q; want %d, %d, %q", starts,
 					acked, buried, c.starts, c.acked, c.buried)
 			}
-			if n := b.p.buckets["a"].running; n != c.starts {
+			if n := b.p.buckets["a"].Running; n != c.starts {
 				t.Errorf("%d hold concurrency", n)
 			}
 		})

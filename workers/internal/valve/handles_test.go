@@ -17,7 +17,7 @@ func TestAnOutcomeIsHeardOnce(t *testing.T) {
 	for range 2 {
 		b.end(runs[0], record.Outcome{Kind: record.OutcomeDone})
 	}
-	if b.v.Busy != 1 || b.p.buckets["a"] != nil && b.p.buckets["a"].running != 0 {
+	if b.v.Busy != 1 || b.p.buckets["a"] != nil && b.p.buckets["a"].Running != 0 {
 		t.Errorf("%d workers are busy, want the one of the other run", b.v.Busy)
 	}
 	if b.end(runs[1], record.Outcome{Kind: record.OutcomeDone}); b.v.Busy != 0 ||

@@ -48,9 +48,9 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 		b.cooled(now)
 		c, matters := b.heldClock(now, after)
 		if v := g.Of.v; v.quota != nil {
-			c.Used = v.quota.Encode(b.used, v.instant(now))
+			c.Used = v.quota.Encode(b.Used, v.instant(now))
 			if c.Used != "" {
-				c.Units, c.Open = v.quota.Counted(b.used, v.instant(now))
+				c.Units, c.Open = v.quota.Counted(b.Used, v.instant(now))
 			}
 			for _, n := range c.Units {
 				c.units += n
@@ -66,11 +66,11 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 
 func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
 	c.Key, c.pace = b.queue.Key, b.pace
-	if b.cool > after {
-		c.cool, c.Throttles, matters = b.cool, b.throttles, true
+	if b.Cool > after {
+		c.cool, c.Throttles, matters = b.Cool, b.Throttles, true
 	}
-	if b.down() {
-		c.Down, c.probe, matters = b.target.failures, b.target.at, true
+	if b.Target.Down() {
+		c.Down, c.probe, matters = b.Target.Failures, b.Target.At, true
 	}
 	if b.learnt != nil {
 		c.learnt, matters = *b.learnt, true
@@ -164,9 +164,9 @@ func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 		Total: p.v.Policy.OutflowTotal.String()}
 	if t := &p.v.total; t.Pace != nil {
 		h.Clocks = append(h.Clocks, record.Clock{
-			Due:  record.Micros(max(t.clock.Due, now).Since(now)),
-			Tat:  record.Micros(t.clock.TAT().Since(now)),
-			Wait: record.Micros(t.Next(&t.clock).Since(now)),
+			Due:  record.Micros(max(t.Clock.Due, now).Since(now)),
+			Tat:  record.Micros(t.Clock.TAT().Since(now)),
+			Wait: record.Micros(t.Next().Until.Since(now)),
 		})
 	}
 	h.Running, h.Stream, h.Last = p.runningJobs(), p.Stream(), max(p.highest, p.last)

@@ -90,7 +90,7 @@ func TestHoldsOfAJob(t *testing.T) {
 				b.arrive("a")
 			}
 			b.until(time.Second, b.down)
-			b.now = b.p.buckets["a"].target.at
+			b.now = b.p.buckets["a"].Target.At
 			b.start()
 			return b.p.jobs[10]
 		}, want: job.BlockedByBreaker, until: unknown},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
@@ -17,7 +18,7 @@ import (
 // Own adds a partition, whose jobs start after GoLive.
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	if len(v.parts) == 0 { // information on the target is outdated
-		v.breaker, v.suspects = breaker{}, nil
+		v.health.Anew()
 		v.forecast, v.coming = nil, nil
 	}
 	p := &Part{
@@ -48,34 +49,30 @@ func (p *Part) inherit(in inheritance.State, now pace.Instant) {
 		p.Checkpoints.Cost(cost, b.Cost)
 	}
 	if t := &p.v.total; t.Pace != nil && in.Partly() {
-		t.Hold(&t.clock, p.legacy.Holds(t.Interval))
+		t.Hold(p.legacy.Holds(t.Interval))
 	}
 	p.v.inheritTogether(in, now)
 	for _, c := range in.Handover.Clocks {
 		if c.Key == "" {
 			if t := &p.v.total; t.Pace != nil {
-				in.Wind(&t.clock, c, t.Pace, t.Before(in.Handover.Total, 1), now)
+				in.Wind(&t.Clock, c, t.Pace, t.Before(in.Handover.Total, 1), now)
 			}
 			continue
 		}
 		b := p.bucket(c.Key, now)
 		if l := p.v.quota; l != nil {
-			b.own().used = in.Restore(l, c.Used, in.Handover.Limits, p.legacy.Listed(), p.v.instant,
-				now)
+			b.own().Used = in.Restore(l, c.Used, in.Handover.Limits, p.legacy.Listed(),
+				p.v.wall.reading, now)
 		}
 		p.v.inheritLearnt(b, c.Learnt, in.Left(0, now), now)
 		if cool := in.Left(c.Cool, now); c.Cool > 0 && cool > now {
-			b.own().cool, b.throttles = cool, c.Throttles
+			b.own().Cool, b.Throttles = cool, c.Throttles
 		}
 		if c.Starts > 0 {
 			b.own().rate = pace.Averaged(min(c.Starts, 1e9), in.Left(0, now))
 		}
 		if c.Down > 0 {
-			// Jobs that begin later are probes.
-			probe := min(in.Left(c.Probe, now), now.Add(mostProbeWait))
-			b.own().target = &suspicion{breaker: breaker{open: true, since: now - 1,
-				failures: c.Down, at: probe}}
-			p.v.broken++
+			b.own().Target = p.v.health.Inherit(c.Down, in.Left(c.Probe, now), now)
 		}
 		if b.pace != nil {
 			before := b.pace.Before(cmp.Or(c.Rate, in.Handover.Rate),
@@ -209,11 +206,11 @@ func (p *Part) LookFor(now pace.Instant) (goesOn bool) {
 // Resume handles a regained lease. Missed starts are not due at once (law 2), and the gap earns no
 // burst.
 func (v *Valve) Resume(now pace.Instant) {
-	v.total.Hold(&v.total.clock, now)
+	v.total.Hold(now)
 	v.placeChanged(now)
 	for _, p := range v.parts {
 		for _, b := range p.buckets {
-			v.missed(b, byStorage, v.acted, now)
+			b.missed(gates.ByStorage, v.acted, now)
 			b.pace.Hold(&b.clock, now)
 			b.changed()
 		}

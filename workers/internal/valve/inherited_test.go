@@ -29,9 +29,9 @@ func TestACoolDownIsHandedOver(t *testing.T) {
 			})
 			j := b.arrive("a")
 			starts := b.until(25*second, func(Run) {})
-			if len(starts) != 1 || starts[0] != 20*second || j.Bucket.throttles != 1 {
+			if len(starts) != 1 || starts[0] != 20*second || j.Bucket.Throttles != 1 {
 				t.Errorf("started at %v after %d throttles, want 20 s and one", starts,
-					j.Bucket.throttles)
+					j.Bucket.Throttles)
 			}
 		})
 	}

@@ -23,21 +23,21 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 		s.Outflow, s.Peak, s.Burst = l.pace.Rate.PerSecond(), l.pace.Peak, l.pace.Burst
 	}
 	if p.v.quota != nil {
-		s.Limits = left(nil, p.v.quota, b.used, p.v.instant(now))
+		s.Limits = left(nil, p.v.quota, b.Used, p.v.instant(now))
 	}
 	s.Limits = append(s.Limits, p.v.LeftOfAll(now)...)
 	if b.learnt != nil {
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
-	s.Depth, s.Waiting, s.Running = int(b.held), b.queue.Len(), b.running
+	s.Depth, s.Waiting, s.Running = int(b.held), b.queue.Len(), b.Running
 	s.Calls, s.CallsRunning = b.callers.Len(), b.callers.running
 	if b.callNext() {
 		s.Waiting--
 	}
 	s.Rate = b.rate.Now(b.pace, pace.Few, now)
 	s.RateMinute = b.minute.Now(b.pace, time.Minute, now)
-	s.LateMS, _ = p.v.lateMS(b, now)
-	s.ThrottledMS = max(0, ceilMillis(b.cool.Since(now)))
+	s.LateMS, _ = b.lateMS(now)
+	s.ThrottledMS = max(0, ceilMillis(b.Cool.Since(now)))
 	s.ETAMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
 	s.Delayed = b.queue.Later()
 	by, until := p.v.held(b, now)
@@ -125,7 +125,7 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 		}
 		return math.MinInt64
 	case job.ByLate:
-		_, late := v.lateMS(b, l.asked)
+		_, late := b.lateMS(l.asked)
 		return late
 	}
 	return int64(int(b.held) + b.inCalls())

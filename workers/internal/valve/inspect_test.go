@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -373,7 +374,7 @@ func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 	for name, keys := range map[string][]string{"that of a bucket": {"asked"},
 		"that of all": {"a", "b", "c"}} {
 		b := newValveBench(t, leaky("api", "10/s"))
-		for range 2 * mostSuspectJobs {
+		for range 2 * gates.MostSuspectJobs {
 			for _, key := range keys {
 				b.arrive(key)
 			}

@@ -21,7 +21,7 @@ type ledger struct {
 // ledgers returns those of a bucket that are here.
 func (v *Valve) ledgers(b *bucket) iter.Seq[ledger] {
 	return func(yield func(ledger) bool) {
-		if v.quota != nil && !yield(ledger{v.quota, b.used, b.Part, nil}) {
+		if v.quota != nil && !yield(ledger{v.quota, b.Used, b.Part, nil}) {
 			return
 		}
 		for _, t := range v.common {
@@ -41,7 +41,7 @@ type charged struct {
 
 func (j *heldJob) hold(a ledger, used *quota.Set, charge *quota.Charge) {
 	if a.all == nil {
-		j.Bucket.own().used = used
+		j.Bucket.own().Used = used
 	} else {
 		a.all.used = used
 	}
@@ -91,7 +91,7 @@ func (v *Valve) answer(j *heldJob, at, now pace.Instant) {
 			c.all.callBack(now)
 		}
 	}
-	if b := j.Bucket; b.heldBy != "" && b.Part.Live() {
+	if b := j.Bucket; b.Late.Limit != "" && b.Part.Live() {
 		b.changed()
 	}
 }

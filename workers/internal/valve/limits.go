@@ -49,23 +49,23 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
 	v.Policy, v.paused = p, paused
 	v.base = limitsFor(p, policy.Override{}, paused)
-	v.total.change(totalOf(p), now)
+	v.total.Change(totalOf(p), now)
 	v.setQuota(quota.New(p), quota.NewCandidates(p))
 	v.setTogether(p)
 	for _, part := range v.parts {
 		reorders := part.deep.Restep(time.Duration(p.PriorityStep))
 		for _, b := range part.buckets {
-			if most := now.Add(pace.Longest(p.Retry.MaxCooldown)); b.cool > most {
-				b.cool = most
+			if most := now.Add(pace.Longest(p.Retry.MaxCooldown)); b.Cool > most {
+				b.Cool = most
 			}
 			if reorders {
 				b.rerank()
 			}
+			b.Target.Hasten(now)
 			v.relimit(b, anew, now)
-			v.probeNow(b, now)
 		}
 	}
-	v.breaker.at = min(v.breaker.at, now)
+	v.health.All.At = min(v.health.All.At, now)
 }
 
 // SetOverride changes a key's override; a zero one removes it.

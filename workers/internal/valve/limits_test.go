@@ -147,7 +147,7 @@ func TestNoBucketTakesAllWorkers(t *testing.T) {
 				b.arrive(key)
 			}
 			b.until(b.now.Since(origin)+10*ms, func(Run) {})
-			if got := b.p.buckets[job.Key(key)].running; got != want {
+			if got := b.p.buckets[job.Key(key)].Running; got != want {
 				t.Errorf("%d workers: bucket %s runs %d, want %d", c.workers, key, got, want)
 			}
 		}

@@ -288,7 +288,8 @@ func (q *question) resume(now pace.Instant) progress {
 		if q.part.v.resume(b, now) {
 			q.ended++
 		}
-		q.probes += q.part.v.probeSooner(b, now)
+		q.probes += q.part.v.health.ProbeSooner(b.Target, now)
+		b.changed()
 	}
 	answer := func(pace.Instant) job.Answer {
 		return job.Answer{Ended: q.ended, Probes: q.probes}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -102,7 +103,7 @@ func TestTheBackoffOfThrottlesBeginsAgainAfterResume(t *testing.T) {
 	b.arrive("a")
 	pause := func() time.Duration {
 		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled})
-		return b.p.buckets["a"].cool.Since(b.now)
+		return b.p.buckets["a"].Cool.Since(b.now)
 	}
 	first := pause()
 	b.now = b.now.Add(first)
@@ -134,7 +135,7 @@ func TestResumeProbesATargetThatWasDown(t *testing.T) {
 		for _, key := range []job.Key{"key-0", ""} {
 			t.Run(name+" "+string(key), func(t *testing.T) {
 				b := newValveBench(t, leaky("api", "10/s"))
-				for range mostSuspectJobs {
+				for range gates.MostSuspectJobs {
 					for k := range buckets {
 						b.arrive(fmt.Sprintf("key-%d", k))
 					}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -147,7 +148,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	}
 	switch o.Kind {
 	case record.OutcomeDone:
-		b.own().throttles = 0
+		b.own().Throttles = 0
 		if e, keyed := j.ended(job.EndDone); keyed {
 			v.out.Done = append(v.out.Done, Ending{Ref: j.ref(), Ended: e})
 		}
@@ -160,7 +161,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.bury(j, o.Reason, o.Error)
 	case record.OutcomeFailed:
 		j.LastError = o.Error // also of the breaker
-		if o.Unavailable && !v.unavailable(j, now) {
+		if o.Unavailable && !v.down(j, gates.MostSuspectJobs, now) {
 			v.makeReady(j, now)
 			break
 		}
@@ -180,7 +181,8 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			break
 		}
 		if o.Unavailable {
-			v.uncallable(j, o.Error, now)
+			j.LastError, b.own().lastError = o.Error, o.Error
+			v.down(j, 1, now)
 		}
 		v.makeReady(j, now)
 	case record.OutcomeReturned:
@@ -188,7 +190,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			b.cameBack()
 			b.own().stalled = true
 			b.pace.Spare(&b.clock, j.Cost)
-			v.total.Spare(&v.total.clock, j.Cost)
+			v.total.Return(j.Cost)
 		}
 		v.makeReady(j, now)
 	}
@@ -225,11 +227,11 @@ func (j *heldJob) suspect(now pace.Instant) bool {
 // consecutive pause.
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
-	if now >= b.cool { // answers to earlier jobs start no other
-		b.own().throttles++
+	if now >= b.Cool { // answers to earlier jobs start no other
+		b.own().Throttles++
 	}
 	if wait <= 0 {
-		wait = pace.Doubled(time.Duration(retry.Backoff), b.throttles-1,
+		wait = pace.Doubled(time.Duration(retry.Backoff), b.Throttles-1,
 			time.Duration(retry.MaxCooldown))
 	}
 	v.coolDown(b, wait, now)
@@ -242,7 +244,7 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 
 func (s *settings) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	if wait > 0 {
-		b.own().cool = max(b.cool, now.Add(min(wait, time.Duration(s.Policy.Retry.MaxCooldown))))
+		b.own().Cool = max(b.Cool, now.Add(min(wait, time.Duration(s.Policy.Retry.MaxCooldown))))
 		b.changed()
 	}
 }

@@ -164,7 +164,7 @@ func TestCooldowns(t *testing.T) {
 	throttle := func(after time.Duration) time.Duration {
 		r := b.start()[0]
 		b.end(r, record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: after})
-		wait := b.p.buckets["a"].cool.Since(b.now)
+		wait := b.p.buckets["a"].Cool.Since(b.now)
 		b.now = b.now.Add(wait)
 		return wait
 	}
@@ -212,7 +212,7 @@ func TestAnswersToJobsUnderWayTogetherMakeOneCooldown(t *testing.T) {
 		for _, r := range b.start() {
 			b.end(r, record.Outcome{Kind: record.OutcomeThrottled})
 		}
-		wait := b.p.buckets["a"].cool.Since(b.now)
+		wait := b.p.buckets["a"].Cool.Since(b.now)
 		if wait != want {
 			t.Errorf("cool-down %d lasts %v, want %v", i+1, wait, want)
 		}
@@ -247,11 +247,11 @@ func TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles(t *testing.T)
 			}
 			b.end(r, o)
 		}
-		pause := b.p.buckets["a"].cool.Since(b.now)
+		pause := b.p.buckets["a"].Cool.Since(b.now)
 		if c.pause > 0 && pause != c.pause {
 			t.Fatalf("%v says that nothing is left for %v: it pauses for %v", c.kind, c.says, pause)
 		}
-		if cool := b.p.buckets["b"].cool; cool != 0 {
+		if cool := b.p.buckets["b"].Cool; cool != 0 {
 			t.Fatalf("the other bucket cools down until %v", cool)
 		}
 		b.now = b.now.Add(max(c.pause, 100*ms))
@@ -264,7 +264,7 @@ func TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles(t *testing.T)
 func throttleAfterDone(b *valveBench) time.Duration {
 	r := b.start()[0]
 	b.end(r, record.Outcome{Kind: record.OutcomeThrottled})
-	return b.p.buckets["a"].cool.Since(b.now)
+	return b.p.buckets["a"].Cool.Since(b.now)
 }
 
 func TestLettersCountEveryAttempt(t *testing.T) {

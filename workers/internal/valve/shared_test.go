@@ -226,7 +226,7 @@ func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 	}
 	for _, b := range s.by {
 		b.v.placeChanged(b.now)
-		if b.p.buckets["k"].allowed.seq == 0 {
+		if b.p.buckets["k"].Allowed.Seq == 0 {
 			t.Fatal("a limit of its own has not let the job start")
 		}
 	}
@@ -241,7 +241,7 @@ func TestAllowedWaitsForASharedCheckpoint(t *testing.T) {
 	b := s.by[1]
 	b.arrive("b", tokens(1))
 	b.v.placeChanged(b.now)
-	if b.p.buckets["b"].allowed.seq == 0 {
+	if b.p.buckets["b"].Allowed.Seq == 0 {
 		t.Fatal("a limit of its own has not let the job start")
 	}
 	s.limit.p.Checkpoints.Noted.Stored = 0 // as of an owner that begins

@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -28,10 +29,10 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	}
 	for _, v := range v.line.valves {
 		if len(v.due)+len(v.unread)+len(v.callers) == 0 {
-			v.total.awake = false
+			v.total.Rest()
 		}
 		if !v.contested(now) {
-			v.turns = v.mostTurns
+			v.turns.Rest()
 		}
 		v.offer(now)
 	}
@@ -59,7 +60,7 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 		v.sched[0].changed()
 	}
 	v.placeChanged(now)
-	v.all = hold{}
+	v.all = gates.Hold{}
 }
 
 // next returns the bucket that starts next, and the worker's claim for it, or nil for a call or a
@@ -70,7 +71,7 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 		return nil, nil
 	}
 	if b = v.caller(); b == nil && v.Free() > 0 {
-		b = v.nextDue(v.mayTakeWorker)
+		b = v.nextDue(v.health.All.Open, v.mayTakeWorker)
 	}
 	if b == nil {
 		return v.match()
@@ -79,12 +80,9 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 }
 
 func (v *Valve) admits(now pace.Instant) bool {
-	if !v.total.awake {
-		v.total.awake = true
-		v.total.Wake(&v.total.clock, now)
-	}
+	v.total.Wake(now)
 	v.all = v.holdOfAll(now)
-	return v.all.until <= now
+	return v.all.Until <= now
 }
 
 // start gives a bucket's head to a claimant, or if that is nil to a local worker, unless it is a
@@ -117,18 +115,15 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,
 		Number: v.given, Shadow: v.try(j, now), Worker: worker, Ticket: t}
 	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, worker: by}
-	r.total = &v.total.clock
-	r.Due = max(due, v.total.Next(r.total))
-	v.total.Take(r.total, now, j.Cost)
+	r.total = &v.total.Clock
+	r.Due = max(due, v.total.Next().Until)
+	v.total.Take(j.Cost, now)
 	v.takeTurn(b, j.Cost)
-	if v.breaker.open {
-		v.breaker.probe = j
-		r.Due = max(r.Due, v.breaker.at)
+	v.health.Started(b.Target, j, now)
+	if v.health.All.Open {
+		r.Due = max(r.Due, v.health.All.At)
 	}
-	if b.down() {
-		b.target.probe = j
-	}
-	v.noteStart(b, now)
+	v.losses.Started(&b.own().Late, b.pace, &b.clock, b.nextAt, now)
 	b.pace.Take(&b.clock, now, j.Cost)
 	b.since = now
 	b.own().rate.Count(b.pace, pace.Few, now)
@@ -192,8 +187,8 @@ func (v *Valve) Wake(open bool) pace.Instant {
 	}
 	if open {
 		at = min(at, v.claims.wakeAt)
-		if v.all.until > v.acted {
-			at = min(at, v.all.until)
+		if v.all.Until > v.acted {
+			at = min(at, v.all.Until)
 		}
 	}
 	return at

@@ -76,15 +76,17 @@ func (p *Part) leave(state partitionState) {
 	if state != partitionOpening {
 		p.weighNothing()
 		for _, b := range p.buckets {
-			if b.down() {
-				p.v.broken--
-				b.target = nil
+			if b.Target.Down() {
+				p.v.health.Forget(b.Target)
+				b.Target = nil
 			}
 			p.v.remember(b, nil)
 		}
 	}
 	for _, b := range p.buckets {
-		p.v.noteHeld(b, "")
+		if b.Late.Limit != "" {
+			p.v.losses.Wait(&b.Late, "")
+		}
 	}
 	p.v.agenda.leave(p)
 }

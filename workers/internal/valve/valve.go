@@ -6,7 +6,7 @@
 //   - gates.go: what holds jobs back, and for how long it did; schedule.go: when a bucket's next
 //     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
-//   - settle.go: outcomes, retries and attempt records; breaker.go: circuit breakers;
+//   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
 //   - claims.go: offers to callers and to workers in other processes, and their claims; calls.go:
 //     what callers say;
 //   - inherit.go, handover.go: state received from a partition's previous owner (package
@@ -18,12 +18,14 @@
 package valve
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -36,13 +38,13 @@ type Valve struct {
 	order
 	agenda
 	crew
-	health
+	learning
+	health gates.Health
 	outlook
-	losses
+	losses gates.Losses
 
 	Self   string         // holder of jobs that run here
 	random func() float64 // in [0, 1), for jitter
-	wall   wallClock
 	out    *Actions
 	memory *Memory
 	parts  map[int]*Part
@@ -51,7 +53,9 @@ type Valve struct {
 	open  bool         // starts were allowed on the last Advance
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
-	all   hold
+	all   gates.Hold
+	gates gates.List
+	seen  gates.Bucket // the last view
 }
 
 type crew struct {
@@ -89,8 +93,10 @@ func (c wallClock) instant(date time.Time, now pace.Instant) pace.Instant {
 	return now.Later(date.Sub(c.at(now)))
 }
 
-func (v *Valve) instant(now pace.Instant) quota.Now {
-	wall, off := v.wall(now)
+func (v *Valve) instant(now pace.Instant) quota.Now { return v.wall.reading(now) }
+
+func (c wallClock) reading(now pace.Instant) quota.Now {
+	wall, off := c(now)
 	return quota.Now{Own: time.Duration(now), Wall: wall, Off: off}
 }
 
@@ -100,11 +106,9 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		settings: settings{Policy: p, paused: paused,
 			base:      limitsFor(p, policy.Override{}, paused),
 			overrides: map[job.Key]policy.Override{}},
-		startLimits: startLimits{quota: quota.New(p), candidates: quota.NewCandidates(p)},
-		order:       order{total: totalRate{Pace: totalOf(p)}},
+		startLimits: startLimits{wall: wall, total: gates.Total{Pace: totalOf(p)}, quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		crew:        crew{runs: map[uint64]run{}, slots: &Slots{}},
-		losses:      losses{holding: map[string]int{}},
-		wall:        wall,
+		health:      gates.NewHealth(random),
 		Self:        self,
 		memory:      &Memory{},
 		random:      random,
@@ -113,6 +117,8 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
+	v.gates = slices.Concat(gates.Shut, gates.List{gates.Breaking{Health: &v.health},
+		gates.Cooling{}, gates.Giving{}, gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}})
 	return v
 }
 
@@ -269,7 +275,7 @@ func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 			}
 		}
 		if used := p.legacy.Unlisted(p.v.quota, p.v.instant, now); used != nil {
-			b.own().used = used
+			b.own().Used = used
 		}
 		p.buckets[key] = b
 		p.list.Add(b)
@@ -347,18 +353,6 @@ func (v *Valve) detach(j *heldJob) {
 		return
 	}
 	j.Bucket.queue.Remove(&j.Job)
-}
-
-func (ls *losses) noteHeld(b *bucket, by string) {
-	if b.heldBy == by {
-		return
-	}
-	if ls.holding[b.heldBy]--; ls.holding[b.heldBy] <= 0 {
-		delete(ls.holding, b.heldBy)
-	}
-	if b.own().heldBy = by; by != "" {
-		ls.holding[by]++
-	}
 }
 
 func (v *Valve) Free() int {
