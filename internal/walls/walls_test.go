@@ -49,12 +49,13 @@ workers/httptarget: internal/base/answers internal/base/clienttls internal/base/
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
 workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace
-workers/internal/core: api policy queue/job workers/internal/handle workers/internal/pace
+workers/internal/core: api policy queue/job workers/internal/handle workers/internal/inheritance workers/internal/pace
 	workers/internal/record workers/internal/valve
 workers/internal/deep:
 workers/internal/gates: policy queue/job workers/internal/pace workers/internal/quota
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
+workers/internal/inheritance: queue/job workers/internal/pace workers/internal/quota workers/internal/record
 workers/internal/keyqueue: queue/job workers/internal/deep workers/internal/heap workers/internal/pace
 workers/internal/pace: algorithms policy
 workers/internal/pace/pacetest: policy
@@ -62,7 +63,8 @@ workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
 workers/internal/valve: api policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/deep
-	workers/internal/gates workers/internal/handle workers/internal/heap workers/internal/keyqueue
+	workers/internal/gates workers/internal/handle workers/internal/heap workers/internal/inheritance
+	workers/internal/keyqueue
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap

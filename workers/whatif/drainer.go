@@ -48,7 +48,7 @@ func newDrainer(w *world, began int64) *drainer {
 	d.part.Opened(time.Unix(0, began), 0, nil, origin)
 	d.part.GoLive(origin)
 	d.part.Swept(origin)
-	d.part.Changed = true
+	d.part.Checkpoints.Changed = true
 	d.note()
 	return d
 }
@@ -107,10 +107,10 @@ func (d *drainer) turn() error {
 
 // note stores a checkpoint, which starts under limits require.
 func (d *drainer) note() {
-	if len(d.policy.Limits) > 0 && d.part.Changed {
-		d.part.Changed = false
+	if len(d.policy.Limits) > 0 && d.part.Checkpoints.Changed {
+		d.part.Checkpoints.Changed = false
 		d.part.Gather().Walk.Stop()
-		d.part.Noted()
+		d.part.Checkpoints.Store()
 	}
 }
 

@@ -268,7 +268,7 @@ func (e Found) apply(c *Core, now pace.Instant) {
 			c.valve(s.policy)
 			s.part.checkpointed.revision = found.Revision
 			s.part.checkpointed.pending = false
-			s.part.Changed = true
+			s.part.Checkpoints.Changed = true
 		}
 	}
 	c.TickAt = now

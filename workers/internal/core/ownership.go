@@ -266,7 +266,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 			s.vanished = now
 		}
 		if s.state == shareOwned {
-			s.part.broken, s.part.Changed = true, true
+			s.part.broken, s.part.Checkpoints.Changed = true, true
 			c.valve(s.policy)
 		}
 		return
@@ -316,7 +316,7 @@ func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pac
 		s.record.Owner = before.Owner
 	}
 	if s.part != nil {
-		s.part.broken, s.part.Changed = true, true
+		s.part.broken, s.part.Checkpoints.Changed = true, true
 	}
 }
 

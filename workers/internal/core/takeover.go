@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Opened reports an opened backlog, and the records read before.
@@ -31,7 +31,7 @@ func (found *Opened) Damaged() {
 	found.Checkpoint, found.Noted = record.Checkpoint{V: record.Version}, time.Time{}
 }
 
-type StoredAttempt = valve.StoredAttempt
+type StoredAttempt = inheritance.Attempt
 
 func (found Opened) apply(c *Core, now pace.Instant) {
 	s := c.share(found.Part)
@@ -44,11 +44,11 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	if v.of.shared {
 		found.Created = v.of.Stored
 	}
-	var left *valve.Inheritance
+	var left *inheritance.State
 	if found.Inherit && p.fresh {
 		p.fresh = false
 		p.checkpointed.revision = found.Revision
-		p.Changed = true
+		p.Checkpoints.Changed = true
 		in := c.inheritance(s, found, now)
 		if left = &in; in.Crashed {
 			c.out.takeovers = append(c.out.takeovers, p.Partition)
@@ -91,9 +91,9 @@ func (c *Core) Behind(found Opened) bool {
 // were lost and an owner may start jobs for another lease. A released record is complete. After a
 // crash the checkpoint has the clocks, and the newer of the two has the runs: a checkpoint of the
 // replaced epoch, or of any since After, is newer than the record if it was built later.
-func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inheritance {
+func (c *Core) inheritance(s *share, found Opened, now pace.Instant) inheritance.State {
 	b := s.before
-	in := valve.Inheritance{Owner: b.record.Owner, Attempts: map[uint64]StoredAttempt{},
+	in := inheritance.State{Owner: b.record.Owner, Attempts: map[uint64]StoredAttempt{},
 		Gone: map[string]bool{}}
 	noted := b.stored
 	switch {

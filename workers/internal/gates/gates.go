@@ -54,6 +54,7 @@ type Bucket struct {
 	Seq         uint64
 	Takes       quota.Cost
 	Store       Store
+	Buckets     int // of its partition
 	Now         pace.Instant
 }
 
@@ -64,7 +65,6 @@ type Store interface {
 	Holds(c quota.Cost, l *quota.Limits, at pace.Instant) (until pace.Instant)
 	// Spent reports whether a budget is used up: that of all buckets, or of one.
 	Spent(l *quota.Limits, used *quota.Set, all bool) bool
-	Buckets() int
 }
 
 // Ahead is what starts before a job.
@@ -106,6 +106,13 @@ func (all List) After(b *Bucket, a *Ahead) pace.Instant {
 		at = g.After(b, a, at)
 	}
 	return at
+}
+
+// Gates is a list with its last questions, which are kept to save allocations.
+type Gates struct {
+	List
+	Seen  Bucket
+	Ahead Ahead
 }
 
 // Shut has the gates that only an event opens.

@@ -38,7 +38,7 @@ func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 	l.State = state
 	v.remember(b, l)
 	v.tune(b, now)
-	b.Part.Changed = true
+	b.Part.Checkpoints.Changed = true
 	if lowered {
 		v.out.Adapted = append(v.out.Adapted, Adapted{j.ref(), b.pace.Rate.PerSecond()})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -146,7 +147,7 @@ func (b *valveBench) handedOver() *valveBench {
 	h := b.p.Surrender(b.now)
 	next := unownedValve(b.t, b.v.Policy)
 	next.now, next.seq, next.stored = b.now.Add(second), b.seq, b.stored
-	next.inheritFrom(Inheritance{Owner: "self", Elapsed: second, Age: second, Handover: h})
+	next.inheritFrom(inheritance.State{Owner: "self", Elapsed: second, Age: second, Handover: h})
 	next.noted()
 	return next
 }
@@ -219,7 +220,7 @@ func TestACrashCountsWhatWasOpenFromTheTakeover(t *testing.T) {
 		old := newValveBench(t, p)
 		old.ran(3)
 		h := checkpointed(old.p, old.now, aLease)
-		b := unownedValve(t, p).at(5 * second).inheritFrom(Inheritance{Crashed: true,
+		b := unownedValve(t, p).at(5 * second).inheritFrom(inheritance.State{Crashed: true,
 			Owner: "self", Elapsed: 5 * second, Age: 5 * second, Fence: second, Handover: h})
 		b.noted()
 		b.bucketOfTests("a")
@@ -244,7 +245,7 @@ func TestWithoutARecordAllIsHeldUntilRunsMustHaveEnded(t *testing.T) {
 	for _, key := range bothKeys {
 		for _, former := range []bool{false, true} {
 			for at, want := range map[time.Duration]int64{12_990 * ms: 3, 13_001 * ms: 0} {
-				b := unownedValve(t, answering(key)).inheritFrom(Inheritance{Crashed: true,
+				b := unownedValve(t, answering(key)).inheritFrom(inheritance.State{Crashed: true,
 					Former: former, Fence: second})
 				b.bucketOfTests("a")
 				b.at(at)
@@ -271,8 +272,8 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 		p := answering(policy.PlaceholderKey)
 		p.Concurrency = 3
 		c, now := newCalling(t, p), callsBegin
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		c.ask("x", now)
 		c.begin(now)
 		b := c.part.buckets["a"]
@@ -296,8 +297,8 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 
 func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
 	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	c.ask("x", now)
 	c.begin(now)
 	c.tell("x", job.OpSettle, job.Settlement{Status: job.SettledFailed, RetryAfterMS: 1500}, now)
@@ -312,8 +313,8 @@ func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
 
 func TestACallCountsFromItsAnswer(t *testing.T) {
 	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	c.ask("x", now)
 	c.begin(now)
 	c.tell("x", job.OpAnswered, job.Settlement{}, now.Add(second))
@@ -335,8 +336,8 @@ func TestACallCountsFromItsAnswer(t *testing.T) {
 func TestACallThatWasHandedOverCountsFromItsAnswer(t *testing.T) {
 	for _, key := range bothKeys {
 		c, now := newCalling(t, answering(key)), callsBegin
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		for _, id := range []string{"answers", "ends", "answered"} {
 			c.ask(id, now)
 			c.begin(now)
@@ -345,7 +346,7 @@ func TestACallThatWasHandedOverCountsFromItsAnswer(t *testing.T) {
 		c.part.Quiesce()
 		next := newCalling(t, answering(key))
 		next.n = c.n
-		next.part.inherit(Inheritance{Owner: "self", Handover: c.part.Surrender(now)}, now)
+		next.part.inherit(inheritance.State{Owner: "self", Handover: c.part.Surrender(now)}, now)
 		open := func() (n int64) {
 			for _, l := range next.part.bucketState("a", now).Limits {
 				n = l.Open
@@ -425,7 +426,7 @@ func TestAnEndReleasesNoUnitOfASharedLimitThatMoved(t *testing.T) {
 	s.at(second)
 	r := b.start()[0]
 	h := s.limit.p.Surrender(b.now)
-	s.comes(&Inheritance{Owner: "another", Handover: h})
+	s.comes(&inheritance.State{Owner: "another", Handover: h})
 	b.end(r, record.Outcome{Kind: record.OutcomeDone})
 	t0 := s.limit.v.together
 	t0.Left(t0.used, s.limit.v.instant(b.now), func(_ string, _, _, open int64) {

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -359,7 +360,8 @@ func TestAnOpenBreakerIsHandedOver(t *testing.T) {
 		t.Errorf("%d breakers are open of no partition", old.v.Breakers().Open())
 	}
 
-	b := unownedValve(t, p).inheritFrom(Inheritance{Owner: "old", Handover: h, Elapsed: second})
+	b := unownedValve(t, p).inheritFrom(
+		inheritance.State{Owner: "old", Handover: h, Elapsed: second})
 	for range 20 {
 		b.arrive("a")
 	}

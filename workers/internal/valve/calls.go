@@ -255,7 +255,7 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 			k.Reply = nil
 		}
 	default:
-		p.Changed = true
+		p.Checkpoints.Changed = true
 		v.settle(j, o, now)
 	}
 	if c := k.Report; c != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -331,16 +332,16 @@ func TestALostLeaseKeepsItsCharge(t *testing.T) {
 		}, false},
 	} {
 		c, now := newCalling(t, p), callsBegin
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		c.NotedFirst(c.Valve, now)
 		c.n = 2
 		c.ask("x", now)
 		c.at(now, "x go")
 		x.play(c, now+milli)
 		c.heard = nil
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		now += 5000 * milli
 		c.ask("y", now)
 		c.Advance(now, pace.Never)
@@ -429,8 +430,8 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	p.Limits = []policy.Limit{{Name: "hour", Cost: "tokens", Rule: policy.Rule{
 		Algorithm: policy.SlidingLog, Limit: 1, Window: policy.Duration(time.Hour)}}}
 	c, now := newCalling(t, p), callsBegin
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	c.NotedFirst(c.Valve, now)
 	for _, q := range []job.Claim{{Cost: 101}, {Cost: 1 << 62},
 		{Costs: map[string]int64{"tokens": -10}}, {Costs: map[string]int64{"other": 1 << 62}}} {
@@ -441,8 +442,8 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	c.at(now, "x go")
 	c.tell("x", job.OpSettle,
 		job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": -90}}, now)
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	now += 5000 * milli
 	c.ask("y", now)
 	c.Advance(now, pace.Never)
@@ -459,8 +460,8 @@ func TestARepeatedReportCountsOnce(t *testing.T) {
 		Algorithm: policy.SlidingLog, Limit: 1000, Window: policy.Duration(time.Hour)}}}
 	c, now := newCalling(t, p), callsBegin
 	noted := func() {
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 	}
 	noted()
 	c.NotedFirst(c.Valve, now)
@@ -505,7 +506,7 @@ func TestAReportRepeatedToTheNextOwnerCountsOnce(t *testing.T) {
 		}
 		h, _ = stored(t, h, record.MostBytes)
 		heir := newCalling(t, p)
-		heir.part.inherit(Inheritance{Owner: "old", Crashed: x.crashed,
+		heir.part.inherit(inheritance.State{Owner: "old", Crashed: x.crashed,
 			Unstarted: x.crashed, Handover: h}, now)
 		heir.begins(now)
 		for range 2 {
@@ -525,8 +526,8 @@ func TestAReportRepeatedToTheNextOwnerCountsOnce(t *testing.T) {
 
 // begins notes a checkpoint, which starts under limits need.
 func (c *calling) begins(now pace.Instant) {
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	c.NotedFirst(c.Valve, now)
 }
 

@@ -131,7 +131,7 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	b := j.Bucket
 	switch {
 	case j.recorded || j.Attempts > 0 || j.crashes > 0,
-		len(b.Part.edits.jobs) > 0 && b.Part.edits.jobs[j.Seq].Job != 0,
+		b.Part.edits.Of(j.Seq, j.Stored.UnixNano()).Seq != 0,
 		!b.Part.deep.Takes(&j.Job):
 		return false
 	case later:

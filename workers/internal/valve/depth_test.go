@@ -13,7 +13,9 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // shallow has little memory: jobs behind another of their bucket are deep.
@@ -273,8 +275,8 @@ func TestASweepFindsMissingDeepJobs(t *testing.T) {
 // Attempts and crashes are not in the stream.
 func TestJobsWithStateStayNear(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
-	b.p.inherited[2] = &inheritedJob{saved: true}
-	b.p.inherited[2].record.Attempts = 3
+	b.p.legacy.Inherit(inheritance.State{Attempts: map[uint64]inheritance.Attempt{
+		2: {Attempt: record.Attempt{Attempts: 3}}}}, nil, 0, b.now)
 	b.arrive("k")
 	if b.arrive("k") == nil || b.p.jobs[2].Attempts != 3 || b.arrive("k") != nil {
 		t.Error("a job that has failed is deep, or one that has not is near")

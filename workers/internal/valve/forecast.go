@@ -193,14 +193,14 @@ func (c *group) with(other quota.Ahead) quota.Ahead {
 
 // limited returns when start limits allow a bucket's next job.
 func (l *startLimits) limited(b *bucket, c quota.Cost, now pace.Instant) pace.Instant {
-	l.ahead = gates.Ahead{Takes: c, Work: l.without(b)}
-	return limiting{l}.After(l.view(b, now), &l.ahead, 0)
+	l.gates.Ahead = gates.Ahead{Takes: c, Work: l.without(b)}
+	return limiting{l}.After(l.view(b, now), &l.gates.Ahead, 0)
 }
 
 // without returns no calls of a bucket.
 func (l *startLimits) without(b *bucket) *group {
 	l.alone.of = b
-	return &l.alone
+	return l.alone
 }
 
 // expectBucket returns the ms until a bucket starts a job after some slots; nil: unpredictable.
@@ -213,7 +213,7 @@ func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Inst
 
 // expectSlots is expectBucket for calls, which need no worker.
 func (v *Valve) expectSlots(slots int64, calls *group, c quota.Cost, now pace.Instant) *int64 {
-	a, known := &v.ahead, true
+	a, known := &v.gates.Ahead, true
 	a.Takes, a.Slots, a.Work, a.Others = c, slots, calls, 0
 	if v.takesTurns() {
 		if a.Others, a.From, known = v.slotsOfOthers(calls.of, slots, now); !known {

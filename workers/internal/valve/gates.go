@@ -11,10 +11,10 @@ import (
 
 // view returns what gates see of a bucket. It is valid until the next one.
 func (l *startLimits) view(b *bucket, now pace.Instant) *gates.Bucket {
-	s := &l.seen // field by field, because whole structs cost a write barrier
-	s.State, s.Pace, s.Clock, s.Store, s.Now = &b.State, b.pace, &b.clock, b.Part, now
-	s.Paused, s.Concurrency = b.paused, b.concurrency
-	s.Live, s.Unseen = b.Part.state == partitionLive, b.Part.unseen > 0
+	s := &l.gates.Seen // field by field, because whole structs cost a write barrier
+	s.State, s.Pace, s.Clock, s.Store, s.Now = &b.State, b.pace, &b.clock, &b.Part.Checkpoints, now
+	s.Paused, s.Concurrency, s.Buckets = b.paused, b.concurrency, b.Part.Buckets()
+	s.Live, s.Unseen = b.Part.state == partitionLive, b.Part.legacy.Unseen()
 	if s.Near = b.queue.Near() > 0; s.Near {
 		head := b.queue.Head()
 		s.Seq, s.Takes = head.Seq, head.takes()
@@ -26,7 +26,7 @@ func (l *startLimits) holdOf(b *bucket, now pace.Instant) gates.Hold {
 	if h := gates.Shut.Next(l.view(b, now)); h.Shut() {
 		return h
 	}
-	return l.gates.Next(&l.seen)
+	return l.gates.Next(&l.gates.Seen)
 }
 
 func (v *Valve) holdOfAll(now pace.Instant) (h gates.Hold) {

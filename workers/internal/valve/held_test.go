@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -239,7 +240,7 @@ func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 		}
 		before := b.p.bucketState("a", b.now).Rate
 		next := unownedValve(t,
-			b.v.Policy).inheritFrom(Inheritance{Owner: "old", Handover: b.p.Surrender(b.now)})
+			b.v.Policy).inheritFrom(inheritance.State{Owner: "old", Handover: b.p.Surrender(b.now)})
 		if got := next.p.bucketState("a", next.now).Rate; got < 0.9*before ||
 			got > 1.1*before {
 			t.Errorf("%s: before a handover the rate is %v/s, after it %v/s", c.rate, before, got)

@@ -174,7 +174,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	}
 	s := &job.State{Seq: seq, Key: j.Key, Attempts: j.Attempts, LastError: j.LastError,
 		AcceptedAt: j.Stored}
-	if edit := p.edits.of(seq, j.Stored.UnixNano()); edit.Seq != 0 {
+	if edit := p.edits.Of(seq, j.Stored.UnixNano()); edit.Seq != 0 {
 		s.Edit = &job.Edit{Run: edit.Run > 0, Front: edit.Front > 0, Priority: edit.Priority,
 			Deadline: edit.Deadline}
 	}

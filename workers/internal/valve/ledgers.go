@@ -59,8 +59,8 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 			a.all.first = nil
 		}
 		if p := a.part; p.Live() {
-			p.Changed = true
-			a.Started(used, j.takes(), p.unnoted.noted)
+			p.Checkpoints.Changed = true
+			a.Started(used, j.takes(), p.Checkpoints.Noted)
 		}
 	}
 }
@@ -141,8 +141,8 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 			if c.all != nil {
 				p, l = c.all.part, c.all.Limits
 			}
-			c.Done(v.instant(now), end.End, p.unnoted.noted)
-			p.noteUsed(l, o.Used)
+			c.Done(v.instant(now), end.End, p.Checkpoints.Noted)
+			p.Checkpoints.Used(l, o.Used)
 		}
 		c.all.callBack(now)
 	}

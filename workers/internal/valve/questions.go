@@ -267,11 +267,11 @@ func (q *question) edit(now pace.Instant) progress {
 
 // whenStored answers once the changes made so far are stored.
 func (q *question) whenStored(answer func(now pace.Instant) job.Answer, now pace.Instant) progress {
-	noted := q.part.edits.noted
+	asked := q.part.Checkpoints.Asked()
 	q.until = now.Add(editPatience)
 	q.work = func(now pace.Instant) progress {
 		switch {
-		case q.part.unnoted.noted.Stored >= noted:
+		case q.part.Checkpoints.Noted.Stored >= asked:
 			q.reply(answer(now))
 		case now < q.until:
 			return waits

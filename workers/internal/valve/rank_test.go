@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -157,7 +158,7 @@ func TestANewOwnerOrdersAlike(t *testing.T) {
 			}
 		}
 		next.now, next.stored = old.now, old.stored
-		next.inheritFrom(Inheritance{Owner: "old", Handover: old.p.HandoverBut(old.now)})
+		next.inheritFrom(inheritance.State{Owner: "old", Handover: old.p.HandoverBut(old.now)})
 		for seq := range old.seq {
 			if seq++; !gone[seq] {
 				next.deliver(seq, "a", priority(given[seq]))

@@ -36,9 +36,9 @@ func (b *valveBench) resume(key job.Key) (a job.Answer) {
 		if qs.Ponder(clock); answered {
 			return a
 		}
-		if b.p.EditWaits() {
-			b.p.Gather()
-			b.p.Noted()
+		if b.p.Checkpoints.Waits() {
+			begin(b.p)
+			b.p.Checkpoints.Store()
 		}
 	}
 	b.t.Fatal("no answer")
@@ -83,11 +83,11 @@ func TestTheEndOfACoolDownIsStoredBeforeTheAnswer(t *testing.T) {
 	answers := 0
 	qs.Ask(b.p, job.Question{Op: job.OpResume, Key: "a"}, func(job.Answer) { answers++ }, b.now)
 	clock := func() pace.Instant { return b.now }
-	if qs.Ponder(clock); answers != 0 || !b.p.EditWaits() {
-		t.Fatalf("answered %d times; a checkpoint is awaited: %t", answers, b.p.EditWaits())
+	if qs.Ponder(clock); answers != 0 || !b.p.Checkpoints.Waits() {
+		t.Fatalf("answered %d times; a checkpoint is awaited: %t", answers, b.p.Checkpoints.Waits())
 	}
-	b.p.Gather()
-	b.p.Noted()
+	begin(b.p)
+	b.p.Checkpoints.Store()
 	if qs.Ponder(clock); answers != 1 {
 		t.Errorf("answered %d times once it is stored", answers)
 	}

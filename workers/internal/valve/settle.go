@@ -17,7 +17,7 @@ import (
 // jobs wait until the job is back in the queue (law 4).
 func (v *Valve) crashed(j *heldJob, holder string) {
 	j.crashes++
-	j.Bucket.Part.crashes[j.Seq] = holder
+	j.Bucket.Part.legacy.CrashedBy[j.Seq] = holder
 	j.noting, j.holder = true, holder
 	j.Bucket.notes(1)
 	v.recordFailure(j, 0)
@@ -46,7 +46,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 	}
 	switch p := r.Bucket.Part; p.state {
 	case partitionOpening, partitionLive:
-		p.Changed = true
+		p.Checkpoints.Changed = true
 		v.settle(r.heldJob, o, now)
 	case partitionLost:
 		v.account(r.heldJob, o, true, now)
@@ -263,12 +263,12 @@ func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 		Stream:    p.Stream(),
 		Job:       j.Stored.UnixNano(),
 		Epoch:     p.Epoch,
-		CrashedBy: p.crashes[j.Seq],
-	}, p.records[j.Seq]})
+		CrashedBy: p.legacy.CrashedBy[j.Seq],
+	}, p.legacy.Revisions[j.Seq]})
 }
 
 func (p *Part) Written(s *Save, now pace.Instant) {
-	p.records[s.Seq] = s.Revision
+	p.legacy.Revisions[s.Seq] = s.Revision
 	if j := p.Held(s.Ref); j != nil {
 		j.Attempts = max(j.Attempts, s.Record.Attempts)
 		j.crashes = max(j.crashes, s.Record.Crashes)
@@ -354,11 +354,7 @@ func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	if j == nil || j.stage != stageAcking {
 		return
 	}
-	stored := j.Stored.UnixNano()
-	p.finish(seq, stored, now)
-	if p.sweeping && p.finished != nil {
-		p.finished[seq] = stored
-	}
+	p.legacy.Finish(seq, j.Stored.UnixNano(), p.sweeping, now)
 	p.v.remove(j)
 }
 
@@ -367,12 +363,12 @@ func (v *Valve) remove(j *heldJob) {
 	v.unweigh(j)
 	j.enter(stageGone)
 	delete(b.Part.jobs, j.Seq)
-	delete(b.Part.crashes, j.Seq)
-	delete(b.Part.edits.jobs, j.Seq)
+	delete(b.Part.legacy.CrashedBy, j.Seq)
+	b.Part.edits.Forget(j.Seq)
 	b.held--
 	if j.recorded {
-		v.out.Forgets = append(v.out.Forgets, Forgotten{j.ref(), b.Part.records[j.Seq]})
-		delete(b.Part.records, j.Seq)
+		v.out.Forgets = append(v.out.Forgets, Forgotten{j.ref(), b.Part.legacy.Revisions[j.Seq]})
+		delete(b.Part.legacy.Revisions, j.Seq)
 	}
 	if b.held == 0 {
 		b.changed()

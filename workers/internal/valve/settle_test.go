@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -286,15 +287,16 @@ func TestLettersCountEveryAttempt(t *testing.T) {
 			b.v.saved(j, b.now)
 			b.now = b.now.Add(time.Minute)
 		}
-		saved := StoredAttempt{Attempt: record.Attempt{V: record.Version, Attempts: j.Attempts}}
+		saved := inheritance.Attempt{
+			Attempt: record.Attempt{V: record.Version, Attempts: j.Attempts}}
 		b.end(b.start()[0], c.last)
 		if u := b.out.Burials[0]; u.Attempts != c.want || u.Reason != c.reason {
 			t.Errorf("after %d failures and %s: a letter %q of %d attempts, want %q of %d",
 				c.failures, c.last.Kind, u.Reason, u.Attempts, c.reason, c.want)
 		}
 		h := b.p.Surrender(b.now)
-		next := unownedValve(t, p).at(time.Hour).inheritFrom(Inheritance{
-			Owner: "old", Handover: h, Attempts: map[uint64]StoredAttempt{1: saved},
+		next := unownedValve(t, p).at(time.Hour).inheritFrom(inheritance.State{
+			Owner: "old", Handover: h, Attempts: map[uint64]inheritance.Attempt{1: saved},
 		})
 		next.p.Reported(b.out.Reports[0].Outcome, next.now)
 		next.deliver(1, "a", func(a *job.Arrived) { a.Stored = j.Stored })
@@ -404,10 +406,10 @@ func TestPoisonJobDiesAtItsThirdCrash(t *testing.T) {
 	var noted record.Attempt
 	for crash := 1; crash <= 3; crash++ {
 		owner := fmt.Sprint("old-", crash)
-		in := Inheritance{Crashed: true, Owner: owner,
+		in := inheritance.State{Crashed: true, Owner: owner,
 			Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: owner}}}}
 		if noted.V != 0 {
-			in.Attempts = map[uint64]StoredAttempt{1: {Attempt: noted}}
+			in.Attempts = map[uint64]inheritance.Attempt{1: {Attempt: noted}}
 		}
 		b := unownedValve(t, p).inheritFrom(in)
 		j := b.deliver(1, "a")

@@ -26,10 +26,8 @@ const (
 
 type startLimits struct {
 	wall       wallClock
-	gates      gates.List
-	seen       gates.Bucket // the last view
-	ahead      gates.Ahead  // of the last forecast
-	alone      group        // the last one without calls
+	gates      gates.Gates
+	alone      *group // of a forecast without calls
 	total      gates.Total
 	turns      gates.Turns
 	quota      *quota.Limits     // per bucket; may be nil
@@ -53,7 +51,7 @@ func (l limiting) Next(b *gates.Bucket) gates.Hold {
 	}
 	if b.Store.Spent(l.quota, b.Used, false) {
 		return gates.Hold{By: gates.ByStorage, Until: b.Now.Add(askAgain +
-			time.Duration(b.Store.Buckets())*askAgainPerBucket)}
+			time.Duration(b.Buckets)*askAgainPerBucket)}
 	}
 	wait, by, until := l.quota.Ask(b.Used, l.wall.reading(b.Now), b.Takes)
 	if b.Allowed = (gates.Allowed{}); wait == 0 {
@@ -86,7 +84,7 @@ func (l *startLimits) untold(b *gates.Bucket) (until pace.Instant) {
 	}
 	for _, t := range l.common {
 		if p := t.here(); p != nil {
-			until = max(until, p.Holds(b.Takes, t.Limits, again))
+			until = max(until, p.Checkpoints.Holds(b.Takes, t.Limits, again))
 		}
 	}
 	return until

@@ -107,7 +107,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	}
 	j.began, j.holder = now, ""
 	b.runs(1)
-	b.Part.Changed = true
+	b.Part.Checkpoints.Changed = true
 	v.given++
 	t := b.ticket(j, v.fence)
 	v.charge(j, t, now)
@@ -163,7 +163,7 @@ func (v *Valve) Idle() bool {
 		return false
 	}
 	for _, p := range v.parts {
-		if len(p.jobs)+len(p.inherited)+p.deep.Len()+p.unseen > 0 {
+		if len(p.jobs)+p.legacy.Len()+p.deep.Len() > 0 {
 			return false
 		}
 	}

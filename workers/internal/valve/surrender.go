@@ -1,9 +1,6 @@
 package valve
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -30,12 +27,9 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 				Error: j.LastError, Reason: j.reason, Attempts: j.Attempts})
 		}
 	}
-	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
-		if in := p.inherited[seq]; in.outcome != nil {
-			o := *in.outcome
-			o.Holder, o.Stream = p.v.Self, p.Stream()
-			p.passOn(o)
-		}
+	for _, o := range p.legacy.Outcomes() {
+		o.Holder, o.Stream = p.v.Self, p.Stream()
+		p.passOn(o)
 	}
 	p.Unreported += len(p.v.out.Reports) - before
 	p.holder = p.v.Self

@@ -213,7 +213,7 @@ func (l *startLimits) elsewhere(t *together) bool { return t != l.together && t.
 func (l *startLimits) spent() bool {
 	return slices.ContainsFunc(l.common, func(t *together) bool {
 		p := t.here()
-		return p != nil && p.Spent(t.Limits, t.used, true)
+		return p != nil && p.Checkpoints.Spent(t.Limits, t.used, true)
 	})
 }
 
@@ -240,7 +240,7 @@ func (l *startLimits) countLate(t *together, now pace.Instant) {
 func (l *startLimits) endLate(t *together, end late, now pace.Instant) {
 	used, charge := t.Adopt(t.used, end.cost, end.ends, end.answers)
 	t.used = used
-	charge.Done(l.wall.reading(now), end.End, t.part.unnoted.noted)
+	charge.Done(l.wall.reading(now), end.End, t.part.Checkpoints.Noted)
 }
 
 // Join puts valves into one line. Their turns restart from 0.

@@ -9,8 +9,8 @@
 //   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
 //   - claims.go: offers to callers and to workers in other processes, and their claims; calls.go:
 //     what callers say;
-//   - inherit.go, handover.go: state received from a partition's previous owner and sent to its
-//     next;
+//   - inherit.go, handover.go: state received from a partition's previous owner (package
+//     inheritance) and sent to its next;
 //   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
 //     and jobs, and expected starts;
 //   - edits.go: changes to jobs that operators made after they were stored;
@@ -103,7 +103,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		settings: settings{Policy: p, paused: paused,
 			base:      limitsFor(p, policy.Override{}, paused),
 			overrides: map[job.Key]policy.Override{}},
-		startLimits: startLimits{wall: wall, total: gates.Total{Pace: totalOf(p)},
+		startLimits: startLimits{wall: wall, alone: &group{}, total: gates.Total{Pace: totalOf(p)},
 			quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		crew:   crew{runs: map[uint64]run{}, slots: &Slots{}},
 		health: gates.NewHealth(random),
@@ -115,7 +115,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
-	v.gates = gates.List{gates.Breaking{Health: &v.health}, gates.Cooling{}, gates.Giving{},
+	v.gates.List = gates.List{gates.Breaking{Health: &v.health}, gates.Cooling{}, gates.Giving{},
 		gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}}
 	return v
 }
@@ -149,15 +149,15 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	if p.seen(a) {
 		return
 	}
-	b, edit := p.bucket(a.Key, now), p.edits.of(a.Seq, stored)
+	b, edit := p.bucket(a.Key, now), p.edits.Of(a.Seq, stored)
 	j := newJob(b)
 	j.Arrived, j.Front, j.generation = *a, edit.Front, p.generation
 	j.Key = b.queue.Key
 	apply(&j.Arrived, edit)
 	p.v.date(j, now)
-	p.unnoted.costing("", j.Cost)
+	p.Checkpoints.Cost("", j.Cost)
 	for cost, n := range j.Costs {
-		p.unnoted.costing(cost, n)
+		p.Checkpoints.Cost(cost, n)
 	}
 	b.queue.Arrive(&j.Job)
 	p.jobs[a.Seq] = j
@@ -166,36 +166,36 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	if a.Seq > p.last {
 		p.v.out.Accepted = append(p.v.out.Accepted, Seen{Ref: j.ref(), Header: a.Header})
 	}
-	in := p.takeIn(a.Seq, stored)
-	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
-		in.record.LastError, in.saved
-	j.snoozes = in.record.Snoozes
-	if in.record.CrashedBy != "" {
-		p.crashes[a.Seq] = in.record.CrashedBy
+	in, last := p.legacy.Take(a.Seq, stored)
+	if last {
+		p.changed()
 	}
+	j.Attempts, j.crashes, j.LastError, j.recorded = in.Record.Attempts, in.Record.Crashes,
+		in.Record.LastError, in.Saved
+	j.snoozes = in.Record.Snoozes
 	switch {
-	case p.done(a.Seq, stored), again && p.finishedLately(a.Seq, stored, now):
+	case p.legacy.Finished(a.Seq, stored, again, now):
 		p.v.ack(j)
 	case a.Malformed != nil:
 		p.v.bury(j, job.ReasonMalformed, a.Malformed.Error())
-	case in.outcome != nil:
-		j.holder = in.outcome.Holder
+	case in.Outcome != nil:
+		j.holder = in.Outcome.Holder
 		b.runs(1)
-		p.v.settle(j, *in.outcome, now)
+		p.v.settle(j, *in.Outcome, now)
 	case j.crashes >= MostCrashes:
 		p.v.buryCrashed(j)
-	case in.crashed != "" && in.crashed != in.record.CrashedBy:
-		p.v.crashed(j, in.crashed)
-	case in.holder != "":
+	case in.Crashed != "" && in.Crashed != in.Record.CrashedBy:
+		p.v.crashed(j, in.Crashed)
+	case in.Runs():
 		j.enter(stageRunning)
-		j.holder = in.holder
+		j.holder = in.Holder
 		b.runs(1)
 		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 	case p.repeats(j):
 	case p.v.impossible(j.Cost, j.Costs) != "":
 		p.v.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
-	case in.record.DueIn > 0 && edit.Run != j.ordinal():
-		p.v.delay(j, now.Later(time.Duration(in.record.DueIn)*time.Microsecond))
+	case in.Record.DueIn > 0 && edit.Run != j.ordinal():
+		p.v.delay(j, now.Later(time.Duration(in.Record.DueIn)*time.Microsecond))
 	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
 		if p.v.sinks(j, true, now) {
 			p.v.sink(j, true)
@@ -215,9 +215,6 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		return
 	}
 	b.changed()
-	if in.runs() {
-		p.saw()
-	}
 }
 
 func (v *Valve) date(j *heldJob, now pace.Instant) {
@@ -269,14 +266,15 @@ func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 		// a delivery's key would keep its subject in memory
 		key = job.Key(strings.Clone(string(key)))
 		b = newBucket(p, key, p.v.limitsOf(key))
-		if b.pace != nil && max(p.crashedAt, p.restsUntil) != 0 {
-			interval, from := b.pace.Interval, p.restsUntil
-			if p.crashedAt != 0 {
-				from = max(from, p.crashedAt.Add(interval))
+		if b.pace != nil {
+			interval := b.pace.Interval
+			if from := p.legacy.Holds(interval); from != 0 {
+				b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
 			}
-			b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
 		}
-		p.v.beginUsed(b, now)
+		if used := p.legacy.Unlisted(p.v.quota, p.v.instant, now); used != nil {
+			b.own().Used = used
+		}
 		p.buckets[key] = b
 		p.list.Add(b)
 		p.v.memory.near += bucketBytes
