@@ -43,7 +43,7 @@ type Allowed struct {
 
 // Bucket is what gates see of a bucket at an instant.
 type Bucket struct {
-	*State
+	State       *State
 	Pace        *pace.Pace // nil: unpaced
 	Clock       *pace.Clock
 	Concurrency int
@@ -136,27 +136,27 @@ func (pause) Next(b *Bucket) Hold { return shut(ByPaused, b.Paused) }
 
 type storage struct{ waits }
 
-func (storage) Next(b *Bucket) Hold { return shut(ByStorage, !b.Live || b.Noting > 0) }
+func (storage) Next(b *Bucket) Hold { return shut(ByStorage, !b.Live || b.State.Noting > 0) }
 
 type concurrency struct{ waits }
 
 func (concurrency) Next(b *Bucket) Hold {
-	return shut(ByConcurrency, b.Concurrency > 0 && (b.Running >= b.Concurrency || b.Unseen))
+	return shut(ByConcurrency, b.Concurrency > 0 && (b.State.Running >= b.Concurrency || b.Unseen))
 }
 
 // Breaking is the gate of a bucket's breaker.
 type Breaking struct{ *Health }
 
 func (Breaking) Next(b *Bucket) (h Hold) {
-	if b.Target.Down() {
-		h = Hold{By: ByBreaker, Until: b.Target.Due()}
+	if b.State.Target.Down() {
+		h = Hold{By: ByBreaker, Until: b.State.Target.Due()}
 	}
 	return h
 }
 
 // After implements [Gate]: a probe may fail.
 func (g Breaking) After(b *Bucket, _ *Ahead, at pace.Instant) pace.Instant {
-	if g.All.Open || b.Target.Down() {
+	if g.All.Open || b.State.Target.Down() {
 		return pace.Never
 	}
 	return at
@@ -165,17 +165,18 @@ func (g Breaking) After(b *Bucket, _ *Ahead, at pace.Instant) pace.Instant {
 // Cooling is the gate of the target's pauses.
 type Cooling struct{ waits }
 
-func (Cooling) Next(b *Bucket) Hold { return Hold{By: ByCooling, Until: b.Cool} }
+func (Cooling) Next(b *Bucket) Hold { return Hold{By: ByCooling, Until: b.State.Cool} }
 
 // Giving is the gate of a bucket that lets others pass.
 type Giving struct{ waits }
 
 func (Giving) Next(b *Bucket) Hold {
-	return Hold{By: ByLimit, Limit: b.Passing.By, Until: b.Passing.Of(b.Near, b.Seq, b.Now)}
+	p := &b.State.Passing
+	return Hold{By: ByLimit, Limit: p.By, Until: p.Of(b.Near, b.Seq, b.Now)}
 }
 
 // Of returns until when the next job, if it is known, lets others pass.
-func (p Passing) Of(near bool, seq uint64, now pace.Instant) pace.Instant {
+func (p *Passing) Of(near bool, seq uint64, now pace.Instant) pace.Instant {
 	if p.Until > now && near && seq == p.Seq {
 		return p.Until
 	}

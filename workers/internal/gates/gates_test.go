@@ -31,8 +31,8 @@ func TestAnEventOpensAShutGate(t *testing.T) {
 	}{
 		"paused":                {func(b *Bucket) { b.Paused, b.Live = true, false }, ByPaused},
 		"its backlog is opened": {func(b *Bucket) { b.Live = false }, ByStorage},
-		"a crash is recorded":   {func(b *Bucket) { b.Noting = 1 }, ByStorage},
-		"all places are taken": {func(b *Bucket) { b.Concurrency, b.Running = 2, 2 },
+		"a crash is recorded":   {func(b *Bucket) { b.State.Noting = 1 }, ByStorage},
+		"all places are taken": {func(b *Bucket) { b.Concurrency, b.State.Running = 2, 2 },
 			ByConcurrency},
 		"runs have not arrived": {func(b *Bucket) { b.Concurrency, b.Unseen = 2, true },
 			ByConcurrency},
@@ -64,10 +64,11 @@ func TestTheLongestHoldIsTheReason(t *testing.T) {
 		until pace.Instant
 	}{
 		{func() {}, ByRate, 2 * second},
-		{func() { b.Passing = Passing{Seq: 6, Until: 9 * second} }, ByRate, 2 * second},
-		{func() { b.Passing = Passing{Seq: 7, Until: 3 * second, By: "all"} }, ByLimit, 3 * second},
-		{func() { b.Cool = 4 * second }, ByCooling, 4 * second},
-		{func() { b.Target = h.Inherit(1, 4*second, second) }, ByBreaker, 4 * second},
+		{func() { b.State.Passing = Passing{Seq: 6, Until: 9 * second} }, ByRate, 2 * second},
+		{func() { b.State.Passing = Passing{Seq: 7, Until: 3 * second, By: "all"} }, ByLimit,
+			3 * second},
+		{func() { b.State.Cool = 4 * second }, ByCooling, 4 * second},
+		{func() { b.State.Target = h.Inherit(1, 4*second, second) }, ByBreaker, 4 * second},
 	} {
 		if c.held(); all.Next(b).By != c.by || all.Next(b).Until != c.until {
 			t.Errorf("held by %+v, want %s until %v", all.Next(b), c.by, c.until)
@@ -79,7 +80,7 @@ func TestLaterStarts(t *testing.T) {
 	h := NewHealth(nil)
 	all := List{Breaking{&h}, Cooling{}, Rate{}}
 	b := bucket()
-	b.Cool = 4 * second
+	b.State.Cool = 4 * second
 	if at := all.After(b, &Ahead{Slots: 20}); at != 6*second {
 		t.Errorf("after a pause and 20 slots at %v, want %v", at, 6*second)
 	}
@@ -87,7 +88,7 @@ func TestLaterStarts(t *testing.T) {
 	if at := all.After(b, &Ahead{Slots: 20}); at != 4*second {
 		t.Errorf("unpaced at %v, want %v", at, 4*second)
 	}
-	b.Target = h.Inherit(1, 4*second, second)
+	b.State.Target = h.Inherit(1, 4*second, second)
 	if at := all.After(b, &Ahead{}); at != pace.Never {
 		t.Errorf("expected at %v while a breaker is open", at)
 	}

@@ -49,13 +49,14 @@ func (l limiting) Next(b *gates.Bucket) gates.Hold {
 	if l.quota == nil || untold.Until > b.Now {
 		return untold
 	}
-	if b.Store.Spent(l.quota, b.Used, false) {
+	if b.Store.Spent(l.quota, b.State.Used, false) {
 		return gates.Hold{By: gates.ByStorage, Until: b.Now.Add(askAgain +
 			time.Duration(b.Buckets)*askAgainPerBucket)}
 	}
-	wait, by, until := l.quota.Ask(b.Used, l.wall.reading(b.Now), b.Takes)
-	if b.Allowed = (gates.Allowed{}); wait == 0 {
-		b.Allowed = gates.Allowed{Seq: b.Seq, Until: min(pace.Instant(until), b.Now.Add(askAgain))}
+	wait, by, until := l.quota.Ask(b.State.Used, l.wall.reading(b.Now), b.Takes)
+	if b.State.Allowed = (gates.Allowed{}); wait == 0 {
+		b.State.Allowed = gates.Allowed{Seq: b.Seq,
+			Until: min(pace.Instant(until), b.Now.Add(askAgain))}
 		return gates.Hold{}
 	}
 	return gates.Hold{By: gates.ByLimit, Limit: by, Until: after(wait, b.Now)}
@@ -65,7 +66,7 @@ func (l limiting) Next(b *gates.Bucket) gates.Hold {
 func (l limiting) After(b *gates.Bucket, a *gates.Ahead, at pace.Instant) pace.Instant {
 	wait, seen := time.Duration(0), l.wall.reading(b.Now)
 	if l.quota != nil {
-		wait = l.quota.After(b.Used, seen, a.Work.Own(a.Slots), a.Takes)
+		wait = l.quota.After(b.State.Used, seen, a.Work.Own(a.Slots), a.Takes)
 	}
 	for _, t := range l.common {
 		if !l.elsewhere(t) {
