@@ -52,9 +52,8 @@ const (
 	// EventUncounted: a run ended without an attempt. Name: returned (before the start) or
 	// uncounted (interrupted, or its remote worker left).
 	EventUncounted = "uncounted"
-	// EventLate, once a second: starts fell behind their outflow For this long. Name is the cause:
-	// processor (no CPU time), no_worker, workers_busy, total_rate, limit, concurrency, paused,
-	// throttled_by_target, breaker or storage.
+	// EventLate, once a second: starts fell behind their outflow For this long. Name is the cause,
+	// in the words of docs/operate.md.
 	EventLate = "late"
 	// EventLimitBlocked, once a second: the limit Name blocked buckets For this long in total.
 	EventLimitBlocked = "limit_blocked"

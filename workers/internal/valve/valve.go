@@ -3,8 +3,8 @@
 //
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
 //     limits.go: their limits; adapt.go: limits learnt from the target; depth.go: deep jobs;
-//   - gates.go: what holds jobs back, and for how long it did; schedule.go: when a bucket's next
-//     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
+//   - gates.go: what gates see of a bucket, and what lists say of its holds; schedule.go: when a
+//     bucket's next job may start; starts.go: which bucket starts next; bodies.go: bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
 //   - claims.go: offers to callers and to workers in other processes, and their claims; calls.go:
