@@ -73,7 +73,7 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	return left
 }
 
-func (c *Core) checkpointShare(p Put) *share {
+func (c *cluster) checkpointShare(p Put) *share {
 	s := c.shares[p.Key[:len(p.Key)-len(record.CheckpointSuffix)]]
 	if s == nil || s.part == nil || s.part.Part != p.gathering.Of {
 		return nil

@@ -102,14 +102,14 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) inheritance
 	case !b.exists && found.Checkpoint.V == 0:
 	case b.exists && b.record.Released:
 		in.Handover = b.record.Handover
-		in.Elapsed, in.Age = c.elapsed(found, noted, b.record.At, b.seen, now)
+		in.Elapsed, in.Age = c.server.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
 		if in.Crashed = true; !b.exists {
 			// the checkpoint's writer may not have noticed the record's loss
 			in.Fence = c.options.Lease
 		}
 		in.Handover, in.Former = found.Checkpoint.Handover, found.Checkpoint.Owner != in.Owner
-		in.Elapsed, in.Age = c.elapsed(found, found.Noted, in.Handover.At, 0, now)
+		in.Elapsed, in.Age = c.server.elapsed(found, found.Noted, in.Handover.At, 0, now)
 		newer := found.Checkpoint.Epoch == b.revision ||
 			b.record.After != 0 && found.Checkpoint.Epoch >= b.record.After &&
 				in.Handover.At >= b.record.At
@@ -134,7 +134,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) inheritance
 		if found.another(a.Stream, a.Stored) {
 			continue
 		}
-		passed, _ := c.elapsed(found, a.Stored, a.At, 0, now)
+		passed, _ := c.server.elapsed(found, a.Stored, a.At, 0, now)
 		a.DueIn -= passed.Microseconds()
 		in.Attempts[seq] = a
 	}
@@ -153,7 +153,7 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 // built. Stamps may come from two leaders, or from a clock that was set in between. Waits use the
 // least of any clock: this process's own if it saw the record live, otherwise also the estimate of
 // JetStream's clock, and this machine's wall clock. Checks for possible starts use the most.
-func (c *Core) elapsed(found Opened, stored time.Time, at int64, seen,
+func (s *serverClock) elapsed(found Opened, stored time.Time, at int64, seen,
 	now pace.Instant) (least, most time.Duration) {
 	if stored.IsZero() || found.Taken.IsZero() {
 		return 0, pace.Forever
@@ -162,13 +162,13 @@ func (c *Core) elapsed(found Opened, stored time.Time, at int64, seen,
 	most = least
 	told := time.UnixMicro(at)
 	if at != 0 {
-		most = max(most, found.Taken.Sub(told), c.Wall(now).Sub(told))
+		most = max(most, found.Taken.Sub(told), s.wall(now).Sub(told))
 	}
 	if seen > 0 {
 		least = min(least, now.Since(seen))
 	} else {
 		if at != 0 {
-			least = min(least, c.Wall(now).Sub(told))
+			least = min(least, s.wall(now).Sub(told))
 		}
 		if !found.Read.IsZero() {
 			least = min(least, found.Read.Sub(stored))

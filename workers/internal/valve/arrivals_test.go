@@ -205,9 +205,9 @@ func TestWhatEndedBeforeAHandoverHoldsNothing(t *testing.T) {
 }
 
 func runOf(b *valveBench, seq uint64) (r Run) {
-	for number, run := range b.v.runs {
-		if run.Seq == seq {
-			r.Number, r.Ref = number, run.ref()
+	for number, run := range b.v.Crew.Runs() {
+		if run.Of.Seq == seq {
+			r.Number, r.Ref = number, run.Of.ref()
 		}
 	}
 	return r
@@ -283,7 +283,7 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 		}
 		open := func(at pace.Instant) (n int64) {
 			c.Advance(at, pace.Never)
-			c.quota.Left(b.Used, c.instant(at), func(_ string, _, _, open int64) { n = open })
+			c.quota.Left(b.Used, c.wall.reading(at), func(_ string, _, _, open int64) { n = open })
 			return n
 		}
 		if n := open(ends.Add(999 * ms)); n != 1 || b.Running != 1 {
@@ -319,13 +319,13 @@ func TestACallCountsFromItsAnswer(t *testing.T) {
 	c.begin(now)
 	c.tell("x", job.OpAnswered, job.Settlement{}, now.Add(second))
 	b := c.part.buckets["a"]
-	c.quota.Left(b.Used, c.instant(now.Add(second)), func(_ string, left, _, open int64) {
+	c.quota.Left(b.Used, c.wall.reading(now.Add(second)), func(_ string, left, _, open int64) {
 		if left != 2 || open != 0 {
 			t.Errorf("%d are left, %d open", left, open)
 		}
 	})
 	c.settle("x", job.SettledDone, now.Add(2*second))
-	c.quota.Left(b.Used, c.instant(now.Add(2010*ms)), func(_ string, left, _, open int64) {
+	c.quota.Left(b.Used, c.wall.reading(now.Add(2010*ms)), func(_ string, left, _, open int64) {
 		if left != 3 || open != 0 {
 			t.Errorf("a second after the answer %d are left, %d open", left, open)
 		}
@@ -394,7 +394,7 @@ func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 	r := b.start()[0]
 	t0 := s.limit.v.together
 	open := func(at pace.Instant) (n int64) {
-		t0.Left(t0.used, s.limit.v.instant(at), func(_ string, _, _, open int64) { n = open })
+		t0.Left(t0.used, s.limit.v.wall.reading(at), func(_ string, _, _, open int64) { n = open })
 		return n
 	}
 	if n := open(b.now); n != 4 {
@@ -429,7 +429,7 @@ func TestAnEndReleasesNoUnitOfASharedLimitThatMoved(t *testing.T) {
 	s.comes(&inheritance.State{Owner: "another", Handover: h})
 	b.end(r, record.Outcome{Kind: record.OutcomeDone})
 	t0 := s.limit.v.together
-	t0.Left(t0.used, s.limit.v.instant(b.now), func(_ string, _, _, open int64) {
+	t0.Left(t0.used, s.limit.v.wall.reading(b.now), func(_ string, _, _, open int64) {
 		if open != 4 {
 			t.Errorf("%d are open", open)
 		}

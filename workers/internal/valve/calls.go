@@ -88,7 +88,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	case j.call.State() == claimant.Waiting && !j.Bucket.paused:
 		// Callers ask only whether their owner lives, and may be thousands: answer without a walk.
 		j.call.Reply, j.call.N = reply, c.N
-		v.claims.Take(j.call, claimant.Ask, min(j.call.Ends, now.Add(callSilence)))
+		v.Crew.Claimants.Take(j.call, claimant.Ask, min(j.call.Ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
 			StartMS: v.expectSlots(0, v.without(j.Bucket), j.takes(), now)}
 		if _, down := v.health.Down(j.Bucket.Target); down {
@@ -105,7 +105,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 			time.Millisecond
 		j.Seq = firstCall | uint64((time.Duration(now)-age).Milliseconds())<<20 |
 			p.callSeq&(1<<20-1)
-		j.call.Seq, j.Stored = j.Seq, v.instant(now).Wall.Add(-age)
+		j.call.Seq, j.Stored = j.Seq, v.wall.reading(now).Wall.Add(-age)
 	}
 	b, k := j.Bucket, j.call
 	b.changed()
@@ -120,9 +120,9 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	}
 	k.Reply, k.N, k.Ends = reply, c.N, now.Add(wait+callGrace)
 	if in != nil && *in <= ahead.Milliseconds() {
-		v.claims.Take(k, claimant.Claim, min(k.Ends, now.Add(claimFor)))
+		v.Crew.Claimants.Take(k, claimant.Claim, min(k.Ends, now.Add(claimFor)))
 	} else {
-		v.claims.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
+		v.Crew.Claimants.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
 		reply(job.Turn{State: job.TurnWaiting, StartMS: in})
 	}
 }
@@ -139,7 +139,7 @@ func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *heldJob {
 		p.calls = map[string]*heldJob{}
 	}
 	p.calls[c.ID] = j
-	v.memory.calls++
+	v.texts.memory.calls++
 	return j
 }
 
@@ -170,7 +170,7 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 	switch {
 	case b.paused:
 		t.Reason = job.RefusedPaused
-	case v.memory.calls > mostCalls, b.callers.Len() >= int(v.Policy.Capacity):
+	case v.texts.memory.calls > mostCalls, b.callers.Len() >= int(v.Policy.Capacity):
 		t.Reason = job.RefusedFull
 		if turn := v.turnAway(j, most, now); turn != nil {
 			t.RetryMS = *turn
@@ -250,7 +250,7 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.leaveCharges(j, now)
 		return
 	case o.Kind == record.OutcomeProgress &&
-		v.claims.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
+		v.Crew.Claimants.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
 		if !k.Leased {
 			k.Reply = nil
 		}
@@ -277,7 +277,7 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 // giveBack ends a call that did not begin.
 func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
 	switch {
-	case j == nil || !v.claims.Take(j.call, claimant.Settle, pace.Never):
+	case j == nil || !v.Crew.Claimants.Take(j.call, claimant.Settle, pace.Never):
 	case j.stage == stageRunning:
 		v.settle(j, v.unused(j, now), now)
 	default:
@@ -311,17 +311,18 @@ func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool
 	b := p.bucket(c.Key, now)
 	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
 	counts := b.concurrency > 0 || v.Policy.CountsArrivals()
-	if j == nil && counts && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
+	if j == nil && counts && v.texts.memory.calls < mostCalls && !p.ended.Has(c.ID) {
 		j = v.adopt(p, c, now)
 	}
 	event := claimant.Progress
 	if c.Op == job.OpAnswered {
 		event = claimant.Answered
 	}
-	if j == nil || p.ended.Has(c.ID) || !v.claims.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
+	if j == nil || p.ended.Has(c.ID) ||
+		!v.Crew.Claimants.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
 		return false
 	}
-	delete(v.claims.ending, j)
+	j.call.Ending = nil
 	v.awaits(j, now)
 	if event == claimant.Answered {
 		j.call.Answers = true
@@ -344,14 +345,14 @@ func (v *Valve) ends(p *Part, j *heldJob, c *job.Claim, now pace.Instant) {
 	} else if c.Status == job.SettledUnreached {
 		v.unused(j, now)
 	}
-	o, err := record.Settled(c.Settlement, v.instant(now).Wall)
+	o, err := record.Settled(c.Settlement, v.wall.reading(now).Wall)
 	if err != nil {
 		o.Kind = record.OutcomeFailed // it has ended, and must not hold its place
 	}
 	switch {
 	case o.Answer == record.AnswerNone && v.lingers(j, o, now):
 		p.ended.Add(c.ID, now)
-	case v.claims.Take(j.call, claimant.Settle, pace.Never):
+	case v.Crew.Claimants.Take(j.call, claimant.Settle, pace.Never):
 		v.settle(j, o, now)
 		p.ended.Add(c.ID, now)
 	}
@@ -363,18 +364,15 @@ func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
 	delay := time.Duration(v.Policy.MaxDelay)
 	until := ended.Add(delay)
 	if !v.Policy.CountsArrivals() || j.call.Answers ||
-		!v.claims.Take(j.call, claimant.Progress, until) {
+		!v.Crew.Claimants.Take(j.call, claimant.Progress, until) {
 		return false
-	}
-	if v.claims.ending == nil {
-		v.claims.ending = map[*heldJob]record.Outcome{}
 	}
 	if o.RetryAfter > 0 {
 		v.coolDown(j.Bucket, o.RetryAfter, ended)
 		o.RetryAfter = max(1, o.RetryAfter-delay)
 	}
 	o.Answer = record.AnswerSeen // as of then
-	v.claims.ending[j] = o
+	j.call.Ending = &o
 	return true
 }
 
@@ -413,9 +411,8 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 
 func (v *Valve) dropCall(j *heldJob) {
 	v.detach(j)
-	delete(v.claims.ending, j)
 	delete(j.Bucket.Part.calls, j.call.ID)
-	v.memory.calls--
+	v.texts.memory.calls--
 	j.stage = stageGone
 }
 
@@ -427,7 +424,7 @@ func (v *Valve) leaveCalls(p *Part) {
 				p.open.Add(id, v.acted)
 			}
 		}
-		v.claims.Take(j.call, claimant.Leave, pace.Never)
+		v.Crew.Claimants.Take(j.call, claimant.Leave, pace.Never)
 		if j.call.Reply != nil {
 			j.call.Reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
 		}

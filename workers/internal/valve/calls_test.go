@@ -24,7 +24,7 @@ type calling struct {
 
 func newCalling(t *testing.T, p policy.Policy) *calling {
 	c := &calling{offering: newOffering(p), t: t}
-	c.Local = true
+	c.Crew.Local = true
 	c.out.Reset()
 	return c
 }
@@ -75,7 +75,7 @@ func (c *calling) tell(id, op string, s job.Settlement, now pace.Instant) string
 // A policy for calls alone must not be reported as one without workers.
 func TestNoWorkerIsSoughtForCalls(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "10/s").WithDefaults()), origin
-	c.Local = false
+	c.Crew.Local = false
 	offers := func() (n int) {
 		for range 40 {
 			c.Advance(now, pace.Never)
@@ -133,10 +133,10 @@ func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 			}
 			c.Finished(run.Number, run.Call.Outcome(passed), now)
 			b := c.part.buckets["a"]
-			if status != job.SettledDone && c.memory.calls != 0 || b.Running != 0 ||
+			if status != job.SettledDone && c.texts.memory.calls != 0 || b.Running != 0 ||
 				b.callers.running != 0 {
 				t.Errorf("%s, passed %v: %d calls, %d run, %d of them calls", status, passed,
-					c.memory.calls, b.Running, b.callers.running)
+					c.texts.memory.calls, b.Running, b.callers.running)
 			}
 		}
 	}
@@ -162,8 +162,8 @@ func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 	c.Change(c.Policy, true, now)
 	c.ask("stays", now)
 	c.at(now, "stays no paused")
-	if n := c.part.buckets["a"].callers.Len(); n != 0 || c.memory.calls != 1 {
-		t.Errorf("%d calls wait, of %d", n, c.memory.calls)
+	if n := c.part.buckets["a"].callers.Len(); n != 0 || c.texts.memory.calls != 1 {
+		t.Errorf("%d calls wait, of %d", n, c.texts.memory.calls)
 	}
 }
 
@@ -219,8 +219,8 @@ func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	c.at(now+229*milli, "")
 	c.at(now+230*milli, "job 1")
 	c.at(now+500*milli, "")
-	if len(c.part.calls) > 0 || c.memory.calls != 0 {
-		t.Errorf("%d calls are left, %d counted", len(c.part.calls), c.memory.calls)
+	if len(c.part.calls) > 0 || c.texts.memory.calls != 0 {
+		t.Errorf("%d calls are left, %d counted", len(c.part.calls), c.texts.memory.calls)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart(t *testing.T) {
 		c.at(now, strings.Join(want, ", "))
 
 		c = newCalling(t, p)
-		c.paused, c.base.paused, c.memory.most = true, true, 1
+		c.paused, c.base.paused, c.texts.memory.most = true, true, 1
 		c.publish("a", 3, now)
 		b := c.part.buckets["a"]
 		late := b.queue.Overdue(job.MaxPriority, c.wall.at(now).UnixNano())

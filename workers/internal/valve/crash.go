@@ -20,7 +20,7 @@ func (v *Valve) inheritTogether(in inheritance.State, now pace.Instant) {
 		since = in.Since(t.Limits, true)
 	}
 	t.first, t.passed = nil, nil
-	t.used = in.Restore(t.Limits, h.Together, h.AllLimits, since, v.instant, now)
+	t.used = in.Restore(t.Limits, h.Together, h.AllLimits, since, v.wall.reading, now)
 	v.countLate(t, now)
 }
 
@@ -35,7 +35,7 @@ func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {
 		h.Open, h.Crashed = open, max(h.Crashed, ago)
 	}
 	if t := p.v.together; t != nil {
-		h.AllLimits, h.Together = t.Names(), t.Encode(t.used, p.v.instant(now))
+		h.AllLimits, h.Together = t.Names(), t.Encode(t.used, p.v.wall.reading(now))
 		if h.Sizes == nil {
 			h.Sizes = map[string]int64{}
 		}

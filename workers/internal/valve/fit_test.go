@@ -130,7 +130,7 @@ func TestAPartialHandoverBoundsUnlistedBuckets(t *testing.T) {
 		next := unownedValve(t, p).inheritFrom(inheritance.State{Owner: "self", Handover: h})
 		left := func(key job.Key) (left, open int64) {
 			used := next.p.bucket(key, next.now).Used
-			next.v.quota.Left(used, next.v.instant(next.now), func(_ string, l, _, o int64) {
+			next.v.quota.Left(used, next.v.wall.reading(next.now), func(_ string, l, _, o int64) {
 				left, open = l, o
 			})
 			return left, open

@@ -205,7 +205,7 @@ func (l *startLimits) without(b *bucket) *group {
 
 // expectBucket returns the ms until a bucket starts a job after some slots; nil: unpredictable.
 func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
-	if v.Free() <= 0 && v.claims.declined {
+	if v.Crew.Free() <= 0 && v.Crew.Declined {
 		return nil
 	}
 	return v.expectSlots(slots, v.without(b), c, now)
@@ -294,7 +294,7 @@ func (b *bucket) slotsUntil(turn, from float64) int64 {
 // expectJob is expectBucket for a waiting job; also nil without a worker.
 func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	ms := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
-	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.Bucket) {
+	if ms != nil && *ms == 0 && !v.Crew.MayTake(j.Bucket.busy()) {
 		return nil
 	}
 	return ms
@@ -351,7 +351,7 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 // tail returns the wait in ms of a job accepted now; nil: unpredictable, or no job waits.
 func (p *Part) tail(q job.Question, now pace.Instant) *int64 {
 	if b := p.buckets[q.Key]; b != nil && b.queue.Len() > 0 {
-		before := b.slotsFor(q.Priority, p.v.instant(now).Wall.UnixNano())
+		before := b.slotsFor(q.Priority, p.v.wall.reading(now).Wall.UnixNano())
 		return p.v.expectBucket(b, before, quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}, now)
 	}
 	return nil

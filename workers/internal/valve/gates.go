@@ -43,17 +43,11 @@ func (v *Valve) hold(b *bucket, now pace.Instant) gates.Hold {
 		wait, limit, _ := v.wait(b.queue.Head().takes(), now)
 		h = gates.Hold{By: gates.ByLimit, Limit: limit, Until: now.Add(wait)}
 	}
-	if h.Until <= now && !b.callNext() && !v.mayTakeWorker(b) && (v.Local || v.claims.declined) {
-		h = gates.Hold{By: v.withoutWorker(), Until: pace.Never}
+	if h.Until <= now && !b.callNext() && !v.Crew.MayTake(b.busy()) &&
+		(v.Crew.Local || v.Crew.Declined) {
+		h = gates.Hold{By: v.Crew.Lacks(), Until: pace.Never}
 	}
 	return h
-}
-
-func (c *crew) withoutWorker() gates.Reason {
-	if !c.Local && c.claims.nobody {
-		return gates.ByNoWorker
-	}
-	return gates.ByWorkersBusy
 }
 
 // held names what holds a bucket, and until when; 0: unpredictable. Empty: no job waits, or one is
@@ -149,7 +143,7 @@ func (v *Valve) noteLeft(now pace.Instant) {
 	case v.all.Until > now:
 		v.Losses.Left(v.all.By, now)
 	default:
-		v.Losses.Left(v.withoutWorker(), now)
+		v.Losses.Left(v.Crew.Lacks(), now)
 	}
 }
 

@@ -48,9 +48,9 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 		b.cooled(now)
 		c, matters := b.heldClock(now, after)
 		if v := g.Of.v; v.quota != nil {
-			c.Used = v.quota.Encode(b.Used, v.instant(now))
+			c.Used = v.quota.Encode(b.Used, v.wall.reading(now))
 			if c.Used != "" {
-				c.Units, c.Open = v.quota.Counted(b.Used, v.instant(now))
+				c.Units, c.Open = v.quota.Counted(b.Used, v.wall.reading(now))
 			}
 			for _, n := range c.Units {
 				c.units += n

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -110,15 +111,15 @@ func TestHoldsOfAJob(t *testing.T) {
 		},
 			want: job.BlockedByNotBefore, until: time.Hour},
 		"no worker anywhere": {prepare: func(b *valveBench) *heldJob {
-			b.v.Local = false
+			b.v.Crew.Local = false
 			j := b.arrive("a")
-			b.v.Offered(OfferNobody, b.now)
+			b.v.Offered(crew.OfferNobody, b.now)
 			return j
 		}, want: job.BlockedByNoWorker, until: unknown},
 		"workers elsewhere that are busy": {prepare: func(b *valveBench) *heldJob {
-			b.v.Local = false
+			b.v.Crew.Local = false
 			j := b.arrive("a")
-			b.v.Offered(OfferBusy, b.now)
+			b.v.Offered(crew.OfferBusy, b.now)
 			return j
 		}, want: job.BlockedByWorkersBusy, until: unknown},
 		"workers here that are busy": {policy: func(p *policy.Policy) { p.Workers = 1 },

@@ -261,7 +261,7 @@ func (v *Valve) HolderGone(holder string, now pace.Instant) {
 				j.Bucket.runs(-1)
 				j.holder = ""
 				v.detach(j)
-				v.crashed(j, holder)
+				v.out.crashed(j, holder)
 			}
 		}
 		p.changed()

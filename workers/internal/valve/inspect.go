@@ -23,7 +23,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 		s.Outflow, s.Peak, s.Burst = l.pace.Rate.PerSecond(), l.pace.Peak, l.pace.Burst
 	}
 	if p.v.quota != nil {
-		s.Limits = left(nil, p.v.quota, b.Used, p.v.instant(now))
+		s.Limits = left(nil, p.v.quota, b.Used, p.v.wall.reading(now))
 	}
 	s.Limits = append(s.Limits, p.v.LeftOfAll(now)...)
 	if b.learnt != nil {
@@ -62,9 +62,9 @@ func (v *Valve) OpenOfKeys() (all []api.LimitLeft) {
 	if !v.Policy.CountsArrivals() {
 		return nil
 	}
-	for _, r := range v.runs {
-		for c := r.charged; c != nil; c = c.next {
-			if c.all != nil || !v.here(r.heldJob, c) {
+	for _, r := range v.Crew.Runs() {
+		for c := r.Of.charged; c != nil; c = c.next {
+			if c.all != nil || !v.here(r.Of, c) {
 				continue
 			}
 			c.Open(func(limit string, units int64) {
@@ -225,7 +225,7 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 		j.enter(stageAcking)
 		v.out.Endings = append(v.out.Endings, Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
 	} else {
-		v.ack(j)
+		v.out.ack(j)
 	}
 	return 1
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -45,12 +46,12 @@ func TestCausesOfLateStarts(t *testing.T) {
 			}, want: map[string]time.Duration{job.BlockedByWorkersBusy: 1900 * ms}},
 		"nobody": {run: func(b *valveBench, running Run) {
 			b.done(running)
-			b.v.Local = false
+			b.v.Crew.Local = false
 			for now := from; now < until; now += 100 * ms {
 				b.at(now).start()
-				b.v.Offered(OfferNobody, b.now)
+				b.v.Offered(crew.OfferNobody, b.now)
 			}
-			b.v.Local = true
+			b.v.Crew.Local = true
 			b.at(until).start()
 		}, want: map[string]time.Duration{job.BlockedByNoWorker: 1900 * ms}},
 		"concurrency": {policy: func(p *policy.Policy) { p.Concurrency = 1 },

@@ -47,7 +47,7 @@ func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
 // setPolicy applies new numbers, also to waiting jobs, except max_age.
 func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
-	v.Policy, v.paused = p, paused
+	v.Policy, v.paused, v.Crew.Most = p, paused, p.Workers
 	v.base = limitsFor(p, policy.Override{}, paused)
 	v.total.Change(totalOf(p), now)
 	v.setQuota(quota.New(p), quota.NewCandidates(p))

@@ -59,7 +59,7 @@ func ownLimitsBench(p policy.Policy) *limitsBench {
 	p.Workers = 1 << 20
 	l := &limitsBench{now: origin.Add(time.Minute)}
 	l.v = New(p, false, "self", func() float64 { return 0.5 }, wallOfTests, &Actions{})
-	l.v.Local = true
+	l.v.Crew.Local = true
 	l.part = l.v.Own(handle.Partition{Policy: p.Name}, 1)
 	for i := range benchedKeys {
 		l.keys = append(l.keys, job.Key(fmt.Sprintf("key-%d", i)))

@@ -118,7 +118,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 		b.note(h, now)
 		if b.blocked() {
 			b.awake = false
-			v.unload(b)
+			v.texts.unload(b)
 		}
 		return
 	}
@@ -150,7 +150,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 	}
 	at, read := h.Until, readAt(h.Until)
 	if read > now {
-		v.unload(b)
+		v.texts.unload(b)
 	}
 	head := b.queue.Head()
 	switch {
@@ -206,7 +206,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	}
 	at = max(at, v.freshAt(b, now))
 	if v.candidates != nil {
-		at = max(at, now.Add(v.candidates.FreshIn(b.trial, v.instant(now))))
+		at = max(at, now.Add(v.candidates.FreshIn(b.trial, v.wall.reading(now))))
 	}
 	if b.Target.Down() {
 		at = max(at, b.Target.At)
@@ -226,7 +226,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	v.health.Forget(b.Target)
 	v.remember(b, nil)
 	b.queue.Close()
-	v.memory.near -= bucketBytes
+	v.texts.memory.near -= bucketBytes
 	delete(b.Part.buckets, b.queue.Key)
 	b.Part.list.Remove(b)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -295,13 +296,13 @@ func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
 	far := s.by[1]
-	far.v.Local = false
+	far.v.Crew.Local = false
 	for range 9 {
 		s.by[0].arrive("a", tokens(2))
 		far.arrive("b", tokens(2))
 	}
 	for i := range 3 {
-		far.v.Claimed(Claim{Worker: fmt.Sprint("w", i), Until: far.now.Add(HoldFor)})
+		far.v.Crew.Claim(crew.Claim{Worker: fmt.Sprint("w", i), Until: far.now.Add(crew.HoldFor)})
 	}
 	if n := strings.Count(s.until(ms), "mail/b@"); n < 2 {
 		t.Errorf("%d of five starts are of the policy whose workers are elsewhere", n)
@@ -343,7 +344,7 @@ func TestPoliciesTakeTurnsForScarceSlots(t *testing.T) {
 		return newValveBench(t, p)
 	}
 	a, b := weighed("a", 3), weighed("b", 1)
-	slots := &Slots{Most: 2}
+	slots := &crew.Slots{Most: 2}
 	a.v.Share(&Memory{}, slots)
 	b.v.Share(&Memory{}, slots)
 	Join([]*Valve{a.v, b.v})

@@ -246,7 +246,7 @@ func TestDebtIsInTheBudget(t *testing.T) {
 		}
 		b.noted()
 		runs := 0
-		b.v.Policy.Workers = 1
+		b.v.Crew.Most = 1
 		b.until(300*ms, func(r Run) {
 			runs++
 			b.end(r, record.Outcome{Kind: record.OutcomeDone,

@@ -43,14 +43,14 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 	for len(v.timers) > 0 && v.timers[0].At <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
 	}
-	for k := v.claims.Silent(now); k != nil; k = v.claims.Silent(now) {
+	for k := v.Crew.Claimants.Silent(now); k != nil; k = v.Crew.Claimants.Silent(now) {
 		v.silent(k, now)
 	}
 	v.lapse(now)
 	v.placeChanged(now)
 	v.open, v.fence = now < fence, fence
 	if !v.open {
-		for k := v.claims.workers.First(); k != nil; k = v.claims.workers.First() {
+		for k := v.Crew.Claims().First(); k != nil; k = v.Crew.Claims().First() {
 			v.refuse(k, claimant.Leave)
 		}
 		return
@@ -70,8 +70,9 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 	if len(v.due)+len(v.callers) == 0 || !v.admits(now) {
 		return nil, nil
 	}
-	if b = v.caller(); b == nil && v.Free() > 0 {
-		b = v.nextDue(v.health.All.Open, v.mayTakeWorker)
+	if b = v.caller(); b == nil && v.Crew.Free() > 0 {
+		able := func(b *bucket) bool { return v.Crew.MayTake(b.busy()) }
+		b = v.nextDue(v.health.All.Open, able)
 	}
 	if b == nil {
 		return v.match()
@@ -97,10 +98,9 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	switch {
 	case j.call != nil:
 		j.stage = stageRunning
-		v.claims.Take(j.call, claimant.Start, pace.Never)
+		v.Crew.Claimants.Take(j.call, claimant.Start, pace.Never)
 	case by != nil:
 		worker = by.Worker
-		v.claims.Take(by, claimant.Start, pace.Never)
 		fallthrough
 	default:
 		j.enter(stageRunning)
@@ -108,13 +108,12 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	j.began, j.holder = now, ""
 	b.runs(1)
 	b.Part.Checkpoints.Changed = true
-	v.given++
 	t := b.ticket(j, v.fence)
 	v.charge(j, t, now)
 	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
 		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,
-		Number: v.given, Shadow: v.try(j, now), Worker: worker, Ticket: t}
-	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, worker: by}
+		Number: v.Crew.Begin(j, j.Attempts+1, by, j.call != nil), Shadow: v.try(j, now),
+		Worker: worker, Ticket: t}
 	r.total = &v.total.Clock
 	r.Due = max(due, v.total.Next().Until)
 	v.total.Take(j.Cost, now)
@@ -131,12 +130,8 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	if j.call == nil && b.callers != noCallers {
 		b.callers.inRow = 0
 	}
-	switch {
-	case j.call != nil:
+	if j.call != nil {
 		r.Call = v.grant(j)
-	case by == nil:
-		v.Busy++
-		v.slots.Used++
 	}
 	v.out.Starts = append(v.out.Starts, r)
 }
@@ -149,7 +144,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 		j.holder = holder // a late report counts until the job restarts
 	case j.expires <= now:
 		v.detach(j)
-		v.bury(j, job.ReasonDeadline, "it waited longer than allowed")
+		v.out.bury(j, job.ReasonDeadline, "it waited longer than allowed")
 	default:
 		v.detach(j)
 		v.makeReady(j, now)
@@ -158,7 +153,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 
 // Idle reports whether Advance has no work until the next event.
 func (v *Valve) Idle() bool {
-	if len(v.line.valves) > 1 || len(v.runs)+v.claims.workers.Len()+v.claims.Offers > 0 ||
+	if len(v.line.valves) > 1 || !v.Crew.Idle() ||
 		v.Wake(true) != pace.Never {
 		return false
 	}
@@ -178,18 +173,15 @@ func (v *Valve) Wake(open bool) pace.Instant {
 	if len(v.timers) > 0 {
 		at = v.timers[0].At
 	}
-	at = min(at, v.lapsesAt(), v.claims.Wake())
+	at = min(at, v.lapsesAt(), v.Crew.Wake(open))
 	if len(v.marked) > 0 {
 		at = min(at, v.acted)
 	}
 	if open && len(v.sched) > 0 {
 		at = min(at, v.sched[0].at)
 	}
-	if open {
-		at = min(at, v.claims.wakeAt)
-		if v.all.Until > v.acted {
-			at = min(at, v.all.Until)
-		}
+	if open && v.all.Until > v.acted {
+		at = min(at, v.all.Until)
 	}
 	return at
 }

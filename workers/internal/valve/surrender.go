@@ -40,7 +40,7 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 func (p *Part) Undecided() bool { return p.undecided.any() || p.noting > 0 }
 
 func (p *Part) Quiet() bool {
-	if p.v.Busy+p.v.claims.Working > 0 {
+	if p.v.Crew.Busy+p.v.Crew.Claimants.Working > 0 {
 		return false
 	}
 	for _, j := range p.jobs {

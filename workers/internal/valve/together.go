@@ -154,7 +154,7 @@ func (t *together) callBack(now pace.Instant) {
 	}
 	for _, b := range slices.Clone(t.passed) {
 		if v := b.Part.v; b.passes(now) != 0 && b.Part.Live() {
-			wait, _ := t.Next(t.used, v.instant(now), b.queue.Head().takes())
+			wait, _ := t.Next(t.used, v.wall.reading(now), b.queue.Head().takes())
 			b.Passing.Until = min(b.Passing.Until, after(wait, now))
 			b.changed()
 		}

@@ -7,8 +7,8 @@
 //     bucket's next job may start; starts.go: which bucket starts next; bodies.go: bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
-//   - claims.go: offers to callers and to workers in other processes, and their claims; calls.go:
-//     what callers say;
+//   - claims.go: offers to callers and to workers in other processes, and their claims (packages
+//     claimant and crew); calls.go: what callers say;
 //   - inherit.go, handover.go: state received from a partition's previous owner (package
 //     inheritance) and sent to its next;
 //   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
@@ -24,6 +24,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -36,39 +37,22 @@ type Valve struct {
 	startLimits
 	order
 	agenda
-	crew
 	learning
 	health gates.Health
 	outlook
 	Losses gates.Losses
 
+	Crew   crew.Crew[*heldJob]
 	Self   string         // holder of jobs that run here
 	random func() float64 // in [0, 1), for jitter
 	out    *Actions
-	memory *Memory
+	texts  texts
 	parts  map[int]*Part
-	bodies int64 // bytes of large bodies
 
 	open  bool         // starts were allowed on the last Advance
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
 	all   gates.Hold
-}
-
-type crew struct {
-	Local    bool
-	Busy     int // local workers with this valve's jobs
-	Reserved int // local workers with other drainers' jobs
-	slots    *Slots
-	claims   claims
-	runs     map[uint64]run // by number, here and elsewhere
-	given    uint64         // last run number
-}
-
-type run struct {
-	*heldJob
-	attempt int
-	worker  *claimer // in another process; nil: a local one, or a caller
 }
 
 const (
@@ -86,11 +70,12 @@ func (c wallClock) at(now pace.Instant) time.Time {
 	return at
 }
 
+// of returns the instant of a date in Unix ns.
+func (c wallClock) of(date int64) pace.Instant { return c.instant(time.Unix(0, date), 0) }
+
 func (c wallClock) instant(date time.Time, now pace.Instant) pace.Instant {
 	return now.Later(date.Sub(c.at(now)))
 }
-
-func (v *Valve) instant(now pace.Instant) quota.Now { return v.wall.reading(now) }
 
 func (c wallClock) reading(now pace.Instant) quota.Now {
 	wall, off := c(now)
@@ -105,10 +90,10 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 			overrides: map[job.Key]policy.Override{}},
 		startLimits: startLimits{wall: wall, alone: &group{}, total: gates.Total{Pace: totalOf(p)},
 			quota: quota.New(p), candidates: quota.NewCandidates(p)},
-		crew:   crew{runs: map[uint64]run{}, slots: &Slots{}},
+		Crew:   crew.New[*heldJob](p.Workers),
 		health: gates.NewHealth(random),
 		Self:   self,
-		memory: &Memory{},
+		texts:  texts{memory: &Memory{}},
 		random: random,
 		out:    out,
 		parts:  map[int]*Part{},
@@ -161,7 +146,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	}
 	b.queue.Arrive(&j.Job)
 	p.jobs[a.Seq] = j
-	p.v.weigh(j)
+	p.v.texts.weigh(j)
 	b.held++
 	if a.Seq > p.last {
 		p.v.out.Accepted = append(p.v.out.Accepted, Seen{Ref: j.ref(), Header: a.Header})
@@ -175,17 +160,17 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	j.snoozes = in.Record.Snoozes
 	switch {
 	case p.legacy.Finished(a.Seq, stored, again, now):
-		p.v.ack(j)
+		p.v.out.ack(j)
 	case a.Malformed != nil:
-		p.v.bury(j, job.ReasonMalformed, a.Malformed.Error())
+		p.v.out.bury(j, job.ReasonMalformed, a.Malformed.Error())
 	case in.Outcome != nil:
 		j.holder = in.Outcome.Holder
 		b.runs(1)
 		p.v.settle(j, *in.Outcome, now)
 	case j.crashes >= MostCrashes:
-		p.v.buryCrashed(j)
+		p.v.out.buryCrashed(j)
 	case in.Crashed != "" && in.Crashed != in.Record.CrashedBy:
-		p.v.crashed(j, in.Crashed)
+		p.v.out.crashed(j, in.Crashed)
 	case in.Runs():
 		j.enter(stageRunning)
 		j.holder = in.Holder
@@ -193,7 +178,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 	case p.repeats(j):
 	case p.v.impossible(j.Cost, j.Costs) != "":
-		p.v.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
+		p.v.out.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
 	case in.Record.DueIn > 0 && edit.Run != j.ordinal():
 		p.v.delay(j, now.Later(time.Duration(in.Record.DueIn)*time.Microsecond))
 	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
@@ -272,12 +257,12 @@ func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 				b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
 			}
 		}
-		if used := p.legacy.Unlisted(p.v.quota, p.v.instant, now); used != nil {
+		if used := p.legacy.Unlisted(p.v.quota, p.v.wall.reading, now); used != nil {
 			b.own().Used = used
 		}
 		p.buckets[key] = b
 		p.list.Add(b)
-		p.v.memory.near += bucketBytes
+		p.v.texts.memory.near += bucketBytes
 	}
 	return b
 }
@@ -293,16 +278,16 @@ func (p *Part) look(key job.Key) *bucket {
 func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 	if j.call != nil {
 		j.stage = stageWaiting
-		v.claims.Take(j.call, claimant.Return, min(j.call.Ends, now.Add(callSilence)))
+		v.Crew.Claimants.Take(j.call, claimant.Return, min(j.call.Ends, now.Add(callSilence)))
 		return
 	}
 	b := j.Bucket
 	j.enter(stageWaiting)
 	if j.Body != nil && j.Size > leanSize {
-		if b.queue.Near() > 0 || v.bodies >= v.memory.bodies() {
+		if b.queue.Near() > 0 || v.texts.bytes >= v.texts.memory.bodies() {
 			j.Body, j.Lean = nil, true
 		} else {
-			v.keepBody(j)
+			v.texts.keep(j)
 		}
 	}
 	v.enqueue(j)
@@ -340,7 +325,7 @@ func (a *agenda) lookAt(j *heldJob, at pace.Instant) {
 
 func (v *Valve) detach(j *heldJob) {
 	j.Bucket.changed()
-	v.freeBody(j)
+	v.texts.free(j)
 	if j.inTimers >= 0 {
 		v.timers.Remove(j.inTimers)
 	}
@@ -351,36 +336,4 @@ func (v *Valve) detach(j *heldJob) {
 		return
 	}
 	j.Bucket.queue.Remove(&j.Job)
-}
-
-func (v *Valve) Free() int {
-	if !v.Local {
-		return 0
-	}
-	return min(v.Policy.Workers-v.Busy-v.Reserved, v.slots.Left())
-}
-
-func (v *Valve) Reserve() bool {
-	if v.Free() <= 0 {
-		return false
-	}
-	v.Reserved++
-	v.slots.Used++
-	return true
-}
-
-func (c *crew) Release() {
-	c.Reserved--
-	c.slots.Used--
-}
-
-// Running counts running jobs, here and elsewhere, also other drainers' here.
-func (c *crew) Running() int { return c.Busy + c.Reserved + c.claims.Working }
-
-// mayTakeWorker keeps one bucket from taking all workers: it may run three times as many jobs as
-// workers stay free (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-// switches", 1998).
-func (v *Valve) mayTakeWorker(b *bucket) bool {
-	free := v.Free()
-	return free > 0 && b.busy() <= 3*(free-1)
 }
