@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -85,4 +86,114 @@ func flatten(document any) (leaves []leaf) {
 	}
 	walk("")
 	return leaves
+}
+
+// Keeping returns the policy with the partitions of before, which cannot change, unless it names
+// its own.
+func (p Policy) Keeping(before Policy) Policy {
+	if p.HasQueue() && p.OutflowTotal.IsZero() && p.together() < 0 {
+		p.Partitions = cmp.Or(p.Partitions, before.Partitions)
+	}
+	return p
+}
+
+// CheckChange returns why a live policy cannot become another, as an [*InvalidError]. Algorithm,
+// partitions, having a queue and posting callbacks are fixed: other partitions would split keys,
+// and jobs without a queue, or callbacks without their target, never start.
+func CheckChange(before, after Policy) error {
+	before, after = before.WithDefaults(), after.WithDefaults()
+	var problems []Problem
+	fixed := func(field string, was, is any) {
+		reason := fmt.Sprintf("cannot change from %v to %v: give the policy a new name", was, is)
+		problems = append(problems, Problem{field, reason})
+	}
+	if before.decider() != after.decider() {
+		fixed("algorithm", before.decider(), after.decider())
+	}
+	switch {
+	case before.HasQueue() && !after.HasQueue():
+		problems = append(problems,
+			Problem{"queue", "cannot be removed because jobs may wait in it: " +
+				"keep it, or give the policy a new name"})
+	case before.HasQueue() && before.Partitions != after.Partitions:
+		fixed("partitions", before.Partitions, after.Partitions)
+		if before.OutflowTotal.IsZero() && after.Partitions == 1 && !after.OutflowTotal.IsZero() {
+			problems[len(problems)-
+				1].Reason += "; outflow_total requires a policy created with one partition"
+		}
+	}
+	if before.Target.Calls() && !after.Target.Calls() {
+		problems = append(problems, Problem{"target.http.url", "cannot change from " + CallbackURL +
+			" because callbacks may wait for it: give the policy a new name"})
+	}
+	return Invalid(problems)
+}
+
+// Patch applies a JSON merge patch (RFC 7396) as strictly as [Parse], and returns the policy with
+// its defaults; null restores a default.
+func (p Policy) Patch(patch []byte) (Policy, error) {
+	if _, err := Parse(patch); err != nil {
+		return Policy{}, err
+	}
+	return patched(p.WithDefaults().withoutDerived(), patch, Parse)
+}
+
+// withoutDerived returns the policy without the defaults that its limits imply: those of other
+// limits may differ.
+func (p Policy) withoutDerived() Policy {
+	derived := p
+	derived.WindowMargin, derived.MaxDelay = 0, 0
+	derived = derived.WithDefaults()
+	if p.WindowMargin == derived.WindowMargin {
+		p.WindowMargin = 0
+	}
+	if p.MaxDelay == derived.MaxDelay {
+		p.MaxDelay = 0
+	}
+	return p
+}
+
+// Patch applies a JSON merge patch (RFC 7396); null restores the policy's value.
+func (o Override) Patch(patch []byte) (Override, error) {
+	if _, err := ParseOverride(patch); err != nil {
+		return Override{}, err
+	}
+	return patched(o, patch, ParseOverride)
+}
+
+// Overrides reports whether a merge patch of a policy has only fields of an [Override].
+func Overrides(patch []byte) bool {
+	_, err := ParseOverride(patch)
+	return err == nil
+}
+
+func patched[T any](document T, patch []byte, parse func([]byte) (T, error)) (T, error) {
+	before, err := json.Marshal(document)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return parse(merge(before, patch))
+}
+
+func merge(document, patch json.RawMessage) json.RawMessage {
+	var changes, members map[string]json.RawMessage
+	if json.Unmarshal(patch, &changes) != nil || changes == nil {
+		return patch
+	}
+	if json.Unmarshal(document, &members) != nil || members == nil {
+		members = map[string]json.RawMessage{}
+	}
+	for name, value := range changes {
+		if string(value) == "null" {
+			delete(members, name)
+		} else {
+			members[name] = merge(members[name], value)
+		}
+	}
+	merged, err := json.Marshal(members)
+	if err != nil {
+		panic(err)
+	}
+	return merged
 }

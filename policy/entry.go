@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/penstock-mq/penstock/api"
 )
 
 // Entry is a policy's record. Its master, which writes it, is a file or the API; operators' levers
@@ -18,9 +20,9 @@ type Entry struct {
 	// of the target: decides where the target may be, and whether it may use the drainer's files
 	TargetSource string `json:"target_source"`
 	// Draining: takes no new jobs, and is gone once its queue is empty.
-	Draining bool        `json:"draining,omitempty"`
-	Levers   Levers      `json:"levers,omitempty"`
-	Last     *LastChange `json:"last_change,omitempty"` // of the content; nil: unchanged or unknown
+	Draining bool            `json:"draining,omitempty"`
+	Levers   Levers          `json:"levers,omitempty"`
+	Last     *api.LastChange `json:"last_change,omitempty"` // as written; nil: unchanged or unknown
 
 	Policy   Policy    `json:"-"` // in force: as written, with the levers and defaults
 	Paused   bool      `json:"-"` // by a lever
@@ -58,23 +60,17 @@ func (e *Entry) Overridden(now time.Time) (texts []string) {
 // HasQueue reports whether the policy has a queue; false for nil.
 func (e *Entry) HasQueue() bool { return e != nil && e.Policy.HasQueue() }
 
-// LastChange tells when a policy became what it is, and by which fields.
-type LastChange struct {
-	At      time.Time `json:"at"`      // by the writer's clock
-	Changed Changes   `json:"changed"` // at most [MaxTold] fields
-}
+// maxTold bounds the fields of [Entry.Last].
+const maxTold = 10
 
-// MaxTold bounds the fields that a [LastChange] lists.
-const MaxTold = 10
-
-// Next returns the last change once a policy becomes another, or c if they are equal.
-func (c *LastChange) Next(before, after Policy, at time.Time) *LastChange {
-	changed := Diff(before, after)
+// LastChange returns [Entry.Last] once the policy as written becomes another.
+func (e *Entry) LastChange(after Policy, at time.Time) *api.LastChange {
+	changed := Diff(e.Written, after)
 	if len(changed) == 0 {
-		return c
+		return e.Last
 	}
-	return &LastChange{At: at.UTC().Truncate(time.Millisecond),
-		Changed: changed[:min(len(changed), MaxTold)]}
+	return &api.LastChange{At: at.UTC().Truncate(time.Millisecond),
+		Changed: changed[:min(len(changed), maxTold)]}
 }
 
 // Entries holds policies by name. A set that was passed on does not change, and the next one shares

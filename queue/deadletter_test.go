@@ -52,9 +52,9 @@ func TestBury(t *testing.T) {
 		t.Errorf("got %+v", m)
 	}
 	for name, want := range map[string]string{
-		HeaderDeadReason: "attempts", HeaderDeadAttempts: "5", HeaderDeadJob: "stripe:42",
-		HeaderDeadPartition: "3",
-		HeaderDeadStored:    "2026-03-01T12:00:00.123456789Z", "Content-Type": "text/plain",
+		HeaderDeadReason: "attempts", headerDeadAttempts: "5", headerDeadJob: "stripe:42",
+		headerDeadPartition: "3",
+		headerDeadStored:    "2026-03-01T12:00:00.123456789Z", "Content-Type": "text/plain",
 		"penstock-dead-reason":        "",
 		"nats-expected-last-sequence": "",
 	} {

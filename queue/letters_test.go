@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/kit/natstest"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -154,8 +155,8 @@ func TestPoliciesWithDeadLettersAreCounted(t *testing.T) {
 		text := ""
 		for _, c := range found {
 			text += fmt.Sprintf("%s:%d ", c.Policy, c.Letters)
-			if c.Oldest.IsZero() || c.Newest.Before(c.Oldest) {
-				t.Errorf("%s: from %v to %v", c.Policy, c.Oldest, c.Newest)
+			if c.OldestAt.IsZero() || c.NewestAt.Before(c.OldestAt) {
+				t.Errorf("%s: from %v to %v", c.Policy, c.OldestAt, c.NewestAt)
 			}
 		}
 		return text
@@ -284,7 +285,7 @@ func TestReplayAll(t *testing.T) {
 	bury(t, b, DeadLetter{Policy: "signup", Key: "b", Seq: 9, Body: []byte("b")})
 	bury(t, b, DeadLetter{Policy: "other", Key: "a", Seq: 1})
 	got, err := p.ReplaySome(ctx, "signup", DeadLetterFilter{})
-	if err != nil || got != (Replayed{Replayed: 3, Full: 2, Unfit: 1}) {
+	if err != nil || got != (api.Replayed{Replayed: 3, Full: 2, Unfit: 1, Complete: true}) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	var bodies []string
@@ -321,7 +322,7 @@ func TestLettersOfAKeyAreFoundAmongMany(t *testing.T) {
 	}
 	some = DeadLetterFilter{Keyed: true, Key: "a", Through: 5}
 	r, err := b.NewProducer(ProducerOptions{}).ReplaySome(natstest.Context(t), "stripe", some)
-	if r != (Replayed{Replayed: 2}) || err != nil {
+	if r != (api.Replayed{Replayed: 2, Complete: true}) || err != nil {
 		t.Errorf("replayed %+v, %v", r, err)
 	}
 	asked, _, err := reads.Pending()

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/base/errs"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -119,18 +120,12 @@ func replayHeader(l StoredLetter, now time.Time) (nats.Header, error) {
 	return h, nil
 }
 
-// Replayed counts what became of dead letters.
-type Replayed struct {
-	Replayed int // became jobs
-	Full     int // stayed: their buckets are full
-	Unfit    int // stayed: see ErrUnfit
-}
-
 // ReplaySome replays, in order, the selected dead letters that exist at the call, because a job
 // that fails at once must not be replayed forever. It skips the rest of a full bucket. After an
 // error the result covers the work done.
 func (p *Producer) ReplaySome(ctx context.Context, policy string,
-	some DeadLetterFilter) (r Replayed, err error) {
+	some DeadLetterFilter) (r api.Replayed, err error) {
+	defer func() { r.Complete = err == nil }()
 	defer errs.Annotate(&err, "replay the dead letters of %s", policy)
 	admitted, err := p.admitted(ctx, policy)
 	if err != nil {

@@ -2,13 +2,17 @@ package queue
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock/internal/base/errs"
+	"github.com/penstock-mq/penstock/queue/internal/jsapi"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
 )
@@ -81,3 +85,136 @@ func (ends Results) NoteDone(policy string, seq uint64, e job.Ended, ttl time.Du
 	}
 	return nil
 }
+
+// maxReplays bounds the replays followed for one job.
+const maxReplays = 16
+
+// Repeated looks up the job that a submission repeats. It returns the receipt of a job that waits,
+// runs or is done, perhaps a replay of the first one's dead letter, or [*EndedError] or
+// [ErrOtherPayload]. A job without any record counts as done.
+func (p *Producer) Repeated(ctx context.Context, s Submission, r Receipt) (Receipt, error) {
+	r.Duplicate = true
+	sum := job.PayloadSum(s.Header, s.Body)
+	var err error
+	for gone, replays := false, 0; replays < maxReplays; {
+		var e job.Ended
+		if e, err = p.ended(ctx, s.Policy, r.Seq); err == nil {
+			switch {
+			case e.Sum != "" && e.Sum != sum:
+				return Receipt{}, ErrOtherPayload
+			case e.How == job.EndDone:
+				return r, nil
+			case e.How == job.EndReplayed:
+				r.Seq, replays = e.Job, replays+1
+				continue
+			}
+			return Receipt{}, &EndedError{s.Policy, r.Seq, e}
+		}
+		if !errors.Is(err, ErrNotFound) || gone {
+			break
+		}
+		var stored job.Arrived
+		if stored, err = p.b.StoredJob(ctx, s.Policy, r.Seq); err == nil {
+			if job.PayloadSum(stored.Header, stored.Body) != sum {
+				return Receipt{}, ErrOtherPayload
+			}
+			return r, nil
+		}
+		// it may have ended after its end was looked up
+		gone = errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoStream)
+		if !gone {
+			break
+		}
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return Receipt{}, fmt.Errorf("find the job that this one repeats: %w", err)
+	}
+	return r, nil
+}
+
+// ended is Results.Read for a job of the present stream: a recreated one repeats sequences.
+func (p *Producer) ended(ctx context.Context, policy string, seq uint64) (job.Ended, error) {
+	e, err := p.b.Results().Read(ctx, policy, seq)
+	if err != nil {
+		return job.Ended{}, err
+	}
+	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
+	if err != nil {
+		return job.Ended{}, err
+	}
+	if e.Accepted.Before(info.Created) {
+		return job.Ended{}, ErrNotFound
+	}
+	return e, nil
+}
+
+// Outcome is the subject of a job's outcome for its waiting submitter. The token is the job's
+// [job.HeaderWaiter] and cannot be guessed.
+func (n Names) Outcome(token string) string { return n.lower + ".outcome." + token }
+
+// headerTold holds a job's result; the message's body is the reply's.
+const headerTold = "Penstock-Outcome"
+
+// PublishResult publishes a job's result once, on core NATS, if its header names a waiter. Any
+// producer may have written that header, so it goes only to [Names.Outcome].
+func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
+	token := job.HeaderValue(header, job.HeaderWaiter)
+	if !job.IsWaiter(token) {
+		return
+	}
+	m := nats.NewMsg(b.names.Outcome(token))
+	if t.Reply != nil {
+		reply := t.Reply.Within(b.nc.MaxPayload())
+		if t.Reply = &reply; !reply.Cut {
+			m.Data = reply.Body
+		}
+	}
+	m.Header.Set(headerTold, string(t.Encode()))
+	if err := b.nc.PublishMsg(m); err != nil {
+		b.log.Debug("outcome not told", "job", t.Job, "error", err)
+	}
+}
+
+// Waiting waits for the end of a job. Call Leave afterwards.
+type Waiting struct {
+	// Token belongs in the job's [job.HeaderWaiter].
+	Token   string
+	sub     *nats.Subscription
+	outcome <-chan *nats.Msg
+}
+
+// Await waits for the outcome of a job that is then published over this connection. Call
+// [Waiting.Leave].
+func (b *Broker) Await() (*Waiting, error) {
+	token := rand.Text()
+	outcome := make(chan *nats.Msg, 1)
+	sub, err := b.nc.ChanSubscribe(b.names.Outcome(token), outcome)
+	if err == nil {
+		err = sub.AutoUnsubscribe(1) // a sender with a guessed token cannot fill memory
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wait for an outcome: %w", jsapi.Translate(err))
+	}
+	return &Waiting{token, sub, outcome}, nil
+}
+
+// Outcome returns the result of the job once it has ended, or an error once ctx has.
+func (w *Waiting) Outcome(ctx context.Context) (job.Result, error) {
+	var m *nats.Msg
+	select {
+	case m = <-w.outcome:
+	case <-ctx.Done():
+		return job.Result{}, fmt.Errorf("wait for an outcome: %w", ctx.Err())
+	}
+	t, err := job.DecodeResult([]byte(m.Header.Get(headerTold)))
+	if err != nil {
+		return job.Result{}, fmt.Errorf("outcome of a job: %w", err)
+	}
+	if t.Reply != nil {
+		t.Reply.Body = m.Data
+	}
+	return t, nil
+}
+
+// Leave ends the waiting.
+func (w *Waiting) Leave() { _ = w.sub.Unsubscribe() }

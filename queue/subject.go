@@ -130,7 +130,7 @@ func (n Names) Claims(policy string, partition int) string {
 	return n.lower + ".claim." + policy + "." + strconv.Itoa(partition)
 }
 
-// Work is the subject of a policy's offers to remote workers, in the queue group [WorkGroup].
+// Work is the subject of a policy's offers to remote workers, in the queue group workGroup.
 func (n Names) Work(policy string) string { return n.lower + ".work." + policy }
 
 // WorkOfTarget is the subject of offers to other drainers, of a policy with a target.
@@ -148,8 +148,8 @@ func (n Names) IsReply(subject string) bool {
 		!strings.HasPrefix(subject, n.lower+".")
 }
 
-// WorkGroup is the queue group of workers at [Names.Work].
-const WorkGroup = "workers"
+// workGroup is the queue group of workers at [Names.Work].
+const workGroup = "workers"
 
 // Requests matches an admitter's endpoint: submit, check, job, bucket or cancel.
 func (n Names) Requests(endpoint string) string { return n.lower + "." + endpoint + ".>" }

@@ -133,7 +133,7 @@ func (b *Broker) serve(subject string, handle nats.MsgHandler) (stop func(), err
 // ServeWork calls offered, which must not block, for offers on a subject, until stop. Each offer
 // goes to one process.
 func (b *Broker) ServeWork(subject string, offered nats.MsgHandler) (stop func(), err error) {
-	if _, stop, err = b.shared.subscribe(subject, WorkGroup, offered); err != nil {
+	if _, stop, err = b.shared.subscribe(subject, workGroup, offered); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", subject, jsapi.Translate(err))
 	}
 	return stop, nil

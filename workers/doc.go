@@ -19,7 +19,7 @@ package workers
 // A pure core, workers/internal/core, makes all decisions; this package is the loop around it.
 // loop.go is the base of all parts, and drainer.go the loop with its priorities. watch.go observes
 // policies and records. parts.go lists the parts, and carries out the core's actions with them:
-// backlogs.go, pool.go (local workers), remote.go (remote workers), records.go, bury.go and
-// questions.go. lender.go runs jobs of other drainers' valves; protocol.go is the protocol between
-// the two (docs/workers-protocol.md). tell.go and notices.go write logs and events for operators.
-// Only drainer.go, stopping.go and watch.go depend on all parts.
+// backlogs.go, pool.go (local workers), remote.go (remote workers), records.go and
+// questions.go. lender.go runs jobs of other drainers' valves; remote.go has the protocol between
+// the two, too (docs/workers-protocol.md). tell.go writes logs and events for operators. Only
+// drainer.go and watch.go depend on all parts.

@@ -3,90 +3,127 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/answer"
 	"github.com/penstock-mq/penstock/admission/manage"
+	"github.com/penstock-mq/penstock/admission/watch"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-func revised(status int, document any, revision uint64) answer.Answer {
-	a := answer.JSON(status, document)
-	if revision > 0 {
-		a.Header = append(a.Header, answer.Field{Name: "ETag", Value: tag(revision)})
+// look answers a request without a body with a document; nil: there is none.
+func look(do func(ctx context.Context, at place) (document any, err error)) call {
+	return func(r *http.Request, at place) (answer.Answer, error) {
+		if err := noBody(r); err != nil {
+			return answer.Answer{}, err
+		}
+		return at.answer(r, do)
 	}
-	return a
 }
 
-func tag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
-
-func write(patch bool, do func(ctx context.Context, at place, document []byte, w manage.Write) (
-	written any, revision uint64, created bool, err error)) call {
-
-	return func(r *http.Request, at place) (answer.Answer, error) {
+// write is [look] for a request with a document.
+func write(patch bool, do func(ctx context.Context, at place) (document any, err error)) call {
+	return func(r *http.Request, at place) (_ answer.Answer, err error) {
 		if patch {
 			if a := notAPatch(r); a != nil {
 				return *a, nil
 			}
 		}
-		may, err := precondition(r.Header)
-		if err != nil {
+		if at.document, err = readDocument(r); err != nil {
 			return answer.Answer{}, err
 		}
-		document, err := readDocument(r)
-		if err != nil {
-			return answer.Answer{}, err
-		}
-		w := manage.Write{If: may, DryRun: at.number("dry_run") == 1, Possible: within(at.client)}
-		if w.For, w.Because, err = at.lasting(); err != nil {
-			return answer.Answer{}, err
-		}
-		written, revision, created, err := do(r.Context(), at, document, w)
-		switch {
-		case err != nil:
-			return answer.Answer{}, err
-		case w.DryRun:
-			return answer.JSON(http.StatusOK, written), nil
-		case created:
-			return revised(http.StatusCreated, written, revision), nil
-		}
-		return revised(http.StatusOK, written, revision), nil
+		return at.answer(r, do)
 	}
 }
 
-// tagged answers 304 if the client has the document. A list has no revision, and is tagged by its
-// content.
-func tagged(read func(ctx context.Context, at place) (document any, revision uint64,
-	err error)) call {
+func named[T any](do func(ctx context.Context, policy string) (T, error)) call {
+	return look(func(ctx context.Context, at place) (any, error) { return do(ctx, at.policy) })
+}
 
-	return func(r *http.Request, at place) (answer.Answer, error) {
-		if err := noBody(r); err != nil {
+func keyed[T any](do func(ctx context.Context, policy string, key job.Key) (T, error)) call {
+	return look(func(ctx context.Context, at place) (any, error) {
+		return do(ctx, at.policy, at.key)
+	})
+}
+
+func numbered[T any](do func(ctx context.Context, policy string, seq uint64) (T, error)) call {
+	return look(func(ctx context.Context, at place) (any, error) {
+		return do(ctx, at.policy, at.seq)
+	})
+}
+
+// withStatus is a document whose status is not 200.
+type withStatus struct {
+	document any
+	status   int
+}
+
+func (at place) answer(r *http.Request,
+	do func(ctx context.Context, at place) (any, error)) (_ answer.Answer, err error) {
+
+	get := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if !get {
+		at.write = manage.Write{DryRun: at.number("dry_run") == 1, Possible: within(at.client)}
+		if at.write.If, err = precondition(r.Header); err != nil {
 			return answer.Answer{}, err
 		}
-		document, revision, err := read(r.Context(), at)
-		if err != nil {
+		if at.write.For, at.write.Because, err = at.lasting(); err != nil {
 			return answer.Answer{}, err
 		}
-		a := answer.JSON(http.StatusOK, document)
-		if revision == 0 {
-			sum := fnv.New64a()
-			sum.Write(a.Body)
-			revision = sum.Sum64()
-		}
-		known := r.Header.Values("If-None-Match")
-		if len(known) > 0 && matches(known, revision, true) {
-			a = answer.Answer{Status: http.StatusNotModified}
-		}
+	}
+	document, err := do(r.Context(), at)
+	if err != nil {
+		return answer.Answer{}, err
+	}
+	if document == nil {
+		return answer.Answer{Status: http.StatusNoContent}, nil
+	}
+	status := http.StatusOK
+	if given, ok := document.(withStatus); ok {
+		document, status = given.document, given.status
+	}
+	a := answer.JSON(status, document)
+	revision := revisionOf(document, a.Body)
+	if known := r.Header.Values("If-None-Match"); get && matches(known, revision, true) {
+		a = answer.Answer{Status: http.StatusNotModified}
+	}
+	if revision > 0 && r.Method != http.MethodPost { // a POST's path has no document
 		a.Header = append(a.Header, answer.Field{Name: "ETag", Value: tag(revision)})
-		return a, nil
 	}
+	return a, nil
 }
+
+// revisionOf returns 0 for a document without an ETag. The list of policies has no revision, and is
+// tagged by its content.
+func revisionOf(document any, text []byte) uint64 {
+	switch d := document.(type) {
+	case manage.Policy:
+		if !d.DryRun {
+			return d.Revision
+		}
+	case manage.Override:
+		if !d.DryRun {
+			return d.Revision
+		}
+	case manage.Policies:
+		sum := fnv.New64a()
+		sum.Write(text)
+		return sum.Sum64()
+	}
+	return 0
+}
+
+func tag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
 func precondition(h http.Header) (func(revision uint64) bool, error) {
 	match, none := h.Values("If-Match"), h.Values("If-None-Match")
@@ -183,4 +220,105 @@ func notAPatch(r *http.Request) *answer.Answer {
 		fmt.Sprintf("%.64q: want a JSON merge patch, %s", given,
 			contentMergePatch), answer.Field{Name: "Accept-Patch", Value: contentMergePatch})
 	return &a
+}
+
+const maxDocument = 64 << 10
+
+// An announced body is not waited for.
+func noBody(r *http.Request) error {
+	n := 1
+	var err error
+	if r.ContentLength <= 0 {
+		n, err = r.Body.Read(make([]byte, 1))
+	}
+	switch {
+	case n > 0:
+		return bad("body", "must be empty: this request has no body")
+	case err != nil && err != io.EOF:
+		return unread(err)
+	}
+	return nil
+}
+
+var errEmptyQuery = bad("query", "is empty; escape a question mark in a key as %%3F")
+
+// Unknown and repeated parameters are misspelt, or part of a key with a question mark.
+func parameters(r *http.Request, known ...string) (url.Values, error) {
+	if r.URL.ForceQuery {
+		return nil, errEmptyQuery
+	}
+	if r.URL.RawQuery == "" {
+		return nil, nil
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, bad("query", "cannot be parsed")
+	}
+	for name, given := range values {
+		switch {
+		case !slices.Contains(known, name):
+			return nil, bad(fmt.Sprintf("%.64s", name), "is not a query parameter of this "+
+				"path; escape a question mark in a key as %%3F")
+		case len(given) > 1:
+			return nil, bad(name, "is given twice")
+		}
+	}
+	return values, nil
+}
+
+func bad(field, reason string, args ...any) error {
+	return &admission.RequestError{Field: field, Reason: fmt.Sprintf(reason, args...)}
+}
+
+// ranges bounds the whole numbers in queries, with a default.
+var ranges = map[string]struct{ unset, least, most uint64 }{
+	"after": {most: maxID}, "before": {most: maxID}, "through": {least: 1, most: maxID},
+	"limit": {100, 1, 1000}, "offset": {most: manage.MaxListed},
+	"keys": {most: watch.MostKeys}, "recent": {most: watch.MaxRecent},
+	"body": {most: 1}, "purge": {most: 1}, "dry_run": {most: 1},
+	"run": {0, 1, 1}, "front": {0, 1, 1},
+}
+
+// of a dead letter; one more still fits
+const maxID = 1<<63 - 1
+
+func (at *place) parameters(r *http.Request, listed string) (err error) {
+	known := strings.FieldsFunc(listed, func(c rune) bool { return c == '&' })
+	at.numbers = make(map[string]uint64, len(known))
+	for i, name := range known {
+		var typed bool
+		known[i], _, typed = strings.Cut(name, "=")
+		if of, number := ranges[name]; number && !typed {
+			at.numbers[name] = of.unset
+		}
+	}
+	if at.query, err = parameters(r, known...); err != nil {
+		return err
+	}
+	for name := range at.numbers {
+		if of := ranges[name]; at.query.Has(name) {
+			n, err := strconv.ParseUint(at.query.Get(name), 10, 64)
+			if of.least == of.most && n != of.most {
+				return bad(name, "must be %d, or left out", of.most)
+			} else if err != nil || n < of.least || n > of.most {
+				return bad(name, "must be a whole number from %d to %d", of.least, of.most)
+			}
+			at.numbers[name] = n
+		}
+	}
+	return nil
+}
+
+func (at place) number(name string) int { return int(at.numbers[name]) }
+
+func readDocument(r *http.Request) ([]byte, error) {
+	document, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxDocument))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, fmt.Errorf("%w: a policy or override has at most %d bytes",
+			admission.ErrTooLarge, maxDocument)
+	}
+	if err != nil {
+		return nil, unread(err)
+	}
+	return document, nil
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	_ "embed"
 	"fmt"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/answer"
+	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -88,24 +88,24 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/check/{policy}", access.Check, noKey},
 		{"DELETE", "/v1/check/{policy}", access.Check, noKey},
 
-		{"GET", policiesPath, access.Read, tagged(m.policies)},
-		{"GET", "/v1/policies/{policy}", access.Read, tagged(m.policy)},
+		{"GET", policiesPath, access.Read, look(m.policies)},
+		{"GET", "/v1/policies/{policy}", access.Read, named(m.Policy)},
 		{"PUT", "/v1/policies/{policy}?dry_run", access.Admin, write(false, m.putPolicy)},
 		{"PATCH", "/v1/policies/{policy}?dry_run&for&because", access.Admin,
 			write(true, m.patchPolicy)},
-		{"DELETE", "/v1/policies/{policy}?purge", access.Admin, m.deletePolicy},
+		{"DELETE", "/v1/policies/{policy}?purge", access.Admin, look(m.deletePolicy)},
 		{"PATCH", "/v1/policies/{policy}/override?dry_run&for&because", access.Operate,
 			write(true, m.overridePolicy)},
-		{"DELETE", "/v1/policies/{policy}/override", access.Operate, m.restorePolicy},
+		{"DELETE", "/v1/policies/{policy}/override", access.Operate, look(m.restorePolicy)},
 		{"POST", "/v1/take/{policy}?set", access.Admin, look(m.takePolicy)},
-		{"POST", "/v1/release/{policy}", access.Admin, look(m.releasePolicy)},
+		{"POST", "/v1/release/{policy}", access.Admin, named(m.ReleasePolicy)},
 		{"GET", "/v1/policies/{policy}/keys?after=key&limit", access.Read, look(m.overrides)},
-		{"GET", "/v1/policies/{policy}/keys/{key...}", access.Read, tagged(m.override)},
+		{"GET", "/v1/policies/{policy}/keys/{key...}", access.Read, keyed(m.Override)},
 		{"PUT", "/v1/policies/{policy}/keys/{key...}?dry_run", access.Operate,
 			m.writeOverride(false)},
 		{"PATCH", "/v1/policies/{policy}/keys/{key...}?dry_run", access.Operate,
 			m.writeOverride(true)},
-		{"DELETE", "/v1/policies/{policy}/keys/{key...}", access.Operate, m.deleteOverride},
+		{"DELETE", "/v1/policies/{policy}/keys/{key...}", access.Operate, look(m.deleteOverride)},
 		{"POST", "/v1/pause/{policy}?for&because", access.Operate, m.pausePolicy(true)},
 		{"POST", "/v1/pause/{policy}/{key...}", access.Operate, m.pauseKey(true)},
 		{"POST", "/v1/resume/{policy}", access.Operate, m.pausePolicy(false)},
@@ -142,12 +142,12 @@ func (h *handler) routes() []route {
 		{"POST", "/v1/dead/{policy}/replay?key&reason&since&before=time", access.Operate,
 			selected(m.ReplaySome)},
 		{"GET", "/v1/dead/{policy}/{id}", access.Read, numbered(m.DeadLetter)},
-		{"DELETE", "/v1/dead/{policy}/{id}", access.Operate, numbered(m.discard)},
+		{"DELETE", "/v1/dead/{policy}/{id}", access.Operate, numbered(m.Discard)},
 		{"POST", "/v1/dead/{policy}/{id}/replay", access.Operate, m.replay},
 		{"GET", "/v1/drainers", access.Read, look(m.drainers)},
 		{"GET", eventsPath + "?policy&key&type&recent", access.Read, m.events},
 		{"GET", statsPath + "?keys", access.Read, look(m.stats)},
-		{"GET", "/v1/minutes/{policy}", access.Read, look(m.minutes)},
+		{"GET", "/v1/minutes/{policy}", access.Read, named(m.Day)},
 		{"GET", clientPath, access.Any, look(m.client)},
 
 		{"GET", "/openapi.yaml", 0, describe},
@@ -271,9 +271,12 @@ type place struct {
 	query   url.Values
 	numbers map[string]uint64
 	client  *access.Client
-	from    admission.Client
-	ip      string // address that limits apply to; empty: unknown
-	proxy   error  // why the address in a header is ignored
+	// of a request that may change something
+	document []byte
+	write    manage.Write
+	from     admission.Client
+	ip       string // address that limits apply to; empty: unknown
+	proxy    error  // why the address in a header is ignored
 }
 
 func (rt route) place(r *http.Request, found []string) (at place, err error) {
@@ -339,34 +342,6 @@ func noKey(*http.Request, place) (answer.Answer, error) {
 func notAWholePolicy(*http.Request, place) (answer.Answer, error) {
 	return answer.Answer{}, bad("key", "is missing: a policy cannot be purged as a whole; end "+
 		"the path with a slash for the empty key")
-}
-
-func look(do func(ctx context.Context, at place) (document any, err error)) call {
-	return func(r *http.Request, at place) (answer.Answer, error) {
-		if err := noBody(r); err != nil {
-			return answer.Answer{}, err
-		}
-		document, err := do(r.Context(), at)
-		if err != nil {
-			return answer.Answer{}, err
-		}
-		if document == nil {
-			return answer.Answer{Status: http.StatusNoContent}, nil
-		}
-		return answer.JSON(http.StatusOK, document), nil
-	}
-}
-
-func keyed[T any](do func(ctx context.Context, policy string, key job.Key) (T, error)) call {
-	return look(func(ctx context.Context, at place) (any, error) {
-		return do(ctx, at.policy, at.key)
-	})
-}
-
-func numbered[T any](do func(ctx context.Context, policy string, seq uint64) (T, error)) call {
-	return look(func(ctx context.Context, at place) (any, error) {
-		return do(ctx, at.policy, at.seq)
-	})
 }
 
 // A job or dead letter named by number needs the right for all keys of its policy.

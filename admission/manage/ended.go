@@ -3,11 +3,14 @@ package manage
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/base/redact"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
@@ -155,4 +158,190 @@ func (s *Service) orEnd(ctx context.Context,
 		}
 	}
 	return job, err
+}
+
+// DeadPolicies lists policies with dead letters, which outlive their policies; most letters first.
+func (s *Service) DeadPolicies(ctx context.Context, may func(policy string) bool) (
+	api.DeadPolicies, error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	all, err := s.broker.LetterCounts(ctx)
+	all = slices.DeleteFunc(all, func(p api.DeadPolicy) bool { return !may(p.Policy) })
+	return api.DeadPolicies{Policies: all}, translate(err)
+}
+
+// lettered also accepts a former policy that has dead letters.
+func (s *Service) lettered(ctx context.Context, name string) (policy.Entry, error) {
+	entry, err := s.queued(ctx, name)
+	if err == nil || errors.Is(err, admission.ErrUnavailable) || !policy.IsName(name) {
+		return entry, err
+	}
+	switch found, lookErr := s.broker.Letters(name).List(ctx, 0, 1); {
+	case lookErr != nil:
+		return entry, translate(lookErr)
+	case len(found) == 0:
+		return entry, err
+	}
+	return entry, nil
+}
+
+func letter(l queue.StoredLetter) api.DeadLetter {
+	return api.DeadLetter{ID: l.ID, Key: l.Key.Raw(), Job: job.ID(l.Policy, l.Seq),
+		Reason: l.Reason, Error: l.Error, Attempts: l.Attempts,
+		AcceptedAt: l.Stored, DeadAt: l.Buried, Tags: job.Tags(l.Header), Size: l.Size}
+}
+
+func (s *Service) DeadLetters(ctx context.Context, name string, after uint64,
+	limit int) (api.DeadLetters, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.lettered(ctx, name); err != nil {
+		return api.DeadLetters{}, err
+	}
+	found, err := s.broker.Letters(name).List(ctx, after, limit+1)
+	if err != nil {
+		return api.DeadLetters{}, translate(err)
+	}
+	discarded, err := s.broker.Letters(name).Discarded(ctx)
+	if err != nil {
+		return api.DeadLetters{}, translate(err)
+	}
+	page := api.DeadLetters{Letters: make([]api.DeadLetter, 0, len(found)), Discarded: discarded}
+	for i, l := range found {
+		if i == limit {
+			page.Next = &page.Letters[limit-1].ID
+			break
+		}
+		page.Letters = append(page.Letters, letter(l))
+	}
+	return page, nil
+}
+
+func (s *Service) DeadLetter(ctx context.Context, name string, id uint64) (api.DeadLetter, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.lettered(ctx, name); err != nil {
+		return api.DeadLetter{}, err
+	}
+	found, err := s.broker.Letters(name).Read(ctx, id)
+	if err != nil {
+		return api.DeadLetter{}, noLetter(err, name, id)
+	}
+	l := letter(found)
+	l.Header = redact.Header(found.Header)
+	l.Body, l.Bytes = shown(found.Body)
+	return l, nil
+}
+
+func noLetter(err error, name string, id uint64) error {
+	if errors.Is(err, queue.ErrNotFound) {
+		return fmt.Errorf("%w: policy %q has no dead letter %d", admission.ErrNotFound, name, id)
+	}
+	return translate(err)
+}
+
+// Replay makes a dead letter a new job at the end of its bucket, without asking a limiter.
+// ErrConflict: it cannot be a job, or the policy is draining.
+func (s *Service) Replay(ctx context.Context, name string, id uint64) (admission.Outcome, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	entry, err := s.lettered(ctx, name)
+	if err == nil {
+		err = takesJobs(entry, name)
+	}
+	if err != nil {
+		return admission.Outcome{}, err
+	}
+	outcome := admission.Outcome{Quota: admission.Quota{Policy: name,
+		Units: entry.Policy.QueueCapacity()}, Remaining: -1}
+	switch receipt, err := s.producer.Replay(ctx, name, id); {
+	case err == nil:
+		s.Note(ctx, "dead letter replayed", "policy", name, "letter", id, "job",
+			job.ID(name, receipt.Seq))
+		outcome.Verdict, outcome.Job = admission.Queued, job.ID(name, receipt.Seq)
+		return outcome, nil
+	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrStreamFull):
+		outcome.Verdict, outcome.RetryAfter = admission.Rejected, time.Second
+		outcome.Refused = admission.ErrQueueFull
+		return outcome, nil
+	case errors.Is(err, queue.ErrUnfit):
+		return admission.Outcome{},
+			fmt.Errorf("%w: dead letter %d cannot be replayed: its key or headers are "+
+				"malformed", admission.ErrConflict, id)
+	default:
+		err = noLetter(retired(err, name), name, id)
+		s.NoteTried(ctx, err, "dead letter replayed", "policy", name, "letter", id)
+		return admission.Outcome{}, err
+	}
+}
+
+func takesJobs(entry policy.Entry, name string) error {
+	if entry.Draining || entry.Policy.Name == "" {
+		return fmt.Errorf("%w: policy %q no longer accepts jobs", admission.ErrConflict, name)
+	}
+	return nil
+}
+
+func retired(err error, name string) error {
+	if errors.Is(err, queue.ErrNoStream) {
+		return takesJobs(policy.Entry{}, name)
+	}
+	return err
+}
+
+// A full bucket does not hold up others.
+func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLetterFilter) (
+	api.Replayed, error) {
+
+	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	defer cancel()
+	entry, err := s.lettered(ctx, name)
+	if err == nil {
+		err = takesJobs(entry, name)
+	}
+	if err != nil {
+		return api.Replayed{}, err
+	}
+	r, err := s.producer.ReplaySome(ctx, name, some)
+	s.Note(ctx, "dead letters replayed", "policy", name, "replayed", r.Replayed, "full", r.Full,
+		"unfit", r.Unfit, "error", err)
+	if err != nil && r.Replayed == 0 {
+		return api.Replayed{}, translate(retired(err, name))
+	}
+	return r, nil
+}
+
+func (s *Service) Discard(ctx context.Context, name string, id uint64) (api.Discarded, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.lettered(ctx, name); err != nil {
+		return api.Discarded{}, err
+	}
+	err := noLetter(s.broker.Letters(name).Discard(ctx, id), name, id)
+	s.NoteTried(ctx, err, "dead letter discarded", "policy", name, "letter", id)
+	return api.Discarded{Discarded: 1}, err
+}
+
+func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (
+	api.Discarded, error) {
+
+	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	defer cancel()
+	if _, err := s.lettered(ctx, name); err != nil {
+		return api.Discarded{}, err
+	}
+	n, err := s.broker.Letters(name).DiscardSome(ctx, some)
+	s.NoteTried(ctx, translate(err), "dead letters discarded", "policy", name, "discarded", n,
+		"through", some.Through, "reason", some.Reason)
+	if err != nil && n == 0 {
+		return api.Discarded{}, translate(err)
+	}
+	done := api.Discarded{Discarded: n, Incomplete: err != nil}
+	if _, err := s.entry(ctx, name); errors.Is(err, admission.ErrUnknownPolicy) {
+		if err := s.broker.Letters(name).DropEmpty(ctx); err != nil {
+			return api.Discarded{}, translate(err)
+		}
+	}
+	return done, nil
 }

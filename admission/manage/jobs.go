@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -257,4 +259,138 @@ func (s *Service) cancel(ctx context.Context, name string, stored job.Arrived) (
 		return j, nil
 	}
 	return api.Job{}, s.untouched(ctx, name, seq, j, a.Job, "cancelled")
+}
+
+// Edit changes a job that does not run, and returns once the change is stored. ErrConflict: it runs
+// or has ended, or its partition has a thousand changed jobs. ErrNoDrainer: it may be changed.
+func (s *Service) Edit(ctx context.Context, name string, seq uint64, want job.Edit) (
+	api.Job, error) {
+
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	stored, err := s.lookedUp(ctx, name, seq)
+	if err != nil {
+		return api.Job{}, err
+	}
+	j := storedJob(name, stored)
+	a, err := s.ask(ctx, name, j.Partition,
+		job.Question{Op: job.OpEdit, Jobs: []uint64{seq}, Edit: &want})
+	note := func(err error) {
+		changes := []any{"policy", name, "job", j.Job, "key", j.Key, "run", want.Run,
+			"front", want.Front}
+		if want.Priority != nil {
+			changes = append(changes, "priority", *want.Priority)
+		}
+		if want.Deadline != nil {
+			changes = append(changes, "deadline", *want.Deadline)
+		}
+		s.NoteTried(ctx, err, "job changed", changes...)
+	}
+	switch {
+	case errors.Is(err, errNobody):
+		return api.Job{}, fmt.Errorf("%w: partition %d has no owner to change job %s",
+			admission.ErrNoDrainer, j.Partition, j.Job)
+	case err != nil:
+		note(err)
+		return api.Job{}, err
+	case a.Full:
+		return api.Job{}, fmt.Errorf("%w: partition %d already has the maximum number of changed "+
+			"jobs", admission.ErrConflict, j.Partition)
+	case a.Edited:
+		note(nil)
+		if j.Changed = true; a.Job != nil { // otherwise it has ended since
+			set(&j, a.Job)
+		}
+		return j, nil
+	}
+	return api.Job{}, s.untouched(ctx, name, seq, j, a.Job, "changed")
+}
+
+func (s *Service) untouched(ctx context.Context, name string, seq uint64, j api.Job,
+	stands *job.State, verb string) error {
+
+	switch {
+	case stands == nil:
+		if _, err := s.stored(ctx, name, seq); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: the drainer of partition %d has not received job %s yet",
+			admission.ErrNoDrainer, j.Partition, j.Job)
+	case stands.State == job.Finishing:
+		return fmt.Errorf("%w: job %s has just ended", admission.ErrConflict, j.Job)
+	}
+	return fmt.Errorf("%w: job %s is running and cannot be %s", admission.ErrConflict, j.Job, verb)
+}
+
+const (
+	taggedPage    = 1000
+	cancelsAtOnce = 16
+)
+
+// CancelTagged cancels jobs with a tag, accepted after a sequence, except for later jobs. Valves
+// have no tags, so it reads the queue, about 100,000 jobs per second.
+func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, tag string,
+	after uint64) (done api.Cancelled, err error) {
+
+	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	defer cancel()
+	entry, err := s.queued(ctx, name)
+	if err != nil {
+		return done, err
+	}
+	where, began, start := queue.JobFilter{}, time.Now(), after
+	if key != nil {
+		where = queue.JobFilter{Key: *key, Partition: s.partitionOf(entry.Policy, *key)}
+	}
+	stream, err := s.broker.Stream(ctx, name)
+	last := stream.Last
+	for err == nil && after < last {
+		var page []job.Arrived
+		page, err = s.broker.StoredJobs(ctx, name, where, after+1, taggedPage)
+		if err != nil || len(page) == 0 {
+			break
+		}
+		through := page[len(page)-1].Seq
+		page = slices.DeleteFunc(page, func(j job.Arrived) bool {
+			return j.Seq > last || j.Malformed != nil || !slices.Contains(job.Tags(j.Header), tag)
+		})
+		if through, err = s.cancelAll(ctx, name, page, through, &done); through > after {
+			after = through
+		}
+	}
+	if errors.Is(err, queue.ErrNoStream) {
+		return done, nil
+	}
+	s.Note(ctx, "jobs cancelled by their tag", "policy", name, "tag", tag, "cancelled",
+		done.Cancelled, "left", done.Left, "took", time.Since(began), "error", err)
+	if err != nil {
+		if after == start && done == (api.Cancelled{}) {
+			return done, translate(err)
+		}
+		done.Next = &after
+	}
+	return done, nil
+}
+
+// cancelAll returns through which sequence all are done.
+func (s *Service) cancelAll(ctx context.Context, name string, page []job.Arrived, through uint64,
+	done *api.Cancelled) (uint64, error) {
+
+	var mu sync.Mutex
+	err := each(cancelsAtOnce, page, func(stored *job.Arrived) error {
+		_, err := s.cancel(ctx, name, *stored)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			done.Cancelled++
+		case errors.Is(err, admission.ErrConflict), errors.Is(err, admission.ErrNotFound):
+			done.Left++
+		default:
+			through = min(through, stored.Seq-1)
+			return err
+		}
+		return nil
+	})
+	return through, err
 }

@@ -246,13 +246,13 @@ func translate(err error) error {
 	return err
 }
 
-func (s *Service) Drainers(ctx context.Context) ([]api.Drainer, error) {
+func (s *Service) Drainers(ctx context.Context) (api.Drainers, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	set, err := s.policies.Policies(ctx)
 	if err != nil {
-		return nil, conflict(err)
+		return api.Drainers{}, conflict(err)
 	}
 	drainers, err := workers.Drainers(ctx, s.broker, set)
-	return drainers, translate(err)
+	return api.Drainers{Drainers: drainers}, translate(err)
 }

@@ -221,7 +221,7 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 		admission.ErrConflict) {
 		t.Errorf("all of them: %v", err)
 	}
-	if err := s.Discard(t.Context(), "gone", id); err != nil {
+	if _, err := s.Discard(t.Context(), "gone", id); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"gone", "never", "*", "dead", ">"} {

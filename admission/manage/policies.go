@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -14,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Policy is a policy's document.
@@ -34,15 +37,12 @@ type Policies struct {
 func described(e policy.Entry) Policy {
 	p := Policy{Policy: e.Written, Overrides: e.Levers, PolicyState: api.PolicyState{
 		Revision: e.Revision, Source: e.Source, Set: e.Set, State: policy.StateLive,
-		Paused: e.Paused, Overridden: e.Overridden(time.Now())}}
+		Last: e.Last, Paused: e.Paused, Overridden: e.Overridden(time.Now())}}
 	if e.Draining {
 		p.State = policy.StateDraining
 	}
 	if len(e.Levers) > 0 {
 		p.InForce = &e.Policy
-	}
-	if e.Last != nil {
-		p.Last = &api.LastChange{At: e.Last.At, Changed: e.Last.Changed}
 	}
 	p.News = news(p.PolicyState, time.Now())
 	return p
@@ -300,4 +300,165 @@ func (s *Service) awaitFollowed(ctx context.Context, name string, revision uint6
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout/5)
 	defer cancel()
 	s.options.Followed(ctx, name, revision)
+}
+
+// OverridePolicy applies a JSON merge patch of a [policy.Override] to a whole policy, of a file or
+// the API. It lasts for w.For, and restores what the policy's master says then. null ends the
+// override of a field.
+func (s *Service) OverridePolicy(ctx context.Context, name string, patch []byte,
+	w Write) (Policy, error) {
+	return s.override(ctx, name, "policy overridden", patch, w)
+}
+
+func (s *Service) override(ctx context.Context, name, what string, patch []byte,
+	w Write) (Policy, error) {
+
+	by, _ := ctx.Value(clientKey{}).(client)
+	host, _, err := net.SplitHostPort(by.address)
+	if err != nil {
+		host = by.address
+	}
+	lever := policy.Lever{By: cmp.Or(by.name, host), At: time.Now().UTC().
+		Truncate(time.Second), Because: w.Because}
+	if w.For > 0 {
+		expires := lever.At.Add(w.For)
+		lever.Expires = &expires
+	}
+	return s.pull(ctx, name, what, w, func(l policy.Levers) (policy.Levers, error) {
+		return l.Patch(patch, lever)
+	})
+}
+
+// RestorePolicy removes all overrides of a whole policy, which also ends its pause.
+func (s *Service) RestorePolicy(ctx context.Context, name string, w Write) (Policy, error) {
+	return s.pull(ctx, name, "overrides of the policy removed", w,
+		func(policy.Levers) (policy.Levers, error) { return nil, nil })
+}
+
+func (s *Service) pull(ctx context.Context, name, what string, w Write,
+	next func(policy.Levers) (policy.Levers, error)) (Policy, error) {
+
+	p, _, err := s.change(ctx, name, what, w, store.Change{Act: store.Pull,
+		Edit: func(before policy.Entry, after *policy.Entry) (err error) {
+			if after.Levers, err = next(before.Levers); err != nil {
+				return err
+			}
+			o := after.Levers.Override()
+			if len(policy.Diff(before.Levers.Override(), o)) == 0 {
+				return nil
+			}
+			problems := o.ValidateAll(before.Written)
+			if len(problems) == 0 {
+				problems = s.options.Possible(before.Policy, o.ApplyAll(before.Written))
+			}
+			return policy.Invalid(problems)
+		}})
+	return p, err
+}
+
+// PausePolicy pauses or resumes all buckets by an override. The end of a pause ends their
+// cool-downs too.
+func (s *Service) PausePolicy(ctx context.Context, name string, paused bool,
+	w Write) (Policy, error) {
+	before, err := s.queued(ctx, name)
+	if err != nil {
+		return Policy{}, err
+	}
+	p := described(before)
+	if paused != before.Paused || w.For > 0 || w.Because != "" {
+		p, err = s.override(ctx, name, "policy paused or resumed",
+			fmt.Appendf(nil, `{"paused":%t}`, paused), w)
+		if err != nil {
+			return Policy{}, err
+		}
+	}
+	if p.Changed = nil; !paused {
+		p.Resumed = s.resume(ctx, before.Policy, "")
+	}
+	return p, nil
+}
+
+// TakePolicy lets the file of a set take a policy of the API, from the time it has it.
+func (s *Service) TakePolicy(ctx context.Context, name, set string) (Policy, error) {
+	if err := policy.CheckSet(set); err != nil {
+		return Policy{}, policy.Invalid([]policy.Problem{{Field: "set", Reason: err.Error()}})
+	}
+	p, _, err := s.change(ctx, name, "policy offered to the file of set "+set, Write{},
+		store.Change{Act: store.Offer, Set: set})
+	return p, err
+}
+
+// ReleasePolicy makes a file's policy the API's, whatever the file says.
+func (s *Service) ReleasePolicy(ctx context.Context, name string) (Policy, error) {
+	p, _, err := s.change(ctx, name, "policy released to the API", Write{},
+		store.Change{Act: store.Release})
+	return p, err
+}
+
+const (
+	purgesAtOnce  = 16
+	deletionWait  = 2 * time.Second // for jobs whose end is being stored
+	deletionAgain = 50 * time.Millisecond
+)
+
+// DeletePolicy ends a policy: it drains, and goes with its overrides once its queue is empty; dead
+// letters stay. purge drops the jobs that wait. A file's policy is an ErrConflict.
+func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
+	w Write) (d api.Deleted, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	defer cancel()
+	p, _, err := s.change(ctx, name, "policy deleted through the API", w,
+		store.Change{Act: store.Delete})
+	if err != nil {
+		return d, err
+	}
+	d.Policy = name
+	d.Deleted, err = s.policies.Forget(ctx, name) // it closes the queue
+	if err == nil && !d.Deleted && purge {
+		if d.Removed, err = s.purgeAll(ctx, p.Policy); err == nil {
+			d.Deleted, err = s.forget(ctx, name)
+		}
+		s.NoteTried(ctx, translate(err), "policy purged", "policy", name, "removed", d.Removed)
+	}
+	if d.Deleted {
+		s.awaitFollowed(ctx, name, 0)
+	} else if err == nil {
+		d.Jobs, err = s.broker.Depth(ctx, name)
+	}
+	if errors.Is(err, queue.ErrNoStream) {
+		err = nil
+	}
+	return d, translate(err)
+}
+
+func (s *Service) forget(ctx context.Context, name string) (gone bool, err error) {
+	for until := time.Now().Add(deletionWait); ; {
+		gone, err = s.policies.Forget(ctx, name)
+		if gone || err != nil || time.Now().After(until) {
+			return gone, err
+		}
+		select {
+		case <-time.After(deletionAgain):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+// purgeAll skips partitions that do not answer.
+func (s *Service) purgeAll(ctx context.Context, p policy.Policy) (removed int, err error) {
+	depths, err := s.broker.Depths(ctx, p.Name)
+	if errors.Is(err, queue.ErrNoStream) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var n atomic.Int64
+	_ = each(purgesAtOnce, slices.Collect(maps.Keys(depths)), func(key *job.Key) error {
+		got, _, err := s.purge(ctx, p, *key)
+		n.Add(int64(got))
+		return err
+	})
+	return int(n.Load()), nil
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math/bits"
@@ -10,6 +11,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
@@ -260,4 +262,136 @@ func (h *histogram) quantiles() *api.Quantiles {
 		return most(bins - 1)
 	}
 	return &api.Quantiles{P50: at(50), P99: at(99)}
+}
+
+// MostKeys bounds the keys that are counted for a policy.
+const MostKeys = 64
+
+// counted is the answers to a key, since up to More earlier ones.
+func counted(k api.KeyStat) int64 { return k.Allowed + k.Refused }
+
+// hottest finds the most frequent keys by space-saving (Metwally, Agrawal, El Abbadi 2005): a new
+// key replaces the least frequent one and inherits its count as More. Each key with more than a
+// 64th of all checks is found.
+type hottest struct {
+	number int64
+	keys   []api.KeyStat
+	at     map[job.Key]int
+}
+
+func (h *hottest) add(k job.Key, allowed bool) {
+	i, known := h.at[k]
+	switch {
+	case known:
+	case len(h.keys) < MostKeys:
+		i = len(h.keys)
+		h.keys = append(h.keys, api.KeyStat{Key: string(k)})
+	default:
+		for j, other := range h.keys {
+			if least := h.keys[i]; counted(other)+other.More < counted(least)+least.More {
+				i = j
+			}
+		}
+		delete(h.at, job.Key(h.keys[i].Key))
+		h.keys[i] = api.KeyStat{Key: string(k), More: counted(h.keys[i]) + h.keys[i].More}
+	}
+	h.at[k] = i
+	if allowed {
+		h.keys[i].Allowed++
+	} else {
+		h.keys[i].Refused++
+	}
+}
+
+type heat [parts]hottest
+
+func (all *heat) asked(now time.Time, k job.Key, allowed bool) {
+	number := now.Unix() / partSeconds
+	h := &all[number%parts]
+	if h.number != number || h.at == nil {
+		*h = hottest{number: number, at: map[job.Key]int{}}
+	}
+	h.add(k, allowed)
+}
+
+func (all *heat) hottest(now time.Time, most int) []api.KeyStat {
+	sums := map[string]api.KeyStat{}
+	for i := range all {
+		if h := &all[i]; h.number > now.Unix()/partSeconds-parts {
+			for _, k := range h.keys {
+				sum := sums[k.Key]
+				sums[k.Key] = api.KeyStat{Key: k.Key, Allowed: sum.Allowed + k.Allowed,
+					Refused: sum.Refused + k.Refused, More: sum.More + k.More}
+			}
+		}
+	}
+	keys := make([]api.KeyStat, 0, len(sums))
+	for form, k := range sums {
+		k.Key = job.Key(form).Raw()
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b api.KeyStat) int {
+		return cmp.Or(cmp.Compare(counted(b), counted(a)), cmp.Compare(a.Key, b.Key))
+	})
+	return keys[:min(len(keys), most)]
+}
+
+// Refusals are the keys with most answers of a process, by policy.
+type Refusals struct {
+	Window time.Duration            // at most a minute
+	Keys   map[string][]api.KeyStat // at most [MostKeys] per policy
+}
+
+// Refusals are this process's. The first call starts the counting.
+func (w *Watch) Refusals(may func(policy string) bool) (Refusals, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, heard, err := w.asked()
+	all := Refusals{heard, map[string][]api.KeyStat{}}
+	for name, f := range w.figures {
+		if may(name) {
+			all.Keys[name] = f.full.hottest(now, MostKeys)
+		}
+	}
+	return all, err
+}
+
+const (
+	askEvery = 500 * time.Millisecond
+	// Answers older than this are waited for.
+	fresh = 5 * time.Second
+	// Processes answer in a round trip; how many there are is unknown.
+	answersIn = 100 * time.Millisecond
+)
+
+type others struct {
+	queue.Recents
+	at time.Time
+}
+
+// askOthers asks the other processes for their counts, and waits if the last ones are old.
+func (w *Watch) askOthers(ctx context.Context) error {
+	w.mu.Lock()
+	now, _, err := w.asked()
+	age := now.Sub(w.askedOthers)
+	if err == nil && age >= askEvery {
+		w.unasked, w.askedOthers = w.ask() != nil, now
+	}
+	w.mu.Unlock()
+	if err != nil || age < fresh {
+		return err
+	}
+	select {
+	case <-time.After(answersIn):
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+func (w *Watch) answered(all queue.Recents) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.others != nil {
+		w.others[all.From] = others{all, w.now()}
+	}
 }

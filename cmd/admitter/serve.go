@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
@@ -15,9 +17,13 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/base/clienttls"
 	"github.com/penstock-mq/penstock/internal/base/notice"
 	"github.com/penstock-mq/penstock/internal/server/daemon"
+	"github.com/penstock-mq/penstock/internal/server/follow"
+	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
+	"github.com/penstock-mq/penstock/internal/server/natsusers"
 	"github.com/penstock-mq/penstock/internal/server/telemetry"
 	"github.com/penstock-mq/penstock/internal/server/tracing"
 	"github.com/penstock-mq/penstock/policy"
@@ -185,4 +191,118 @@ func announce(ctx context.Context, process *daemon.Process, p *penstock.Penstock
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// inside is the embedded NATS server and the contents of its files.
+type inside struct {
+	config.Embedded
+	users []embedded.User // nil: no access control
+	tls   *guard.Keeper
+	files *follow.Status
+}
+
+const (
+	userFiles        = "nats users"
+	certificateFiles = "nats certificates"
+)
+
+// An external server has no files here.
+func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
+	i.Embedded, i.files, i.tls = c.Embedded, files, &guard.Keeper{}
+	if c.URL != "" {
+		i.Users, i.TLS = "", config.ServerTLS{}
+	}
+	if i.Users != "" {
+		if i.users, err = natsusers.Load(i.Users); err != nil {
+			return i, err
+		}
+	}
+	if i.TLS.Cert != "" {
+		i.tls, err = guard.OpenTLS(certificateFiles, guard.Files(i.TLS), files)
+	}
+	return i, err
+}
+
+func (i inside) options() embedded.Options {
+	o := embedded.Options{Dir: i.Dir, Listen: i.Listen, Sync: i.Sync.Every,
+		SyncAlways: i.Sync.Always, MaxStore: int64(i.MaxStore), Users: i.users}
+	if i.tls.Content != nil {
+		o.TLS = i.tls.Demanding()
+	}
+	return o
+}
+
+func (i inside) reloadUsers(p *penstock.Penstock) error {
+	if i.users == nil {
+		return nil
+	}
+	users, err := natsusers.Load(i.Users)
+	if err == nil {
+		err = p.SetUsers(users)
+	}
+	return i.files.Note(userFiles, err)
+}
+
+func (i inside) reload(p *penstock.Penstock) error {
+	return errors.Join(i.reloadUsers(p), i.tls.Reload())
+}
+
+func (i inside) follow(p *penstock.Penstock, log *slog.Logger) []func(context.Context) error {
+	return []func(context.Context) error{
+		follow.Files(userFiles, []string{i.Users},
+			func() error { return i.reloadUsers(p) }, log),
+		i.tls.Follow(log),
+	}
+}
+
+// The breaker logs outages.
+type redisLog struct{ log *slog.Logger }
+
+func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
+	l.log.DebugContext(ctx, fmt.Sprintf(format, args...))
+}
+
+const dialTimeout = 5 * time.Second
+
+// openRedis does not connect. Certificates are read for each connection.
+func openRedis(c config.Redis) (redis.UniversalClient, error) {
+	if _, err := secure(c.TLS); err != nil {
+		return nil, fmt.Errorf("state.redis.tls: %w", err)
+	}
+	var dial func(ctx context.Context, network, address string) (net.Conn, error)
+	if c.TLS.Enabled {
+		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			secured, err := secure(c.TLS)
+			if err != nil {
+				return nil, fmt.Errorf("state.redis.tls: %w", err)
+			}
+			return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: secured}).
+				DialContext(ctx, network, address)
+		}
+	}
+	return redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs:                 c.Addrs,
+		ClientName:            "penstock-admitter",
+		IsClusterMode:         c.Cluster,
+		MasterName:            c.Master,
+		DB:                    c.DB,
+		Username:              c.Username,
+		Password:              c.Password,
+		SentinelUsername:      c.SentinelUsername,
+		SentinelPassword:      c.SentinelPassword,
+		Dialer:                dial,
+		ContextTimeoutEnabled: true,
+		DialerRetries:         1, // the next decision retries
+	}), nil
+}
+
+func secure(c config.TLS) (*tls.Config, error) {
+	if !c.Enabled {
+		return nil, nil
+	}
+	made, err := clienttls.Files{CA: c.CA, Cert: c.Cert, Key: c.Key}.Config()
+	if err == nil {
+		made.ServerName = c.ServerName
+	}
+	return made, err
 }

@@ -28,7 +28,7 @@ algorithms:
 algorithms/algorithmstest: algorithms
 algorithms/memstore: algorithms
 algorithms/redisstore: algorithms go-redis
-policy: algorithms internal/base/decode internal/base/nearest internal/base/strict internal/base/zones
+policy: algorithms api internal/base/decode internal/base/nearest internal/base/strict internal/base/zones
 outbox: . admission internal/base/seldom queue/job
 policy/store: internal/base/errs policy queue queue/job queue/kv
 queue: api internal/base/cron internal/base/errs internal/server/installation internal/server/natsconn internal/base/zones policy queue/internal/jsapi queue/job queue/kv nats.go

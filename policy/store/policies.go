@@ -157,7 +157,7 @@ func (s *Store) fill(ctx context.Context, name string, a Act, current, next *pol
 	}
 	next.V, next.Written = job.FormatVersion, p
 	if before.Written.Name != "" {
-		next.Last = before.Last.Next(before.Written, p, time.Now())
+		next.Last = before.LastChange(p, time.Now())
 	}
 	return nil
 }

@@ -54,8 +54,8 @@ const (
 	HeaderAttempt = "Penstock-Attempt"
 )
 
-// HeaderUsedPrefix begins the actual costs in an answer.
-const HeaderUsedPrefix = "Penstock-Used-"
+// headerUsedPrefix begins the actual costs in an answer.
+const headerUsedPrefix = "Penstock-Used-"
 
 // MaxCostName bounds the name of a cost, in bytes: longer ones could exceed a message.
 const MaxCostName = 32
@@ -67,11 +67,11 @@ const HeaderAgain = "Penstock-Again"
 // are not whole numbers.
 func ReadUsed(h map[string][]string) (used map[string]int64) {
 	for name, values := range h {
-		if !HasPrefixFold(name, HeaderUsedPrefix) || len(values) == 0 {
+		if !HasPrefixFold(name, headerUsedPrefix) || len(values) == 0 {
 			continue
 		}
 		if n, err := strconv.ParseInt(strings.TrimSpace(values[0]), 10, 64); err == nil {
-			used = addUsed(used, name[len(HeaderUsedPrefix):], n)
+			used = addUsed(used, name[len(headerUsedPrefix):], n)
 		}
 	}
 	return used
@@ -106,7 +106,7 @@ const (
 	MinPriority = -9
 	MaxPriority = 9
 	MaxTags     = 8
-	MaxTag      = 64 // bytes
+	maxTag      = 64 // bytes
 )
 
 // ParseHeader returns the Cost, Priority, Deadline, NotBefore and Malformed (with a [*HeaderError]
@@ -191,9 +191,9 @@ func checkTags(tags []string) error {
 // CheckTag returns why a job cannot have the tag.
 func CheckTag(tag string) error {
 	bad := func(r rune) bool { return r <= ' ' || r >= 0x7F || r == ',' }
-	if tag == "" || len(tag) > MaxTag || strings.ContainsFunc(tag, bad) {
+	if tag == "" || len(tag) > maxTag || strings.ContainsFunc(tag, bad) {
 		return fmt.Errorf("%.80q: want 1 to %d printable ASCII characters, without spaces and "+
-			"commas", tag, MaxTag)
+			"commas", tag, maxTag)
 	}
 	return nil
 }
@@ -275,7 +275,7 @@ var jobHeaders = []struct {
 	{HeaderUnique, func(_ *Arrived, value string) error {
 		if name, _ := cutUnique(value); CheckTag(name) != nil {
 			return fmt.Errorf("%.80q: want 1 to %d printable ASCII characters, without spaces, "+
-				"commas and semicolons, and perhaps \"; replace\"", value, MaxTag)
+				"commas and semicolons, and perhaps \"; replace\"", value, maxTag)
 		}
 		return nil
 	}},

@@ -52,7 +52,7 @@ func TestHeaders(t *testing.T) {
 		"Penstock-Timeout":      {"0s", "-1s", "30", "2031-01-31T12:00:00Z", ""},
 		"Penstock-Retention":    {"-1s", "30", "forever", ""},
 		"Penstock-Unique":       {"", "a b", ";replace", "a;keep", "a; replace; replace"},
-		"Penstock-Tag": {"", "a b", "a,", "ü", "a\x00", strings.Repeat("x", MaxTag+1),
+		"Penstock-Tag": {"", "a b", "a,", "ü", "a\x00", strings.Repeat("x", maxTag+1),
 			"1,2,3,4,5,6,7,8,9"},
 		"Penstock-Forward-":    {"x"},
 		"Penstock-Forward-a b": {"x"},

@@ -991,6 +991,7 @@ export interface components {
             /** @description with `no_result`: its worker's latest report */
             progress?: string;
         };
+        /** @description AdaptiveRate lowers a bucket's outflow to what its target bears. */
         AdaptiveRate: {
             /** @description default: a hundredth of the outflow */
             min?: components["schemas"]["Rate"];
@@ -1694,6 +1695,7 @@ export interface components {
              */
             expires?: string;
         };
+        /** @description Limit is one of several rules of a policy, which all must allow a request. */
         Limit: {
             /** @description `name` identifies the limit and its state, 1 to 32 of a-z, 0-9 and -; required if there are several. */
             name?: string;
@@ -2166,6 +2168,7 @@ export interface components {
             /** @description such as usage.total_tokens */
             json?: string;
         };
+        /** @description Retry is when a failed job is tried again, and how often. */
         Retry: {
             /** @description default 25 */
             max_attempts?: number;
@@ -2276,6 +2279,7 @@ export interface components {
             /** @description total delay */
             by_ms: number;
         };
+        /** @description Signing signs requests with a secret (HMAC-SHA256). */
         Signing: {
             /** @description of at least 16 bytes */
             hmac_file: string;

@@ -65,8 +65,7 @@ func TestACacheReplacesNoOtherFile(t *testing.T) {
 }
 
 func TestOrphanedPoliciesAreNotes(t *testing.T) {
-	f := &policyWriter{Node: &Node{known: &known{},
-		notices: notice.New(slog.New(slog.DiscardHandler))}}
+	f := &writer{known: &known{}, notices: notice.New(slog.New(slog.DiscardHandler))}
 	f.notices.Tell(&orphaned, "mail", "its record is gone")
 	if notes := f.notes(); len(notes) != 1 || !strings.Contains(notes[0], "mail") {
 		t.Errorf("notes are %q", notes)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/schedules"
@@ -98,31 +97,33 @@ type Node struct {
 	// Applied: each was tried on its stream.
 	LaidOut, Prepared, Applied lifecycle.Latch
 
-	notices  *notice.Log
-	lines    *seldom.Log // when JetStream is away
-	known    *known
-	streams  *streams
-	storage  *storage
-	policies *policyWriter
-	cache    cache
-	kept     chan struct{} // the cache is outdated
-
-	writing sync.Mutex // while policies and schedules are written
-	written Wanted
+	notices *notice.Log
+	patient patient
+	known   *known
+	streams *streams
+	storage *storage
+	writer  *writer
+	cache   cache
+	kept    chan struct{} // the cache is outdated
 }
 
 func New(o Options) *Node {
 	o.RetakeAfter = cmp.Or(o.RetakeAfter, retakeAfter)
 	n := &Node{Options: o, LaidOut: make(lifecycle.Latch), Prepared: make(lifecycle.Latch),
-		notices: notice.New(o.Log), lines: seldom.New(o.Log), known: &known{follow: o.Follow},
+		notices: notice.New(o.Log), patient: patient{seldom.New(o.Log)},
+		known: &known{follow: o.Follow},
 		cache: cache{file: o.Cache, log: o.Log}, kept: make(chan struct{}, 1)}
 	n.streams = newStreams(recorded{o.Broker, o.Store}, n.known, n.notices, o.Sink, o.Log)
 	n.streams.own = slices.DeleteFunc(slices.Clone(o.Wanted.Policies),
 		func(p policy.Policy) bool { return !p.HasQueue() })
 	n.Applied = n.streams.applied
-	n.storage = &storage{Node: n, back: make(chan struct{}, 1)}
-	n.policies = &policyWriter{Node: n, retaking: make(chan struct{}, 1),
+	n.writer = &writer{broker: o.Broker, store: o.Store, schedules: o.Schedules, roster: o.Roster,
+		known: n.known, notices: n.notices, sink: o.Sink, log: o.Log, patient: n.patient,
+		prepared: n.Prepared, retakeAfter: o.RetakeAfter, retaking: make(chan struct{}, 1),
 		expiring: make(chan struct{}, 1)}
+	n.storage = &storage{broker: o.Broker, known: n.known, writer: n.writer, streams: n.streams,
+		notices: n.notices, sink: o.Sink, log: o.Log, check: o.Check, drainer: o.Drainer,
+		back: make(chan struct{}, 1)}
 	return n
 }
 
@@ -145,15 +146,15 @@ func (n *Node) Prepare(ctx context.Context) error {
 }
 
 func (n *Node) Parts() []func(context.Context) error {
-	owners := &owners{n, map[string]*asked{}}
+	owners := &owners{n.Broker, n.known, n.notices, n.Sink, map[string]*asked{}}
 	repeat := func(wake <-chan struct{},
 		do func(context.Context) (time.Duration, error)) func(context.Context) error {
 		return lifecycle.After(n.Prepared, lifecycle.Repeat(wake, do))
 	}
 	parts := []func(context.Context) error{n.watch, n.streams.run,
 		repeat(nil, n.storage.look), repeat(n.storage.back, n.storage.share),
-		repeat(n.policies.retaking, n.policies.retake),
-		repeat(n.policies.expiring, n.policies.expire), repeat(nil, n.policies.look),
+		repeat(n.writer.retaking, n.writer.retake),
+		repeat(n.writer.expiring, n.writer.expire), repeat(nil, n.writer.look),
 		repeat(nil, owners.look)}
 	if n.Cache != "" {
 		parts = append(parts, lifecycle.Repeat(n.kept, n.keep))
@@ -173,7 +174,7 @@ func (n *Node) Followed(ctx context.Context, policy string, revision uint64) {
 }
 
 // CatchUp waits until this process follows what it wrote.
-func (n *Node) CatchUp(ctx context.Context) { n.policies.followed(ctx) }
+func (n *Node) CatchUp(ctx context.Context) { n.writer.followed(ctx) }
 
 // Depths counts the jobs of policies with a queue. With an error, some are missing.
 func (n *Node) Depths(ctx context.Context) (map[string]uint64, error) {
@@ -192,7 +193,7 @@ func (n *Node) Health(stopping, starting error) []health.Part {
 	parts := []health.Part{{Name: "process", Status: "running", Err: stopping}, nats,
 		{Name: "policies", Err: starting,
 			Status: fmt.Sprintf("%d are followed, with their streams", len(n.Policies())),
-			Notes:  slices.Concat(n.notices.Notes(&unapplied), n.policies.notes())},
+			Notes:  slices.Concat(n.notices.Notes(&unapplied), n.writer.notes())},
 		{Name: "storage", Err: n.storage.fit(), Status: "can be written",
 			Notes: n.storage.notes()}}
 	if n.Drainer != nil {
@@ -225,7 +226,7 @@ func (n *Node) watch(ctx context.Context) error {
 		if err := n.writeFirst(ctx); err != nil {
 			return ended(ctx, err)
 		}
-		n.policies.followed(ctx)
+		n.writer.followed(ctx)
 		close(n.streams.whole)
 		wake(n.streams.due)
 		<-ctx.Done()
@@ -244,7 +245,7 @@ func (n *Node) follow(ctx context.Context) error {
 	return n.Store.Watch(ctx, func(set policy.Entries, changed []string) {
 		n.known.take(set, changed)
 		wake(n.streams.due)
-		wake(n.policies.expiring)
+		wake(n.writer.expiring)
 		wake(n.kept)
 	})
 }
@@ -278,7 +279,7 @@ func (n *Node) layOut(ctx context.Context) error {
 	if !natsconn.Connected(ctx, nc) {
 		return fmt.Errorf("connect to NATS: %w", ctx.Err())
 	}
-	err := n.persist(ctx, "set up JetStream", func(ctx context.Context) error {
+	err := n.patient.persist(ctx, "set up JetStream", func(ctx context.Context) error {
 		err := n.Broker.Setup(ctx)
 		if errors.Is(err, job.ErrVersion) && nc.ConnectedServerVersion() == "" {
 			return fmt.Errorf("%w: the connection was lost", queue.ErrUnavailable)
@@ -299,64 +300,25 @@ func (n *Node) writeFirst(ctx context.Context) error {
 	return err
 }
 
-// setUpAgain sets up what JetStream has lost, except policies written through the API.
-func (n *Node) setUpAgain(ctx context.Context) error {
-	if err := n.Broker.Setup(ctx); err != nil {
-		return err
-	}
-	if !n.writing.TryLock() {
-		return fmt.Errorf("%w: the policies are being written", queue.ErrUnavailable)
-	}
-	defer n.writing.Unlock()
-	if err := n.put(ctx, n.written, false); err != nil {
-		return err
-	}
-	for _, p := range n.known.queues() {
-		_ = n.streams.broker.Apply(ctx, p) // streams repeats failures
-	}
-	return nil
-}
-
 // Write makes the wanted policies and schedules those of their set, unless other processes have a
-// newer text of it. A text that this process has changed is new, whatever it was before.
-func (n *Node) Write(ctx context.Context, w Wanted) error {
-	n.writing.Lock()
-	defer n.writing.Unlock()
-	changed := n.Prepared.Closed() && claim(w.Set) != claim(n.written.Set)
-	n.written = w
-	return n.put(ctx, w, changed)
-}
-
-func (n *Node) put(ctx context.Context, w Wanted, again bool) error {
-	if w.Policies == nil {
-		return nil
-	}
-	applied := false
-	err := n.persist(ctx, "write the policies", func(ctx context.Context) (err error) {
-		applied, err = n.policies.write(ctx, w, again)
-		return err
-	})
-	if err != nil || !applied {
-		return err
-	}
-	return n.persist(ctx, "write the schedules", func(ctx context.Context) error {
-		return n.Schedules.Apply(ctx, schedules.File{Set: w.Name, Policies: w.Policies,
-			Entries: w.Schedules})
-	})
-}
+// newer text of it.
+func (n *Node) Write(ctx context.Context, w Wanted) error { return n.writer.write(ctx, w) }
 
 const (
 	persistFirst = 100 * time.Millisecond
 	persistLast  = 2 * time.Second
 )
 
-func (n *Node) persist(ctx context.Context, what string, do func(context.Context) error) error {
+// patient repeats what fails while JetStream is away.
+type patient struct{ lines *seldom.Log }
+
+func (p patient) persist(ctx context.Context, what string, do func(context.Context) error) error {
 	for pause := persistFirst; ; pause = min(2*pause, persistLast) {
 		err := do(ctx)
 		if err == nil || !errors.Is(err, queue.ErrUnavailable) {
 			return err
 		}
-		n.lines.Log(what, slog.LevelWarn, "NATS is not available: retrying",
+		p.lines.Log(what, slog.LevelWarn, "NATS is not available: retrying",
 			"doing", what, "error", err)
 		select {
 		case <-time.After(pause):

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -9,11 +11,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/base/notice"
+	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 const (
@@ -54,39 +59,92 @@ var (
 		End: unreadable.End, Note: startsNone}
 )
 
-type policyWriter struct {
-	*Node
+// writer writes the wanted policies and schedules, removes overrides that expire, and looks at
+// what is stored of policies.
+type writer struct {
+	broker      *queue.Broker
+	store       *store.Store
+	schedules   *schedules.Service
+	roster      *kv.Roster
+	known       *known
+	notices     *notice.Log
+	sink        queue.Sink
+	log         *slog.Logger
+	patient     patient
+	prepared    lifecycle.Latch
+	retakeAfter time.Duration
+
 	retaking chan struct{} // this process's text has lost
 	expiring chan struct{} // the policies have changed
+
+	writing sync.Mutex // while policies and schedules are written
+	written Wanted
 
 	mu    sync.Mutex
 	last  policy.Entry // that this process wrote
 	rival time.Time    // when another process last had another text
 }
 
-// write makes the wanted policies those of their set, and reports whether they are.
-func (f *policyWriter) write(ctx context.Context, w Wanted, again bool) (applied bool, err error) {
-	set := w.Set
-	others, err := f.Roster.Say(ctx, claim(set))
+// write makes policies and schedules those of their set, unless other processes have a newer text
+// of it. A text that this process has changed is new, whatever it was before.
+func (w *writer) write(ctx context.Context, wanted Wanted) error {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	changed := w.prepared.Closed() && claim(wanted.Set) != claim(w.written.Set)
+	w.written = wanted
+	return w.put(ctx, changed)
+}
+
+// putAgain is for what JetStream has lost.
+func (w *writer) putAgain(ctx context.Context) error {
+	if !w.writing.TryLock() {
+		return fmt.Errorf("%w: the policies are being written", queue.ErrUnavailable)
+	}
+	defer w.writing.Unlock()
+	return w.put(ctx, false)
+}
+
+func (w *writer) put(ctx context.Context, again bool) error {
+	if w.written.Policies == nil {
+		return nil
+	}
+	applied := false
+	err := w.patient.persist(ctx, "write the policies", func(ctx context.Context) (err error) {
+		applied, err = w.replace(ctx, again)
+		return err
+	})
+	if err != nil || !applied {
+		return err
+	}
+	return w.patient.persist(ctx, "write the schedules", func(ctx context.Context) error {
+		return w.schedules.Apply(ctx, schedules.File{Set: w.written.Name,
+			Policies: w.written.Policies, Entries: w.written.Schedules})
+	})
+}
+
+// replace makes the wanted policies those of their set, and reports whether they are.
+func (w *writer) replace(ctx context.Context, again bool) (applied bool, err error) {
+	set := w.written.Set
+	others, err := w.roster.Say(ctx, claim(set))
 	if err != nil {
 		return false, err
 	}
 	set.Again = again || !slices.ContainsFunc(others, func(text string) bool {
 		return strings.HasPrefix(text, set.Name+" ")
 	})
-	result, err := f.Store.Replace(ctx, set)
+	result, err := w.store.Replace(ctx, set)
 	if err != nil {
 		return false, err
 	}
-	f.notices.Tell(&superseded, set.Name, notice.If(result.Superseded))
+	w.notices.Tell(&superseded, set.Name, notice.If(result.Superseded))
 	if result.Superseded {
-		f.mu.Lock()
-		f.rival = time.Now()
-		f.mu.Unlock()
-		wake(f.retaking)
+		w.mu.Lock()
+		w.rival = time.Now()
+		w.mu.Unlock()
+		wake(w.retaking)
 		return false, nil
 	}
-	f.report(ctx, set, result)
+	w.report(ctx, set, result)
 	return true, nil
 }
 
@@ -94,35 +152,35 @@ func (f *policyWriter) write(ctx context.Context, w Wanted, again bool) (applied
 func claim(set store.Set) string { return set.Name + " " + set.Text() }
 
 // retake writes a text that was replaced once no other process has had another one for a while.
-func (f *policyWriter) retake(ctx context.Context) (time.Duration, error) {
-	f.writing.Lock()
-	defer f.writing.Unlock()
-	set := f.written.Set
-	if len(f.notices.Open(&superseded)) == 0 {
+func (w *writer) retake(ctx context.Context) (time.Duration, error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	set := w.written.Set
+	if len(w.notices.Open(&superseded)) == 0 {
 		return never, nil
 	}
-	others, err := f.Roster.Say(ctx, claim(set))
+	others, err := w.roster.Say(ctx, claim(set))
 	if err != nil {
-		f.Log.Debug("other processes' texts of the set not read", "error", err)
+		w.log.Debug("other processes' texts of the set not read", "error", err)
 		return retakeAgain, nil
 	}
 	now := time.Now()
 	if slices.ContainsFunc(others, func(text string) bool {
 		return strings.HasPrefix(text, set.Name+" ") && text != claim(set)
 	}) {
-		f.rival = now
+		w.rival = now
 	}
-	if now.Sub(f.rival) < f.RetakeAfter {
-		return min(retakeAgain, f.RetakeAfter), nil
+	if now.Sub(w.rival) < w.retakeAfter {
+		return min(retakeAgain, w.retakeAfter), nil
 	}
-	if err := f.put(ctx, f.written, true); err != nil && ctx.Err() == nil {
-		f.Log.Warn("this process's text of the set could not be written: retrying", "set", set.Name,
+	if err := w.put(ctx, true); err != nil && ctx.Err() == nil {
+		w.log.Warn("this process's text of the set could not be written: retrying", "set", set.Name,
 			"error", err)
 	}
 	return retakeAgain, nil
 }
 
-func (f *policyWriter) report(ctx context.Context, set store.Set, result store.Replaced) {
+func (w *writer) report(ctx context.Context, set store.Set, result store.Replaced) {
 	var last policy.Entry
 	for _, c := range result.Changes {
 		if c.After.Revision > last.Revision {
@@ -140,49 +198,49 @@ func (f *policyWriter) report(ctx context.Context, set store.Set, result store.R
 			what, level = "policy left the file, and belongs to the API", slog.LevelWarn
 		}
 		name := c.After.Written.Name
-		f.Log.Log(ctx, level, what, "policy", name, "set", set.Name, "revision", c.After.Revision,
+		w.log.Log(ctx, level, what, "policy", name, "set", set.Name, "revision", c.After.Revision,
 			"new", isNew, "changed", changed)
-		f.list(ctx, api.AuditEntry{By: "file of set " + set.Name, What: what, Policy: name,
+		w.list(ctx, api.AuditEntry{By: "file of set " + set.Name, What: what, Policy: name,
 			Changed: changed})
 	}
-	f.mu.Lock()
-	f.last = last
-	f.mu.Unlock()
+	w.mu.Lock()
+	w.last = last
+	w.mu.Unlock()
 	for _, name := range result.OfAPI {
-		f.notices.Tell(&ofAPI, name, "of the API", "set", set.Name)
+		w.notices.Tell(&ofAPI, name, "of the API", "set", set.Name)
 	}
-	f.notices.Only(&ofAPI, func(name string) bool { return slices.Contains(result.OfAPI, name) })
+	w.notices.Only(&ofAPI, func(name string) bool { return slices.Contains(result.OfAPI, name) })
 	for _, err := range result.Differing {
-		f.Log.Warn("shared limit differs between files: the one "+
+		w.log.Warn("shared limit differs between files: the one "+
 			"stored last applies to all its policies", "set", set.Name, "error", err)
 	}
 	for _, err := range result.Unreadable {
-		f.Log.Warn("policy not in the file has an unreadable record: it stays",
+		w.log.Warn("policy not in the file has an unreadable record: it stays",
 			"error", err)
 	}
 }
 
-func (f *policyWriter) list(ctx context.Context, c api.AuditEntry) {
-	if err := f.Broker.Audit(ctx, c); err != nil && ctx.Err() == nil {
-		f.Log.Error("change missing from the audit list", "change", c.What, "policy", c.Policy,
+func (w *writer) list(ctx context.Context, c api.AuditEntry) {
+	if err := w.broker.Audit(ctx, c); err != nil && ctx.Err() == nil {
+		w.log.Error("change missing from the audit list", "change", c.What, "policy", c.Policy,
 			"error", err)
 	}
 }
 
-func (f *policyWriter) followed(ctx context.Context) {
+func (w *writer) followed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	f.mu.Lock()
-	last := f.last
-	f.mu.Unlock()
+	w.mu.Lock()
+	last := w.last
+	w.mu.Unlock()
 	if last.Revision > 0 {
-		f.known.wait(ctx, last.Written.Name, last.Revision)
+		w.known.wait(ctx, last.Written.Name, last.Revision)
 	}
 }
 
-func (f *policyWriter) notes() []string {
-	notes := f.notices.Notes(&unreadable, &orphaned, &superseded, &ofAPI)
-	set := f.known.policies()
+func (w *writer) notes() []string {
+	notes := w.notices.Notes(&unreadable, &orphaned, &superseded, &ofAPI)
+	set := w.known.policies()
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		for _, text := range set[name].Overridden(time.Now()) {
 			notes = append(notes, name+" is overridden: "+text)
@@ -192,9 +250,9 @@ func (f *policyWriter) notes() []string {
 }
 
 // expire removes levers once they expire.
-func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
+func (w *writer) expire(ctx context.Context) (time.Duration, error) {
 	now, again := time.Now(), time.Duration(never)
-	for name, entry := range f.known.policies() {
+	for name, entry := range w.known.policies() {
 		for _, l := range entry.Levers {
 			if l.Expires != nil {
 				again = min(again, max(l.Expires.Sub(now), 0))
@@ -203,44 +261,119 @@ func (f *policyWriter) expire(ctx context.Context) (time.Duration, error) {
 		if len(entry.Levers.At(now)) == len(entry.Levers) {
 			continue
 		}
-		before, after, err := f.Store.Change(ctx, name, store.Change{Act: store.Pull,
+		before, after, err := w.store.Change(ctx, name, store.Change{Act: store.Pull,
 			Edit: func(_ policy.Entry, e *policy.Entry) error {
 				e.Levers = e.Levers.At(now)
 				return nil
 			}})
 		if err != nil {
-			f.Log.Debug("an expired override is not removed yet", "policy", name, "error", err)
+			w.log.Debug("an expired override is not removed yet", "policy", name, "error", err)
 			again = min(again, expireAgain)
 			continue
 		}
 		if changed := before.Difference(after); len(changed) > 0 {
-			f.Log.Info("override expired", "policy", name, "changed", changed)
-			f.list(ctx, api.AuditEntry{What: "override expired", Policy: name, Changed: changed})
+			w.log.Info("override expired", "policy", name, "changed", changed)
+			w.list(ctx, api.AuditEntry{What: "override expired", Policy: name, Changed: changed})
 		}
 	}
 	return again, nil
 }
 
-func (f *policyWriter) look(ctx context.Context) (time.Duration, error) {
+func (w *writer) look(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
-	found, err := f.Store.Inventory(ctx, leftFor)
+	found, err := w.store.Inventory(ctx, leftFor)
 	if err != nil {
-		f.Log.Debug("stored policies not listed", "error", err)
+		w.log.Debug("stored policies not listed", "error", err)
 		return inventoryAgain, nil
 	}
-	f.Sink.Take(queue.Event{Type: queue.EventInventory, Data: found})
+	w.sink.Take(queue.Event{Type: queue.EventInventory, Data: found})
 	for name, err := range found.Unreadable {
-		f.notices.Tell(&unreadable, name, err.Error(), "error", err)
+		w.notices.Tell(&unreadable, name, err.Error(), "error", err)
 	}
 	for name, orphan := range found.Orphaned {
-		f.notices.Tell(&orphaned, name, "no record", "stream", orphan.Name, "jobs", orphan.Jobs,
+		w.notices.Tell(&orphaned, name, "no record", "stream", orphan.Name, "jobs", orphan.Jobs,
 			"partitions", orphan.Partitions)
 	}
-	f.notices.Only(&unreadable, has(found.Unreadable))
-	f.notices.Only(&orphaned, has(found.Orphaned))
-	return max(inventoryAgain, restAfter(time.Since(began), len(f.known.policies()))), nil
+	w.notices.Only(&unreadable, has(found.Unreadable))
+	w.notices.Only(&orphaned, has(found.Orphaned))
+	return max(inventoryAgain, restAfter(time.Since(began), len(w.known.policies()))), nil
 }
 
 func has[V any](m map[string]V) func(string) bool {
 	return func(key string) bool { _, found := m[key]; return found }
+}
+
+const (
+	// Partitions change hands: two misses in a row count.
+	ownersEvery = 2 * time.Second
+	// A timeout still counts as an owner.
+	ownerPatience = 500 * time.Millisecond
+)
+
+var unowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
+	Begin: "jobs are waiting, but no drainer owns their policy",
+	End:   "a drainer owns the policy, or its jobs no longer wait"}
+
+type owners struct {
+	broker  *queue.Broker
+	known   *known
+	notices *notice.Log
+	sink    queue.Sink
+	asked   map[string]*asked
+}
+
+type asked struct {
+	partition int // the same while it has no owner
+	missing   int
+}
+
+// look asks only about policies that had jobs: idle ones must be free.
+func (o *owners) look(ctx context.Context) (time.Duration, error) {
+	set, waiting := o.known.policies(), o.broker.Waiting()
+	for name, a := range o.asked {
+		if _, found := set[name]; found && !waiting[name] {
+			o.found(name, a, false)
+		}
+	}
+	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool { return !waiting[name] })
+	o.notices.Forget(&unowned, has(set))
+	for name := range waiting {
+		entry := set[name]
+		if !entry.HasQueue() {
+			continue
+		}
+		a := o.asked[name]
+		if a == nil { // a drainer gets time after a start
+			o.asked[name] = &asked{}
+			continue
+		}
+		a.partition %= entry.Policy.Partitions
+		if waits, known := o.waits(ctx, name, a.partition); known {
+			o.found(name, a, waits)
+		}
+	}
+	return ownersEvery, nil
+}
+
+func (o *owners) found(name string, a *asked, waits bool) {
+	if a.missing++; !waits {
+		a.missing = 0
+		a.partition++
+	}
+	if o.notices.Tell(&unowned, name, notice.If(a.missing > 1), "partition", a.partition) {
+		o.sink.Take(queue.Event{Type: queue.EventWithoutDrainer, Policy: name,
+			Value: queue.Whether(a.missing > 1)})
+	}
+}
+
+// known: it could be determined.
+func (o *owners) waits(ctx context.Context, policy string, partition int) (waits, known bool) {
+	asking, cancel := context.WithTimeout(ctx, ownerPatience)
+	defer cancel()
+	owned, err := o.broker.Owned(asking, policy, partition)
+	if owned || err != nil {
+		return false, err == nil
+	}
+	depth, err := o.broker.Depth(ctx, policy)
+	return depth > 0, err == nil || errors.Is(err, queue.ErrNoStream)
 }

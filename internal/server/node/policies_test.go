@@ -53,12 +53,12 @@ func TestATextReturnsOnceEveryProcessHasIt(t *testing.T) {
 	upgraded := prepared(t, nc, 20)
 	holds("upgraded", first, 20)
 	old := prepared(t, nc, 10)
-	if notes := strings.Join(old.policies.notes(), "\n"); !strings.Contains(notes,
+	if notes := strings.Join(old.writer.notes(), "\n"); !strings.Contains(notes,
 		"set default: the set has a newer text") {
 		t.Errorf("the notes are %q", notes)
 	}
 	look := func() {
-		if _, err := old.policies.retake(t.Context()); err != nil {
+		if _, err := old.writer.retake(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestATextReturnsOnceEveryProcessHasIt(t *testing.T) {
 	holds("right after it has left", old, 20)
 	waittest.Until(t, "the old text returns", func() bool {
 		look()
-		return len(old.policies.notes()) == 0
+		return len(old.writer.notes()) == 0
 	})
 	holds("after the rollback", old, 10)
 	if passed := time.Since(began); passed < retakeSoon/2 {
@@ -111,12 +111,12 @@ func TestAnExpiredOverrideIsRemovedAndListed(t *testing.T) {
 		t.Fatalf("%+v, %v", after, err)
 	}
 	n.known.take(policy.Entries{"stripe": &after}, nil)
-	if notes := strings.Join(n.policies.notes(), "\n"); !strings.Contains(notes,
+	if notes := strings.Join(n.writer.notes(), "\n"); !strings.Contains(notes,
 		"stripe is overridden: file: burst 1, now burst 3 by ann, 1s left") {
 		t.Errorf("the notes are %q", notes)
 	}
 	waittest.Until(t, "it expires", func() bool {
-		if _, err := n.policies.expire(t.Context()); err != nil {
+		if _, err := n.writer.expire(t.Context()); err != nil {
 			t.Error(err)
 		}
 		entry, err := n.Store.Policy(t.Context(), "stripe")

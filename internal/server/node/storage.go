@@ -55,7 +55,15 @@ var (
 )
 
 type storage struct {
-	*Node
+	broker  *queue.Broker
+	known   *known
+	writer  *writer
+	streams *streams
+	notices *notice.Log
+	sink    queue.Sink
+	log     *slog.Logger
+	check   func() error // of the server; nil: it is elsewhere
+	drainer interface{ Refuse(reason error) }
 
 	lost       []string             // streams to set up
 	made       map[string]time.Time // creation of known streams
@@ -65,14 +73,14 @@ type storage struct {
 
 // look fails when the embedded server needs a restart.
 func (s *storage) look(context.Context) (time.Duration, error) {
-	if n := s.Broker.Conn().Stats().Reconnects; n != s.reconnects {
+	if n := s.broker.Conn().Stats().Reconnects; n != s.reconnects {
 		s.reconnects = n
 		wake(s.back)
 	}
-	if s.Check == nil {
+	if s.check == nil {
 		return checkAgain, nil
 	}
-	return checkAgain, s.checked(s.Check())
+	return checkAgain, s.checked(s.check())
 }
 
 func (s *storage) share(ctx context.Context) (time.Duration, error) {
@@ -96,17 +104,17 @@ func (s *storage) checked(err error) error {
 	if short {
 		refuse = fmt.Errorf("%w: %w: %w", queue.ErrUnavailable, queue.ErrNotSent, err)
 	}
-	s.Broker.Refuse(refuse)
-	if s.Drainer != nil && !short {
-		s.Drainer.Refuse(err)
+	s.broker.Refuse(refuse)
+	if s.drainer != nil && !short {
+		s.drainer.Refuse(err)
 	}
 	if errors.Is(err, embedded.ErrBroken) {
-		s.Log.Error(
+		s.log.Error(
 			"the embedded NATS server could not write and must restart: the process ends",
 			"error", err)
 		return err
 	}
-	s.Sink.Take(queue.Event{Type: queue.EventWritable, Value: queue.Whether(err == nil)})
+	s.sink.Take(queue.Event{Type: queue.EventWritable, Value: queue.Whether(err == nil)})
 	s.notices.Tell(&fileless, "", notice.If(short), "limit", files.Limit(), "error", err)
 	s.notices.Tell(&readOnly, "", notice.If(err != nil && !short), "error", err)
 	return nil
@@ -116,7 +124,7 @@ func (s *storage) ration(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	policies := s.known.queues()
-	found, err := s.Broker.Ration(ctx, policies...)
+	found, err := s.broker.Ration(ctx, policies...)
 	if ctx.Err() != nil {
 		return
 	}
@@ -134,7 +142,7 @@ func (s *storage) ration(ctx context.Context) {
 		s.notices.Tell(&lacking, found.Lacks, found.Lacks)
 	}
 	s.notices.Only(&lacking, func(limits string) bool { return limits == found.Lacks })
-	s.Sink.Take(queue.Event{Type: queue.EventStored, Data: found})
+	s.sink.Take(queue.Event{Type: queue.EventStored, Data: found})
 	s.warn(found)
 }
 
@@ -149,12 +157,12 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 		jobs[p.Name] = true
 	}
 	for name, was := range s.made {
-		p, ours := strings.CutPrefix(name, s.Broker.Names().Stream(""))
+		p, ours := strings.CutPrefix(name, s.broker.Names().Stream(""))
 		switch now := made[name]; {
 		case now.Equal(was):
 		case ours && policy.IsName(p) && !jobs[p]:
 			delete(s.made, name)
-		case s.Broker.Replaced(ctx, name, was):
+		case s.broker.Replaced(ctx, name, was):
 			delete(s.made, name)
 			s.lost = append(s.lost, name)
 		}
@@ -173,11 +181,26 @@ func (s *storage) findLost(ctx context.Context, made map[string]time.Time,
 	}
 	s.notices.Tell(&lost, "", strings.Join(s.lost, ", "), "streams", s.lost)
 	if err := s.setUpAgain(ctx); err != nil {
-		s.Log.Warn("what NATS lost cannot be recreated yet: retrying", "error", err)
+		s.log.Warn("what NATS lost cannot be recreated yet: retrying", "error", err)
 		return
 	}
 	s.lost = nil
 	s.notices.Tell(&lost, "", "")
+}
+
+// setUpAgain sets up what JetStream has lost, except policies written through the API.
+func (s *storage) setUpAgain(ctx context.Context) error {
+	err := s.broker.Setup(ctx)
+	if err == nil {
+		err = s.writer.putAgain(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range s.known.queues() {
+		_ = s.streams.broker.Apply(ctx, p) // streams repeats failures
+	}
+	return nil
 }
 
 func (s *storage) warn(found queue.Storage) {

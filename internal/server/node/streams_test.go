@@ -375,7 +375,7 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 }
 
 func TestReadyNotesStreamsThatLackCopies(t *testing.T) {
-	s := &storage{Node: &Node{notices: notice.New(slog.New(slog.DiscardHandler))}}
+	s := &storage{notices: notice.New(slog.New(slog.DiscardHandler))}
 	s.warn(queue.Storage{Copies: map[string]queue.Copies{
 		"jobs": {Lacking: 12, Current: 2, Wanted: 3}, "records": {}}})
 	want := []string{"jobs: streams that lack copies: 12, with 2 of 3"}
@@ -397,9 +397,8 @@ func TestATooSmallAccountIsLoggedOnce(t *testing.T) {
 	known := &known{set: policy.Entries{"large": {Policy: large}}}
 	var log waittest.Log
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	s := &storage{Node: &Node{Options: Options{Broker: brokertest.Open(t, nc), Log: logger,
-		Sink: queue.Sinks{}}, known: known,
-		notices: notice.New(logger)}}
+	s := &storage{broker: brokertest.Open(t, nc), log: logger, sink: queue.Sinks{}, known: known,
+		notices: notice.New(logger)}
 	for range 2 {
 		s.ration(t.Context())
 	}

@@ -1,9 +1,13 @@
+// Package telemetry makes the process's logger and its Prometheus metrics.
 package telemetry
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,6 +19,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/workers/audit"
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
@@ -260,3 +265,118 @@ func (q queueJobs) Collect(out chan<- prometheus.Metric) {
 }
 
 func zeroOrOne(holds bool) float64 { return float64(queue.Whether(holds)) }
+
+// Envoy registers the metrics of gateways: decisions count as checks by the name of the limit. Call
+// it after [Registry.Admission].
+func (r *Registry) Envoy() (decisions queue.Sink, failed func(code string)) {
+	failures := r.counter("penstock_envoy_errors_total",
+		"Gateway requests answered with an error, by gRPC code.", "code")
+	for _, code := range []string{"InvalidArgument", "Unauthenticated", "PermissionDenied",
+		"Unavailable"} {
+		failures.WithLabelValues(code)
+	}
+	hits := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_envoy_hits_total",
+		Help: "Hits of gateways' limits, by the names of envoyproxy/ratelimit. A hit counts in " +
+			"several statistics: total_hits, within_limit or over_limit, near_limit (above " +
+			"80 %), and shadow_mode (over_limit without effect)."},
+		[]string{"policy", "limit", "stat"})
+	r.admission.Register(hits)
+	r.admission.On(func(e queue.Event) {
+		hits.WithLabelValues(e.Policy, e.Name, e.Reason).Add(float64(e.Value))
+	}, queue.EventHits)
+	var before []string
+	r.admission.On(func(e queue.Event) {
+		names, _ := e.Data.([]string)
+		for _, name := range before {
+			if !slices.Contains(names, name) {
+				r.admission.Forget(name)
+			}
+		}
+		for _, name := range names {
+			r.admission.Begin(r.checked, name)
+			for _, stat := range []string{"total_hits", "within_limit", "near_limit",
+				"over_limit"} {
+				hits.WithLabelValues(name, name, stat)
+			}
+		}
+		before = names
+	}, queue.EventGateways)
+	return r.admission, func(code string) { failures.WithLabelValues(code).Inc() }
+}
+
+// OutboundFaults sets the faults in force, of policies and kinds.
+func (r *Registry) OutboundFaults() func(faults map[[2]string]int) {
+	gauge := r.gauge("penstock_outbound_route_faults",
+		"Mistakes of the proxy's routes by policy and fault: policy (it does not exist, or "+
+			"cannot pace calls, so requests get 502), tls (its files cannot be read: 502) or "+
+			"cost (no limit has a cost of the route).",
+		"policy", "fault")
+	return func(faults map[[2]string]int) {
+		gauge.Reset()
+		for of, n := range faults {
+			gauge.WithLabelValues(of[0], of[1]).Set(float64(n))
+		}
+	}
+}
+
+func (r *Registry) Outbound() func(policy, outcome string, waited time.Duration) {
+	calls := r.counter("penstock_outbound_requests_total",
+		"Requests to upstreams by outcome: answered, throttled (by the upstream), failed (no "+
+			"answer), refused (by Penstock) or withdrawn (by the caller).",
+		"policy", "outcome")
+	waits := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "penstock_outbound_wait_seconds",
+		Help: "Time for which requests to upstreams waited to start.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60,
+			300},
+	}, []string{"policy"})
+	r.prometheus.MustRegister(waits)
+	return func(policy, outcome string, waited time.Duration) {
+		calls.WithLabelValues(policy, outcome).Inc()
+		waits.WithLabelValues(policy).Observe(waited.Seconds())
+	}
+}
+
+// Audit registers an auditor's figures, which are requested at every scrape.
+func (r *Registry) Audit(figures func() []audit.Figure) {
+	r.prometheus.MustRegister(audited{figures})
+}
+
+type audited struct{ figures func() []audit.Figure }
+
+var auditWorst, auditBroken, auditIncomplete = prometheus.NewDesc("penstock_audit_worst_ratio",
+	"The fullest window of any bucket in the last hour or two, as a fraction of the limit; "+
+		"above 1, the limit was broken.", []string{"policy", "limit"}, nil),
+	prometheus.NewDesc("penstock_audit_broken_total",
+		"Windows with more starts than the limit allows.", []string{"policy", "limit"}, nil),
+	prometheus.NewDesc("penstock_audit_incomplete",
+		"1 while the limit's audit lacks events, else 0.",
+		[]string{"policy", "limit"}, nil)
+
+func (audited) Describe(out chan<- *prometheus.Desc) {
+	out <- auditWorst
+	out <- auditBroken
+	out <- auditIncomplete
+}
+
+func (a audited) Collect(out chan<- prometheus.Metric) {
+	for _, f := range a.figures() {
+		tell := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64) {
+			out <- prometheus.MustNewConstMetric(desc, kind, value, f.Policy, f.Limit)
+		}
+		tell(auditWorst, prometheus.GaugeValue, f.Worst)
+		tell(auditBroken, prometheus.CounterValue, float64(f.Broken))
+		tell(auditIncomplete, prometheus.GaugeValue, zeroOrOne(f.Incomplete))
+	}
+}
+
+func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: level}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("log format %q: want text or json", format)
+}
