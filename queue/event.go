@@ -52,9 +52,8 @@ const (
 	// EventUncounted: a run ended without an attempt. Name: returned (before the start) or
 	// uncounted (interrupted, or its remote worker left).
 	EventUncounted = "uncounted"
-	// EventLate, once a second: starts fell behind their outflow For this long. Name is the cause:
-	// processor (no CPU time), no_worker, workers_busy, total_rate, limit, concurrency, paused,
-	// throttled_by_target, breaker or storage.
+	// EventLate, once a second: starts fell behind their outflow For this long. Name is the cause,
+	// in the words of docs/operate.md.
 	EventLate = "late"
 	// EventLimitBlocked, once a second: the limit Name blocked buckets For this long in total.
 	EventLimitBlocked = "limit_blocked"
@@ -298,7 +297,7 @@ func (b *Broker) Take(e Event) {
 		b.Count(e.Policy, CountDenied-Count(e.Value), 1) // CountAllowed comes before it
 	case slices.Contains(EventTypes, e.Type):
 		b.PublishEvent(e.Policy, e)
-	case e.Type == EventLate && e.Name != job.BlockedByPaused:
+	case e.Type == EventLate && !job.Causes[e.Name].Meant:
 		b.Count(e.Policy, CountLateMS, e.For.Milliseconds())
 	case e.Type == EventAdmitted && e.Name == "rejected":
 		b.Count(e.Policy, CountRefused, 1)

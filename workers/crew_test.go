@@ -14,8 +14,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
-// crew is a group of drainers for the policy "api". Each can be cut off.
-type crew struct {
+// fleet is a group of drainers for the policy "api". Each can be cut off.
+type fleet struct {
 	b     *bench
 	began time.Time
 	ran   seen
@@ -26,11 +26,11 @@ type crew struct {
 	last    int
 }
 
-func newCrew(b *bench) *crew {
-	return &crew{b: b, began: time.Now(), members: map[int]*nats.Conn{}}
+func newCrew(b *bench) *fleet {
+	return &fleet{b: b, began: time.Now(), members: map[int]*nats.Conn{}}
 }
 
-func (c *crew) join(n int) {
+func (c *fleet) join(n int) {
 	for range n {
 		c.names++
 		me, nc := c.names, c.b.connect()
@@ -66,22 +66,22 @@ func (c *crew) join(n int) {
 
 // cutOwner closes the connection of the drainer that started the last job, which then cannot hand
 // over or acknowledge.
-func (c *crew) cutOwner() {
+func (c *fleet) cutOwner() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.members[c.last].Close()
 }
 
-func (c *crew) count() int { return len(c.ran.all()) }
+func (c *fleet) count() int { return len(c.ran.all()) }
 
-func (c *crew) starts() (starts []time.Duration) {
+func (c *fleet) starts() (starts []time.Duration) {
 	for _, job := range c.ran.all() {
 		starts = append(starts, job.Started.Sub(c.began))
 	}
 	return starts
 }
 
-func (c *crew) allRan(jobs int) {
+func (c *fleet) allRan(jobs int) {
 	c.b.t.Helper()
 	times := map[string]int{}
 	for _, job := range c.ran.all() {

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -109,13 +110,13 @@ func (r *remote) propose(o *offer, now pace.Instant) {
 	o.timer = time.AfterFunc(job.ClaimWindow, func() {
 		r.post(func(now pace.Instant) {
 			if o := r.offers[reply]; o != nil {
-				r.end(o, valve.OfferBusy, now)
+				r.end(o, crew.OfferBusy, now)
 			}
 		})
 	})
 	if err := r.nc.PublishRequest(r.catalog.workSubject(o.policy), o.reply,
 		encoded(job.Turn{State: job.TurnOffer})); err != nil {
-		r.end(o, valve.OfferBusy, now)
+		r.end(o, crew.OfferBusy, now)
 	}
 }
 
@@ -127,24 +128,24 @@ func (r *remote) answered(to, reply string, c job.Claim, nobody bool, now pace.I
 			r.say(reply, job.Turn{State: job.TurnRefused})
 		}
 		if o != nil {
-			r.end(o, valve.OfferNobody, now)
+			r.end(o, crew.OfferNobody, now)
 		}
 		return
 	}
 	r.others[o.policy], o.foreign = now, true
-	claim := valve.Claim{Worker: reply, Except: c.Except, Until: o.at.Add(valve.HoldFor)}
+	claim := crew.Claim{Worker: reply, Except: c.Except, Until: o.at.Add(crew.HoldFor)}
 	switch {
 	case c.Slots <= 0:
 		r.again(o, now)
 	case now >= claim.Until:
 		r.say(reply, job.Turn{State: job.TurnRefused})
-		r.end(o, valve.OfferClaimed, now)
+		r.end(o, crew.OfferClaimed, now)
 	case !r.core.Fits(o.policy, claim.Except, now):
 		r.say(reply, job.Turn{State: job.TurnRefused})
 		r.again(o, now)
 	default:
 		r.core.Handle(core.Claimed{Policy: o.policy, Claim: claim}, now)
-		r.end(o, valve.OfferClaimed, now)
+		r.end(o, crew.OfferClaimed, now)
 	}
 }
 
@@ -161,13 +162,13 @@ func (r *remote) again(o *offer, now pace.Instant) {
 		r.forget(o)
 		r.propose(o, now)
 	case !o.foreign && (!known || now.Since(last) > remembered):
-		r.end(o, valve.OfferNobody, now)
+		r.end(o, crew.OfferNobody, now)
 	default:
-		r.end(o, valve.OfferBusy, now)
+		r.end(o, crew.OfferBusy, now)
 	}
 }
 
-func (r *remote) end(o *offer, result valve.OfferResult, now pace.Instant) {
+func (r *remote) end(o *offer, result crew.Offered, now pace.Instant) {
 	r.forget(o)
 	r.workerless.offered(o.policy, r.catalog.running[o.policy] != nil, result, now)
 	r.core.Handle(core.Offered{Policy: o.policy, Result: result}, now)

@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/queue/kv"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -243,11 +244,11 @@ type missing struct{ since, last pace.Instant } // offers without response
 const missingFor = 3 * time.Second
 
 // offered handles an offer's result. local: there are workers here, all busy.
-func (w *workerless) offered(policy string, local bool, result valve.OfferResult,
+func (w *workerless) offered(policy string, local bool, result crew.Offered,
 	now pace.Instant) {
 	m := w.policies[policy]
 	switch {
-	case result != valve.OfferNobody || local:
+	case result != crew.OfferNobody || local:
 		w.over(policy)
 	case m == nil:
 		w.policies[policy] = &missing{since: now, last: now}

@@ -52,7 +52,7 @@ func sizeOf(b *api.Bucket, by string) (n int64) {
 		return b.HeadAgeMS
 	case job.ByLate:
 		for cause, ms := range b.LateMS {
-			if cause != job.BlockedByPaused {
+			if !job.Causes[cause].Meant {
 				n += ms
 			}
 		}

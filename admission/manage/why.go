@@ -49,17 +49,12 @@ func (s *Service) whyJob(ctx context.Context, entry policy.Entry, key job.Key, j
 		}
 	}
 	why := w.job(j)
-	if recent := news(described(entry).PolicyState, w.now); recent != "" && !evident(j.By) &&
+	recent := news(described(entry).PolicyState, w.now)
+	if recent != "" && !job.Causes[j.By].Evident &&
 		slices.Contains([]string{job.Waiting, JobStored}, j.State) {
 		why += "; " + entry.Policy.Name + " " + recent
 	}
 	return why, nil
-}
-
-// evident reports whether a change of the policy does not explain the wait.
-func evident(by string) bool {
-	return by == job.BlockedByPaused || by == job.BlockedByPolicyPaused ||
-		by == job.BlockedByNoDrainer || by == job.BlockedByStorage
 }
 
 // news is that a policy is overridden, or was changed within the last day.
@@ -230,27 +225,9 @@ func howItEnded(j *api.EndedJob) string {
 	return text + because(j.LastError)
 }
 
-var causes = map[string]string{
-	job.BlockedByRate:         "the bucket keeps to its rate{rate}",
-	job.BlockedByTotalRate:    "the policy keeps to its rate{total} for all keys together",
-	job.BlockedByConcurrency:  "its bucket runs its maximum number of jobs{most}",
-	job.BlockedByPaused:       "an operator paused the bucket",
-	job.BlockedByPolicyPaused: "an operator paused the policy",
-	job.BlockedByThrottled:    "the target asked for a pause, which ends{in}{because}",
-	job.BlockedByBreaker: "{down}; one job at a time probes it, without counting attempts, " +
-		"the next{in}{because}",
-	job.BlockedByBackoff:     "its jobs have failed and will be retried{in}{because}",
-	job.BlockedByNotBefore:   "no job is due yet; the first starts{in}",
-	job.BlockedByNoWorker:    "policy {policy} has neither a target nor a running worker",
-	job.BlockedByWorkersBusy: "all workers are busy, or the bucket has its maximum number of them",
-	job.BlockedByNoDrainer: "no drainer answers for its partition; " +
-		"start drainer, or admitter --drain",
-	job.BlockedByStorage: "its drainer cannot write to JetStream, or is reading the queue",
-}
-
 // cause says what holds the next job back.
 func (w wording) cause(h api.Hold, lastError string) string {
-	text := cmp.Or(causes[h.By], "blocked by "+h.By)
+	text := cmp.Or(job.Causes[h.By].Why, "blocked by "+h.By)
 	if limit, ok := strings.CutPrefix(h.By, job.BlockedByLimit); ok {
 		text = w.exhausted(limit, h.Until)
 	}

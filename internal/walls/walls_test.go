@@ -40,7 +40,7 @@ queue/job: api algorithms policy
 queue/roles: policy
 queue/kv: internal/base/errs queue/internal/jsapi queue/job nats.go
 workers: api internal/base/buildinfo internal/base/container internal/base/files internal/server/installation internal/base/notice internal/base/seldom policy policy/store
-	queue queue/claims queue/job queue/kv workers/internal/alarm workers/internal/core
+	queue queue/claims queue/job queue/kv workers/internal/alarm workers/internal/core workers/internal/crew
 	workers/internal/handle workers/internal/pace workers/internal/record
 	workers/internal/timepiece workers/internal/valve nats.go
 workers/audit: algorithms policy policy/store queue queue/job
@@ -48,20 +48,24 @@ workers/httptarget: internal/base/answers internal/base/clienttls internal/base/
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
-workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace
-workers/internal/core: api policy queue/job workers/internal/handle workers/internal/pace
+workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace workers/internal/record
+workers/internal/core: api policy queue/job workers/internal/crew workers/internal/handle workers/internal/inheritance workers/internal/pace
 	workers/internal/record workers/internal/valve
+workers/internal/crew: queue/job workers/internal/claimant workers/internal/gates workers/internal/pace
 workers/internal/deep:
+workers/internal/gates: policy queue/job workers/internal/pace workers/internal/quota
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
+workers/internal/inheritance: queue/job workers/internal/pace workers/internal/quota workers/internal/record
 workers/internal/keyqueue: queue/job workers/internal/deep workers/internal/heap workers/internal/pace
 workers/internal/pace: algorithms policy
 workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
-workers/internal/valve: api policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/deep
-	workers/internal/handle workers/internal/heap workers/internal/keyqueue
+workers/internal/valve: api policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/crew workers/internal/deep
+	workers/internal/gates workers/internal/handle workers/internal/heap workers/internal/inheritance
+	workers/internal/keyqueue
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
 workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap

@@ -113,34 +113,6 @@ const (
 	Finishing = "finishing" // its acknowledgement is not confirmed
 )
 
-// What holds a job or a bucket back.
-const (
-	BlockedByRate         = "rate"
-	BlockedByLimit        = "limit:"      // its name follows
-	BlockedByTotalRate    = "total_rate"  // of all buckets
-	BlockedByConcurrency  = "concurrency" // of the bucket
-	BlockedByPaused       = "paused"      // the bucket
-	BlockedByPolicyPaused = "policy_paused"
-	BlockedByThrottled    = "throttled_by_target"
-	// except one probe at a time
-	BlockedByBreaker   = "breaker"
-	BlockedByBackoff   = "backoff" // after a failed attempt
-	BlockedByNotBefore = "not_before"
-	BlockedByNoWorker  = "no_worker"
-	// or the bucket's share of them
-	BlockedByWorkersBusy = "workers_busy"
-	BlockedByNoDrainer   = "no_drainer" // of the partition; reported by admitters
-	// a pending write (the lease, a job's end, a checkpoint), nothing can be stored, or the queue
-	// is being read
-	BlockedByStorage = "storage"
-)
-
-// LateByProcessor: the drainer had no processor time.
-const LateByProcessor = "processor"
-
-// LateByLimit: a limit on starts, while the outflow would allow them.
-const LateByLimit = "limit"
-
 // BucketState is a bucket's state at its valve.
 type BucketState struct {
 	Key   Key `json:"key"`

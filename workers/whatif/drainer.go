@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -42,13 +43,13 @@ func newDrainer(w *world, began int64) *drainer {
 	d := &drainer{world: w, began: began, wakes: pace.Never, lasts: map[uint64]time.Duration{}}
 	half := func() float64 { return 0.5 }
 	d.valve = valve.New(w.policy, false, "whatif", half, d.clock, &d.out)
-	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)), &valve.Slots{})
-	d.valve.Local = true
+	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)), &crew.Slots{})
+	d.valve.Crew.Local = true
 	d.part = d.valve.Own(handle.Partition{Policy: w.policy.Name}, 1)
 	d.part.Opened(time.Unix(0, began), 0, nil, origin)
 	d.part.GoLive(origin)
 	d.part.Swept(origin)
-	d.part.Changed = true
+	d.part.Checkpoints.Changed = true
 	d.note()
 	return d
 }
@@ -107,10 +108,10 @@ func (d *drainer) turn() error {
 
 // note stores a checkpoint, which starts under limits require.
 func (d *drainer) note() {
-	if len(d.policy.Limits) > 0 && d.part.Changed {
-		d.part.Changed = false
+	if len(d.policy.Limits) > 0 && d.part.Checkpoints.Changed {
+		d.part.Checkpoints.Changed = false
 		d.part.Gather().Walk.Stop()
-		d.part.Noted()
+		d.part.Checkpoints.Store()
 	}
 }
 

@@ -2,7 +2,7 @@
 
 import { clock, count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
-import { HARMLESS, held, late } from "./words.js";
+import { HARMLESS, MEANT, held, late } from "./words.js";
 
 const MINUTE = 59_000; // ms of counting that are enough for a no
 const NEAR = 0.8; // of its capacity: a bucket will soon refuse
@@ -107,7 +107,7 @@ function stuck(policies, buckets, depths) {
   const held1 = buckets.filter((b) => b.blocked_by && ![...HARMLESS, "breaker", "policy_paused", "no_drainer"].includes(b.blocked_by))
     .filter((b) => !b.running || b.blocked_by === "paused").filter((b) => b.blocked_by !== "backoff" || b.head_age_ms > 60_000)
     .sort((a, b) => (b.head_age_ms ?? 0) - (a.head_age_ms ?? 0));
-  const mild = (b) => b.blocked_by === "paused" || b.blocked_by === "throttled_by_target" ? "warn" : "bad";
+  const mild = (b) => [...MEANT, "throttled_by_target"].includes(b.blocked_by) ? "warn" : "bad";
   return [...paused, ...together(held1, (b) => b.blocked_by).map((all) => waiting(mild(all[0]))(all))];
 }
 
@@ -127,6 +127,6 @@ export function state(b) {
   if (b.reading) return { text: "loading", level: "warn" };
   if (!by) return { text: b.running ? "running" : b.depth || b.calls ? "starting" : "idle", level: "" };
   if (HARMLESS.includes(by)) return { text: "on pace", level: "" };
-  return { text: held(b), level: ["paused", "policy_paused", "throttled_by_target", "concurrency", "backoff"].includes(by) ||
+  return { text: held(b), level: [...MEANT, "throttled_by_target", "concurrency", "backoff"].includes(by) ||
     by.startsWith("limit:") ? "warn" : "bad" };
 }

@@ -11,17 +11,20 @@ export const HARMLESS = ["rate", "total_rate", "not_before"];
 /** held is what holds a bucket or a job, in a word or two; `why` is the sentence. */
 export const held = (b) => (b.blocked_by ?? "").replace("limit:", "limit ").replaceAll("_", " ");
 
+/** MEANT is what operators want, so what waits is not late. */
+export const MEANT = ["paused", "policy_paused"];
+
 const LATE = {
   processor: "its drainer's machine was busy", rate: "its rate",
   workers_busy: "all workers had jobs", no_worker: "there were no workers",
   storage: "its drainer waited for storage", throttled_by_target: "the target asked for a pause",
   concurrency: "its maximum number of jobs was running", breaker: "the target was down, or could not be called",
-  total_rate: "other keys had their turns",
+  total_rate: "other keys had their turns", limit: "a limit was exhausted",
 };
 
-/** late returns the worst cause of late starts other than pauses, with its milliseconds. */
+/** late returns the worst cause of late starts that is not meant, with its milliseconds. */
 export function late(ms) {
-  const [cause, most] = Object.entries(ms ?? {}).filter(([by]) => !by.endsWith("paused"))
+  const [cause, most] = Object.entries(ms ?? {}).filter(([by]) => !MEANT.includes(by))
     .sort((a, b) => b[1] - a[1])[0] ?? [];
   if (!cause) return null;
   return { ms: most, why: LATE[cause] ?? (cause.startsWith("limit:") ?

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 type State uint8
@@ -66,12 +67,13 @@ type Claimant[J any] struct {
 	Seq      uint64
 	Cost     int64
 
-	N       int            // number of its last claim
-	Reply   func(job.Turn) // to that claim
-	Ends    pace.Instant   // of its wait
-	Report  *job.Claim     // that came before the final check was known
-	Leased  bool           // it reports its end
-	Answers bool           // its answer has begun
+	N       int             // number of its last claim
+	Reply   func(job.Turn)  // to that claim
+	Ends    pace.Instant    // of its wait
+	Report  *job.Claim      // that came before the final check was known
+	Leased  bool            // it reports its end
+	Answers bool            // its answer has begun
+	Ending  *record.Outcome // once its request, sent without an answer, no longer arrives
 
 	state State
 	until pace.Instant // of the state

@@ -165,7 +165,7 @@ func TestAClockThatDriftsStaysKnown(t *testing.T) {
 				t.Fatalf("off by %v at stamp %d, which took %v", off, i, seen)
 			}
 			for _, hour := range []time.Duration{-time.Hour, time.Hour} {
-				if _, off := c.clock(sent.Add(hour)); off < 700*ms {
+				if _, off := c.server.read(sent.Add(hour)); off < 700*ms {
 					t.Fatalf("%v from stamp %d the clock is known within %v", hour, i, off)
 				}
 			}
@@ -211,7 +211,7 @@ func TestNothingStartsByAnUncertainClock(t *testing.T) {
 			t.Errorf("%s: not open", x.name)
 		}
 		off := c.Wall(now).Sub(originWall.Add(now.Since(origin)))
-		if _, most := c.clock(now); off.Abs() > most || most > x.took[len(x.took)-1] {
+		if _, most := c.server.read(now); off.Abs() > most || most > x.took[len(x.took)-1] {
 			t.Errorf("%s: the clock is off by %v, and known within %v", x.name, off, most)
 		}
 	}

@@ -33,12 +33,12 @@ func (p *partition) checkpointDue() pace.Instant {
 		return pace.Never
 	case s.gathering != nil:
 		return 0
-	case !p.Changed || s.pending:
+	case !p.Checkpoints.Changed || s.pending:
 		return pace.Never
 	case s.last == 0:
 		return 0
 	}
-	if p.EditWaits() {
+	if p.Checkpoints.Waits() {
 		return s.last.Add(checkpointEvery)
 	}
 	return s.last.Add(checkpointEvery + time.Duration(p.Buckets())*checkpointPerBucket)
@@ -48,7 +48,7 @@ func (p *partition) checkpointDue() pace.Instant {
 func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	s := &p.checkpointed
 	if s.gathering == nil {
-		s.gathering, p.Changed, s.last = p.Gather(), false, now
+		s.gathering, p.Checkpoints.Changed, s.last = p.Gather(), false, now
 	}
 	g := s.gathering
 	left = max(0, n-g.Walk.Left())
@@ -73,7 +73,7 @@ func (c *Core) note(p *partition, n int, now pace.Instant) (left int) {
 	return left
 }
 
-func (c *Core) checkpointShare(p Put) *share {
+func (c *cluster) checkpointShare(p Put) *share {
 	s := c.shares[p.Key[:len(p.Key)-len(record.CheckpointSuffix)]]
 	if s == nil || s.part == nil || s.part.Part != p.gathering.Of {
 		return nil
@@ -94,7 +94,7 @@ func (c *Core) checkpointed(p Put, revision uint64, now pace.Instant) {
 		return
 	}
 	s.part.checkpointed.revision, s.part.checkpointed.pending = revision, false
-	if of := c.valves[s.policy]; s.part.Noted() && of != nil {
+	if of := c.valves[s.policy]; s.part.Checkpoints.Store() && of != nil {
 		waiting := []*livePolicy{of}
 		if of.of.shared {
 			waiting = c.sorted

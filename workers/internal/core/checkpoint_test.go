@@ -23,7 +23,7 @@ func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 		Record{Exists: true, Value: record.Encode(left), Revision: 8, Stored: originWall}}, origin)
 	part, now := takeOver(c, Opened{Taken: originWall})
 	part.checkpointed = checkpointState{revision: part.checkpointed.revision}
-	part.Changed = true
+	part.Checkpoints.Changed = true
 	c.out = actions{}
 	return c, part, now
 }
@@ -52,7 +52,7 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 			for _, i := range []int{before, after} {
 				c.Handle(Overridden{"slow", slowKey(i), policy.Override{Outflow: &faster}}, now)
 			}
-			part.Changed = true
+			part.Checkpoints.Changed = true
 		case 2:
 			if at := c.Wake(now); at > now {
 				t.Errorf("the next turn comes in %v", at.Since(now))
@@ -110,7 +110,7 @@ func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	if s.part == nil || s.part == part || !s.part.Owned() {
 		t.Fatalf("it is not owned again: %+v", s)
 	}
-	s.part.Changed, s.part.checkpointed.last = true, 0
+	s.part.Checkpoints.Changed, s.part.checkpointed.last = true, 0
 	if c.Checkpoint(now); len(c.out.puts) != 1 {
 		t.Fatalf("%d checkpoints are written", len(c.out.puts))
 	}
@@ -130,7 +130,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 	c, part, now := slowBuckets(&testing.T{}, 100_000)
 	var s, outside stalls
 	for b.Loop() {
-		part.checkpointed, part.Changed = checkpointState{}, true
+		part.checkpointed, part.Checkpoints.Changed = checkpointState{}, true
 		s.measure(func() bool { c.Checkpoint(now); return len(c.out.puts) > 0 })
 		s.round()
 		outside.measure(func() bool { c.out.puts[0].Bytes(); return true })

@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -37,7 +38,7 @@ type Core struct {
 	policies  map[string]*QueuePolicy
 	// by policy with shared limits; named after the line's first one
 	lines     map[string]string
-	slots     valve.Slots
+	slots     crew.Slots
 	sorted    []*livePolicy
 	awake     []*livePolicy // to be visited in each iteration, by name
 	out       actions
@@ -73,7 +74,7 @@ type cluster struct {
 }
 
 // anew recomputes favourites and visits all shares, because drainers changed.
-func (c *Core) anew() { c.changed, c.allAt = true, 0 }
+func (c *cluster) anew() { c.changed, c.allAt = true, 0 }
 
 type Options struct {
 	Name   string
@@ -98,7 +99,7 @@ const tick, allEvery = 100 * time.Millisecond, 10 * time.Second
 func New(o Options) *Core {
 	c := &Core{
 		options: o, most: record.MostBytes, memory: valve.NewMemory(o.Memory),
-		slots: valve.Slots{Most: o.Slots},
+		slots: crew.Slots{Most: o.Slots},
 		cluster: cluster{peers: map[string]*peer{}, shares: map[string]*share{},
 			owners: map[string]Record{}, unsettled: map[string]int{}},
 		valves: map[string]*livePolicy{}, overrides: map[string]map[job.Key]policy.Override{},
@@ -117,7 +118,7 @@ func (c *Core) part(name handle.Partition) *partition {
 	return nil
 }
 
-func (c *Core) share(name handle.Partition) *share {
+func (c *cluster) share(name handle.Partition) *share {
 	s := c.shares[record.ShareKey(name.Policy, name.Number)]
 	if s == nil || s.part == nil || s.part.Partition != name {
 		return nil
@@ -268,7 +269,7 @@ func (e Found) apply(c *Core, now pace.Instant) {
 			c.valve(s.policy)
 			s.part.checkpointed.revision = found.Revision
 			s.part.checkpointed.pending = false
-			s.part.Changed = true
+			s.part.Checkpoints.Changed = true
 		}
 	}
 	c.TickAt = now

@@ -115,7 +115,7 @@ func (c *Core) isCalm(s *share, now pace.Instant) bool {
 	case s.state == shareOwned:
 		p := s.part
 		return !c.givesUp(s) && !p.fresh && !p.broken && !p.unopened && !p.Quiesced &&
-			!p.Looks() && (s.favourite == "" || s.favourite == c.Lease.Id)
+			!p.LookFor(now) && (s.favourite == "" || s.favourite == c.Lease.Id)
 	case s.state != shareIdle || s.ending:
 		return false
 	}

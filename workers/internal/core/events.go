@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -122,11 +123,11 @@ type (
 	// Offered is an offer's result, after its claim.
 	Offered struct {
 		Policy string
-		Result valve.OfferResult
+		Result crew.Offered
 	}
 	Claimed struct {
 		Policy string
-		valve.Claim
+		crew.Claim
 	}
 	// Asked is a question to a partition's owner.
 	Asked struct {

@@ -94,7 +94,7 @@ func (c *Core) extend(revision uint64, sent pace.Instant) {
 	}
 	l.Held, l.damaged = true, nil
 	l.revision = max(l.revision, revision)
-	l.Fence = max(l.Fence, sent.Add(c.options.Lease-c.margin()))
+	l.Fence = max(l.Fence, sent.Add(c.options.Lease-c.options.margin()))
 	l.renewAt = max(l.renewAt, sent.Add(c.options.Lease/3))
 }
 
@@ -106,7 +106,7 @@ func (Jumped) apply(c *Core, now pace.Instant) {
 
 // margin is half a millisecond for clocks that differ by 100 ppm, and the rest for the time between
 // a final check and its start. The floor is for short leases.
-func (c *Core) margin() time.Duration { return max(c.options.Lease/20, 50*time.Millisecond) }
+func (o *Options) margin() time.Duration { return max(o.Lease/20, 50*time.Millisecond) }
 
 // leaseRead handles the read after a renewal with an unknown result. If its nonce is ours, the
 // lease counts from that renewal.
@@ -117,7 +117,7 @@ func (c *Core) leaseRead(p Put, found Record, now pace.Instant) {
 	l := &c.Lease
 	l.inFlight = false
 	// a server that refuses must not be asked at once
-	again := max(now, p.sent.Add(c.margin()))
+	again := max(now, p.sent.Add(c.options.margin()))
 	l.renewAt = again
 	if !found.Exists {
 		if l.Held && (!c.Open(now) || c.Leaving && !found.vanished()) {
@@ -227,7 +227,7 @@ func (p *peer) deleted(found Record) bool {
 		!p.record.Leaving && !p.strange
 }
 
-func (c *Core) peer(id string, now pace.Instant) *peer {
+func (c *cluster) peer(id string, now pace.Instant) *peer {
 	p := c.peers[id]
 	if p == nil {
 		p = &peer{seen: now}
@@ -339,13 +339,15 @@ func (c *Core) stamped(nonce uint64, stored time.Time, now pace.Instant) {
 }
 
 // Wall returns the time by JetStream's clock.
-func (c *Core) Wall(now pace.Instant) time.Time {
-	return time.Unix(0, c.server.least+(c.server.most-c.server.least)/2+int64(now)).UTC()
+func (c *Core) Wall(now pace.Instant) time.Time { return c.server.wall(now) }
+
+func (s *serverClock) wall(now pace.Instant) time.Time {
+	return time.Unix(0, s.least+(s.most-s.least)/2+int64(now)).UTC()
 }
 
-func (c *Core) clock(now pace.Instant) (at time.Time, off time.Duration) {
-	s := &c.server
-	return c.Wall(now), time.Duration((s.most-s.least)/2 + drifted(now.Since(s.at)))
+// read returns its time, and its largest error.
+func (s *serverClock) read(now pace.Instant) (at time.Time, off time.Duration) {
+	return s.wall(now), time.Duration((s.most-s.least)/2 + drifted(now.Since(s.at)))
 }
 
 func drifted(within time.Duration) int64 { return int64(float64(within.Abs()) * clockDrift) }

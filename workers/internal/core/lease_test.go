@@ -7,9 +7,9 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 func putFor(t *testing.T, c *Core, why reason) Put {
@@ -69,7 +69,7 @@ func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 				t.Fatalf("the fence moved by %v, and %d reads", c.Fence().Since(before),
 					len(c.out.reads))
 			}
-			nonce, want := first.nonce, first.sent.Add(simulatedLease-c.margin())
+			nonce, want := first.nonce, first.sent.Add(simulatedLease-c.options.margin())
 			if !ours {
 				nonce, want = 0, before
 			}
@@ -105,7 +105,7 @@ func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 			}
 		}
 		c.out.puts = nil
-		if most := 2 + int(now.Since(first.sent)/c.margin()); renewals > most {
+		if most := 2 + int(now.Since(first.sent)/c.options.margin()); renewals > most {
 			t.Fatalf("%d renewals within %v", renewals, now.Since(first.sent))
 		}
 	}
@@ -153,8 +153,8 @@ func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 			part, now := takeOver(c, Opened{})
 			if elsewhere {
 				v := c.valves["api"]
-				v.Local = false
-				v.Claimed(valve.Claim{Worker: "w", Until: pace.Never})
+				v.Crew.Local = false
+				v.Crew.Claim(crew.Claim{Worker: "w", Until: pace.Never})
 			}
 			c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
 				Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)

@@ -86,7 +86,7 @@ const (
 	overFor = 10 * time.Minute
 )
 
-func (c *Core) stir(s *share) { s.calm, c.calm = false, false }
+func (c *cluster) stir(s *share) { s.calm, c.calm = false, false }
 
 func (s *share) key() string { return record.ShareKey(s.policy, s.number) }
 
@@ -111,7 +111,7 @@ func (c *Core) free(s *share, now pace.Instant) bool {
 
 // named reports whether an ownership record names a drainer. New owners distinguish crashed holders
 // from live ones by tombstones.
-func (c *Core) named(id string) bool {
+func (c *cluster) named(id string) bool {
 	for _, s := range c.shares {
 		if s.exists && s.record.Owner == id && !s.record.Released {
 			return true
@@ -266,7 +266,7 @@ func (c *Core) ownerSeen(s *share, found Record, now pace.Instant) {
 			s.vanished = now
 		}
 		if s.state == shareOwned {
-			s.part.broken, s.part.Changed = true, true
+			s.part.broken, s.part.Checkpoints.Changed = true, true
 			c.valve(s.policy)
 		}
 		return
@@ -316,11 +316,11 @@ func (c *Core) ownerDamaged(s *share, before record.Owner, bytes []byte, now pac
 		s.record.Owner = before.Owner
 	}
 	if s.part != nil {
-		s.part.broken, s.part.Changed = true, true
+		s.part.broken, s.part.Checkpoints.Changed = true, true
 	}
 }
 
-func (c *Core) Newer(tell func(t Table, key string)) {
+func (c *cluster) Newer(tell func(t Table, key string)) {
 	for _, s := range c.order {
 		if s.strange {
 			tell(TablePartitions, s.key())

@@ -49,7 +49,7 @@ func (c *Core) runnable() []string {
 func (c *Core) prune() {
 	before := len(c.valves)
 	for _, v := range c.sorted {
-		if v.ending && v.Running() == 0 && !slices.ContainsFunc(v.shares,
+		if v.ending && v.Crew.Running() == 0 && !slices.ContainsFunc(v.shares,
 			func(s *share) bool { return s.state != shareIdle }) {
 			delete(c.valves, v.Policy.Name)
 			c.gather(v.Policy.Name)
@@ -163,14 +163,14 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 		}
 		if v == nil && p.Own {
 			v = &livePolicy{ending: true, Valve: valve.New(p.Policy, p.Paused, c.Lease.Id,
-				c.options.Random, c.clock, &c.out.Actions)}
+				c.options.Random, c.server.read, &c.out.Actions)}
 			v.Share(c.memory, &c.slots)
 			v.SetOverrides(c.overrides[name])
 			c.valves[name], c.sorted = v, inserted(c.sorted, v, byPolicy)
 			c.rouse(v)
 		}
 		if p.Own {
-			v.Local, v.of = p.Local, p
+			v.Crew.Local, v.of = p.Local, p
 		}
 		if v != nil {
 			members = members || v.ending == p.Own

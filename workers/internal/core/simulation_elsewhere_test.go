@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 const (
@@ -115,14 +115,14 @@ func (p *proposal) ask() {
 	n := p.asked
 	w.to(d, job.ClaimWindow, func() {
 		if !p.ended && p.asked == n {
-			p.end(valve.OfferBusy)
+			p.end(crew.OfferBusy)
 		}
 	})
 	o := w.lender(p.policy)
 	if o == nil {
 		w.message(nil, d, func() {
 			if !p.ended && p.asked == n {
-				p.end(valve.OfferNobody)
+				p.end(crew.OfferNobody)
 			}
 		})
 		return
@@ -139,13 +139,13 @@ func (p *proposal) again(n int, foreign bool) {
 	case p.asked < simulatedTries:
 		p.ask()
 	case p.foreign:
-		p.end(valve.OfferBusy)
+		p.end(crew.OfferBusy)
 	default:
-		p.end(valve.OfferNobody)
+		p.end(crew.OfferNobody)
 	}
 }
 
-func (p *proposal) end(result valve.OfferResult) {
+func (p *proposal) end(result crew.Offered) {
 	p.ended = true
 	p.d.core.Handle(Offered{p.policy, result}, p.d.clock())
 }
@@ -257,16 +257,16 @@ func (p *proposal) claimed(c *promise, n int) {
 		return
 	}
 	p.ended = true
-	if until := p.at.Add(valve.HoldFor); d.clock() < until {
+	if until := p.at.Add(crew.HoldFor); d.clock() < until {
 		d.tokens++
 		token := strconv.Itoa(d.tokens)
 		d.promises[token] = c
-		claim := valve.Claim{Worker: token, Except: c.except, Until: until}
+		claim := crew.Claim{Worker: token, Except: c.except, Until: until}
 		d.core.Handle(Claimed{p.policy, claim}, d.clock())
 	} else {
 		c.refuse(d)
 	}
-	d.core.Handle(Offered{p.policy, valve.OfferClaimed}, d.clock())
+	d.core.Handle(Offered{p.policy, crew.OfferClaimed}, d.clock())
 }
 
 func (d *drainer) promised(token string) *promise {

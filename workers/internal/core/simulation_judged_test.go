@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -118,7 +119,7 @@ func TestACrashAfterAnOutcomeBeforeItsJob(t *testing.T) {
 		h.told(h.former, 0, 0)
 		p := h.heir.part.Part
 		p.Opened(time.Time{}, 0,
-			&valve.Inheritance{Handover: record.Handover{Running: x.inherited}}, 0)
+			&inheritance.State{Handover: record.Handover{Running: x.inherited}}, 0)
 		p.Reported(record.Outcome{Seq: x.told, Kind: record.OutcomeFailed, Holder: "former"}, 0)
 		h.w.isTold(h.heir.part, h.heir.d, h.fate)
 		h.w.forgets(h.heir.d)

@@ -100,7 +100,7 @@ func (w *world) lookForStandstill() {
 	for _, d := range w.drainers {
 		used := 0
 		for _, v := range d.core.valves {
-			used += v.Busy + v.Reserved
+			used += v.Crew.Busy + v.Crew.Reserved
 		}
 		if d.alive && used != d.core.slots.Used {
 			w.fail("slots: %d are used, and %d workers", d.core.slots.Used, used)

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // Opened reports an opened backlog, and the records read before.
@@ -31,7 +31,7 @@ func (found *Opened) Damaged() {
 	found.Checkpoint, found.Noted = record.Checkpoint{V: record.Version}, time.Time{}
 }
 
-type StoredAttempt = valve.StoredAttempt
+type StoredAttempt = inheritance.Attempt
 
 func (found Opened) apply(c *Core, now pace.Instant) {
 	s := c.share(found.Part)
@@ -44,11 +44,11 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 	if v.of.shared {
 		found.Created = v.of.Stored
 	}
-	var left *valve.Inheritance
+	var left *inheritance.State
 	if found.Inherit && p.fresh {
 		p.fresh = false
 		p.checkpointed.revision = found.Revision
-		p.Changed = true
+		p.Checkpoints.Changed = true
 		in := c.inheritance(s, found, now)
 		if left = &in; in.Crashed {
 			c.out.takeovers = append(c.out.takeovers, p.Partition)
@@ -91,9 +91,9 @@ func (c *Core) Behind(found Opened) bool {
 // were lost and an owner may start jobs for another lease. A released record is complete. After a
 // crash the checkpoint has the clocks, and the newer of the two has the runs: a checkpoint of the
 // replaced epoch, or of any since After, is newer than the record if it was built later.
-func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inheritance {
+func (c *Core) inheritance(s *share, found Opened, now pace.Instant) inheritance.State {
 	b := s.before
-	in := valve.Inheritance{Owner: b.record.Owner, Attempts: map[uint64]StoredAttempt{},
+	in := inheritance.State{Owner: b.record.Owner, Attempts: map[uint64]StoredAttempt{},
 		Gone: map[string]bool{}}
 	noted := b.stored
 	switch {
@@ -102,14 +102,14 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 	case !b.exists && found.Checkpoint.V == 0:
 	case b.exists && b.record.Released:
 		in.Handover = b.record.Handover
-		in.Elapsed, in.Age = c.elapsed(found, noted, b.record.At, b.seen, now)
+		in.Elapsed, in.Age = c.server.elapsed(found, noted, b.record.At, b.seen, now)
 	default:
 		if in.Crashed = true; !b.exists {
 			// the checkpoint's writer may not have noticed the record's loss
 			in.Fence = c.options.Lease
 		}
 		in.Handover, in.Former = found.Checkpoint.Handover, found.Checkpoint.Owner != in.Owner
-		in.Elapsed, in.Age = c.elapsed(found, found.Noted, in.Handover.At, 0, now)
+		in.Elapsed, in.Age = c.server.elapsed(found, found.Noted, in.Handover.At, 0, now)
 		newer := found.Checkpoint.Epoch == b.revision ||
 			b.record.After != 0 && found.Checkpoint.Epoch >= b.record.After &&
 				in.Handover.At >= b.record.At
@@ -134,7 +134,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) valve.Inher
 		if found.another(a.Stream, a.Stored) {
 			continue
 		}
-		passed, _ := c.elapsed(found, a.Stored, a.At, 0, now)
+		passed, _ := c.server.elapsed(found, a.Stored, a.At, 0, now)
 		a.DueIn -= passed.Microseconds()
 		in.Attempts[seq] = a
 	}
@@ -153,7 +153,7 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 // built. Stamps may come from two leaders, or from a clock that was set in between. Waits use the
 // least of any clock: this process's own if it saw the record live, otherwise also the estimate of
 // JetStream's clock, and this machine's wall clock. Checks for possible starts use the most.
-func (c *Core) elapsed(found Opened, stored time.Time, at int64, seen,
+func (s *serverClock) elapsed(found Opened, stored time.Time, at int64, seen,
 	now pace.Instant) (least, most time.Duration) {
 	if stored.IsZero() || found.Taken.IsZero() {
 		return 0, pace.Forever
@@ -162,13 +162,13 @@ func (c *Core) elapsed(found Opened, stored time.Time, at int64, seen,
 	most = least
 	told := time.UnixMicro(at)
 	if at != 0 {
-		most = max(most, found.Taken.Sub(told), c.Wall(now).Sub(told))
+		most = max(most, found.Taken.Sub(told), s.wall(now).Sub(told))
 	}
 	if seen > 0 {
 		least = min(least, now.Since(seen))
 	} else {
 		if at != 0 {
-			least = min(least, c.Wall(now).Sub(told))
+			least = min(least, s.wall(now).Sub(told))
 		}
 		if !found.Read.IsZero() {
 			least = min(least, found.Read.Sub(stored))

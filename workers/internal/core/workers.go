@@ -24,7 +24,7 @@ func (e Offered) apply(c *Core, now pace.Instant) {
 
 func (e Claimed) apply(c *Core, _ pace.Instant) {
 	if v := c.valve(e.Policy); v != nil {
-		v.Claimed(e.Claim)
+		v.Crew.Claim(e.Claim)
 	} else {
 		c.out.Refusals = append(c.out.Refusals, e.Worker)
 	}
@@ -37,7 +37,7 @@ type Reservation struct{ of *livePolicy }
 // Reserve takes a slot and, if the policy has a valve here, one of its workers.
 func (c *Core) Reserve(name string) (r Reservation, ok bool) {
 	switch v := c.valve(name); {
-	case c.Leaving || c.slots.Left() <= 0 || v != nil && !v.Reserve():
+	case c.Leaving || c.slots.Left() <= 0 || v != nil && !v.Crew.Reserve():
 		return r, false
 	case v == nil:
 		c.slots.Used++
@@ -53,7 +53,7 @@ func (c *Core) Release(r Reservation) {
 		return
 	}
 	c.rouse(r.of)
-	r.of.Release()
+	r.of.Crew.Release()
 }
 
 func (c *Core) Workers(name string) (busy, free int, known bool) {
@@ -61,12 +61,12 @@ func (c *Core) Workers(name string) (busy, free int, known bool) {
 	if v == nil {
 		return 0, c.slots.Left(), false
 	}
-	return v.Busy + v.Reserved, v.Free(), true
+	return v.Crew.Busy + v.Crew.Reserved, v.Crew.Free(), true
 }
 
 func (c *Core) Running() (jobs int) {
 	for _, v := range c.valves {
-		jobs += v.Running()
+		jobs += v.Crew.Running()
 	}
 	return jobs
 }
@@ -104,7 +104,7 @@ func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took 
 		}
 		v.told = !v.awake
 		name := v.Policy.Name
-		v.TakeLost(func(cause string, took time.Duration) { lost(name, cause, took) })
+		v.Losses.TakeLost(func(cause string, took time.Duration) { lost(name, cause, took) })
 		v.TakeHeld(now, since, func(limit string, took time.Duration) { held(name, limit, took) })
 		if v.of.shared {
 			continue

@@ -34,24 +34,26 @@ func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
 		l = &learnt{under: b.limits}
 	}
 	least, most := v.bounds(l.under.pace)
-	state, lowered := l.Throttled(time.Duration(began), time.Duration(b.cool), least, most)
+	state, lowered := l.Throttled(time.Duration(began), time.Duration(b.Cool), least, most)
 	l.State = state
 	v.remember(b, l)
 	v.tune(b, now)
-	b.Part.Changed = true
+	b.Part.Checkpoints.Changed = true
 	if lowered {
 		v.out.Adapted = append(v.out.Adapted, Adapted{j.ref(), b.pace.Rate.PerSecond()})
 	}
 }
 
-func (h *health) remember(b *bucket, l *learnt) {
+type learning struct{ lowered int } // buckets with a learnt rate
+
+func (n *learning) remember(b *bucket, l *learnt) {
 	switch {
 	case l == b.learnt:
 		return
 	case b.learnt == nil:
-		h.lowered++
+		n.lowered++
 	case l == nil:
-		h.lowered--
+		n.lowered--
 	}
 	b.own().learnt = l
 }
@@ -99,7 +101,7 @@ func (b *bucket) tunedAt(at, now pace.Instant) pace.Instant {
 	return min(at, now.Add(tuneEvery))
 }
 
-func (h *health) Lowered() int { return h.lowered }
+func (n *learning) Lowered() int { return n.lowered }
 
 func (v *Valve) inheritLearnt(b *bucket, text string, told, now pace.Instant) {
 	if text == "" || v.Policy.AdaptiveRate == nil || b.pace == nil {

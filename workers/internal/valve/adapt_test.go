@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/adapt"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -221,7 +222,7 @@ func TestALearntLimitIsHandedOver(t *testing.T) {
 		heir := unownedValve(t, adapting("10/s"))
 		heir.own()
 		heir.now = b.now.Add(2 * second)
-		heir.p.Opened(time.Time{}, 0, &Inheritance{Crashed: crashed, Owner: "self",
+		heir.p.Opened(time.Time{}, 0, &inheritance.State{Crashed: crashed, Owner: "self",
 			Elapsed: 2 * second, Age: 2 * second, Handover: h}, heir.now)
 		if heir.p.buckets["a"] == nil || heir.p.buckets["a"].learnt == nil {
 			t.Fatalf("crashed %v: nothing is known of %+v", crashed, h.Clocks)
@@ -243,7 +244,7 @@ func TestALearntLimitIsHandedOver(t *testing.T) {
 		other := adapting("20/s")
 		heir = unownedValve(t, other)
 		heir.own()
-		heir.p.Opened(time.Time{}, 0, &Inheritance{Handover: h}, heir.now)
+		heir.p.Opened(time.Time{}, 0, &inheritance.State{Handover: h}, heir.now)
 		if heir.p.buckets["a"].learnt != nil {
 			t.Error("what was learnt below another outflow is inherited")
 		}

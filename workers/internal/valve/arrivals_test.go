@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -146,7 +147,7 @@ func (b *valveBench) handedOver() *valveBench {
 	h := b.p.Surrender(b.now)
 	next := unownedValve(b.t, b.v.Policy)
 	next.now, next.seq, next.stored = b.now.Add(second), b.seq, b.stored
-	next.inheritFrom(Inheritance{Owner: "self", Elapsed: second, Age: second, Handover: h})
+	next.inheritFrom(inheritance.State{Owner: "self", Elapsed: second, Age: second, Handover: h})
 	next.noted()
 	return next
 }
@@ -204,9 +205,9 @@ func TestWhatEndedBeforeAHandoverHoldsNothing(t *testing.T) {
 }
 
 func runOf(b *valveBench, seq uint64) (r Run) {
-	for number, run := range b.v.runs {
-		if run.Seq == seq {
-			r.Number, r.Ref = number, run.ref()
+	for number, run := range b.v.Crew.Runs() {
+		if run.Of.Seq == seq {
+			r.Number, r.Ref = number, run.Of.ref()
 		}
 	}
 	return r
@@ -219,7 +220,7 @@ func TestACrashCountsWhatWasOpenFromTheTakeover(t *testing.T) {
 		old := newValveBench(t, p)
 		old.ran(3)
 		h := checkpointed(old.p, old.now, aLease)
-		b := unownedValve(t, p).at(5 * second).inheritFrom(Inheritance{Crashed: true,
+		b := unownedValve(t, p).at(5 * second).inheritFrom(inheritance.State{Crashed: true,
 			Owner: "self", Elapsed: 5 * second, Age: 5 * second, Fence: second, Handover: h})
 		b.noted()
 		b.bucketOfTests("a")
@@ -244,7 +245,7 @@ func TestWithoutARecordAllIsHeldUntilRunsMustHaveEnded(t *testing.T) {
 	for _, key := range bothKeys {
 		for _, former := range []bool{false, true} {
 			for at, want := range map[time.Duration]int64{12_990 * ms: 3, 13_001 * ms: 0} {
-				b := unownedValve(t, answering(key)).inheritFrom(Inheritance{Crashed: true,
+				b := unownedValve(t, answering(key)).inheritFrom(inheritance.State{Crashed: true,
 					Former: former, Fence: second})
 				b.bucketOfTests("a")
 				b.at(at)
@@ -271,8 +272,8 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 		p := answering(policy.PlaceholderKey)
 		p.Concurrency = 3
 		c, now := newCalling(t, p), callsBegin
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		c.ask("x", now)
 		c.begin(now)
 		b := c.part.buckets["a"]
@@ -282,49 +283,49 @@ func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 		}
 		open := func(at pace.Instant) (n int64) {
 			c.Advance(at, pace.Never)
-			c.quota.Left(b.used, c.instant(at), func(_ string, _, _, open int64) { n = open })
+			c.quota.Left(b.Used, c.wall.reading(at), func(_ string, _, _, open int64) { n = open })
 			return n
 		}
-		if n := open(ends.Add(999 * ms)); n != 1 || b.running != 1 {
-			t.Errorf("%s: %d open, %d running before the longest delay", name, n, b.running)
+		if n := open(ends.Add(999 * ms)); n != 1 || b.Running != 1 {
+			t.Errorf("%s: %d open, %d running before the longest delay", name, n, b.Running)
 		}
-		if n := open(ends.Add(1000 * ms)); n != 0 || b.running != 0 {
-			t.Errorf("%s: %d open, %d running after it", name, n, b.running)
+		if n := open(ends.Add(1000 * ms)); n != 0 || b.Running != 0 {
+			t.Errorf("%s: %d open, %d running after it", name, n, b.Running)
 		}
 	}
 }
 
 func TestAPauseOfACallWithoutAnAnswerBeginsAtOnce(t *testing.T) {
 	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	c.ask("x", now)
 	c.begin(now)
 	c.tell("x", job.OpSettle, job.Settlement{Status: job.SettledFailed, RetryAfterMS: 1500}, now)
 	b, until := c.part.buckets["a"], now.Add(1500*ms)
-	if b.cool != until {
-		t.Errorf("it pauses until %v, not %v", b.cool, until)
+	if b.Cool != until {
+		t.Errorf("it pauses until %v, not %v", b.Cool, until)
 	}
-	if c.Advance(now.Add(1000*ms), pace.Never); b.running != 0 || b.cool != until {
-		t.Errorf("after the longest delay %d run, and it pauses until %v", b.running, b.cool)
+	if c.Advance(now.Add(1000*ms), pace.Never); b.Running != 0 || b.Cool != until {
+		t.Errorf("after the longest delay %d run, and it pauses until %v", b.Running, b.Cool)
 	}
 }
 
 func TestACallCountsFromItsAnswer(t *testing.T) {
 	c, now := newCalling(t, answering(policy.PlaceholderKey)), callsBegin
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	c.ask("x", now)
 	c.begin(now)
 	c.tell("x", job.OpAnswered, job.Settlement{}, now.Add(second))
 	b := c.part.buckets["a"]
-	c.quota.Left(b.used, c.instant(now.Add(second)), func(_ string, left, _, open int64) {
+	c.quota.Left(b.Used, c.wall.reading(now.Add(second)), func(_ string, left, _, open int64) {
 		if left != 2 || open != 0 {
 			t.Errorf("%d are left, %d open", left, open)
 		}
 	})
 	c.settle("x", job.SettledDone, now.Add(2*second))
-	c.quota.Left(b.used, c.instant(now.Add(2010*ms)), func(_ string, left, _, open int64) {
+	c.quota.Left(b.Used, c.wall.reading(now.Add(2010*ms)), func(_ string, left, _, open int64) {
 		if left != 3 || open != 0 {
 			t.Errorf("a second after the answer %d are left, %d open", left, open)
 		}
@@ -335,8 +336,8 @@ func TestACallCountsFromItsAnswer(t *testing.T) {
 func TestACallThatWasHandedOverCountsFromItsAnswer(t *testing.T) {
 	for _, key := range bothKeys {
 		c, now := newCalling(t, answering(key)), callsBegin
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		for _, id := range []string{"answers", "ends", "answered"} {
 			c.ask(id, now)
 			c.begin(now)
@@ -345,7 +346,7 @@ func TestACallThatWasHandedOverCountsFromItsAnswer(t *testing.T) {
 		c.part.Quiesce()
 		next := newCalling(t, answering(key))
 		next.n = c.n
-		next.part.inherit(Inheritance{Owner: "self", Handover: c.part.Surrender(now)}, now)
+		next.part.inherit(inheritance.State{Owner: "self", Handover: c.part.Surrender(now)}, now)
 		open := func() (n int64) {
 			for _, l := range next.part.bucketState("a", now).Limits {
 				n = l.Open
@@ -376,8 +377,8 @@ func TestACallThatWasHandedOverCountsFromItsAnswer(t *testing.T) {
 func TestACallThatBeganAsItsPartitionLeftIsHandedOver(t *testing.T) {
 	for _, key := range bothKeys {
 		c, now := newCalling(t, answering(key)), callsBegin
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		c.ask("x", now)
 		c.Advance(now, pace.Never)
 		r := c.out.Starts[0]
@@ -386,7 +387,7 @@ func TestACallThatBeganAsItsPartitionLeftIsHandedOver(t *testing.T) {
 		c.Finished(r.Number, r.Call.Outcome(passed), now)
 		next := newCalling(t, answering(key))
 		next.n = c.n
-		next.part.inherit(Inheritance{Owner: "self", Handover: c.part.Surrender(now)}, now)
+		next.part.inherit(inheritance.State{Owner: "self", Handover: c.part.Surrender(now)}, now)
 		for _, want := range []int64{1, 0} {
 			for _, l := range next.part.bucketState("a", now).Limits {
 				if l.Open != want {
@@ -403,8 +404,8 @@ func TestACallThatBeganAsItsPartitionLeftIsHandedOver(t *testing.T) {
 func TestACallThatHoldsNothingIsNotHandedOverAsOpen(t *testing.T) {
 	for _, key := range bothKeys {
 		c, now := newCalling(t, answering(key)), callsBegin
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		c.ask("holds", now)
 		c.begin(now)
 		if said := c.progress("unknown", now); said != job.TurnSettled {
@@ -413,7 +414,7 @@ func TestACallThatHoldsNothingIsNotHandedOverAsOpen(t *testing.T) {
 		c.part.Quiesce()
 		next := newCalling(t, answering(key))
 		next.n = c.n
-		next.part.inherit(Inheritance{Owner: "self", Handover: c.part.Surrender(now)}, now)
+		next.part.inherit(inheritance.State{Owner: "self", Handover: c.part.Surrender(now)}, now)
 		next.settle("unknown", job.SettledDone, now)
 		for _, l := range next.part.bucketState("a", now).Limits {
 			if l.Open != 1 {
@@ -444,7 +445,7 @@ func TestARunsShareIsReleasedWhereTheLimitIs(t *testing.T) {
 	r := b.start()[0]
 	t0 := s.limit.v.together
 	open := func(at pace.Instant) (n int64) {
-		t0.Left(t0.used, s.limit.v.instant(at), func(_ string, _, _, open int64) { n = open })
+		t0.Left(t0.used, s.limit.v.wall.reading(at), func(_ string, _, _, open int64) { n = open })
 		return n
 	}
 	if n := open(b.now); n != 4 {
@@ -476,10 +477,10 @@ func TestAnEndReleasesNoUnitOfASharedLimitThatMoved(t *testing.T) {
 	s.at(second)
 	r := b.start()[0]
 	h := s.limit.p.Surrender(b.now)
-	s.comes(&Inheritance{Owner: "another", Handover: h})
+	s.comes(&inheritance.State{Owner: "another", Handover: h})
 	b.end(r, record.Outcome{Kind: record.OutcomeDone})
 	t0 := s.limit.v.together
-	t0.Left(t0.used, s.limit.v.instant(b.now), func(_ string, _, _, open int64) {
+	t0.Left(t0.used, s.limit.v.wall.reading(b.now), func(_ string, _, _, open int64) {
 		if open != 4 {
 			t.Errorf("%d are open", open)
 		}

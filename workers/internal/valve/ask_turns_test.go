@@ -137,7 +137,7 @@ func TestAPurgeLeavesTheLoopItsTime(t *testing.T) {
 // acknowledgements, and for as long again.
 func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 	a := crowded(t, leaky("api", "1/h"), 1)
-	a.v.memory.most = 1
+	a.v.texts.memory.most = 1
 	const jobs, took = 20 * deepPiece, 200 * purgePause
 	a.arriveMany("k0", jobs)
 	a.start()
@@ -199,8 +199,8 @@ func TestAnUnknownStartIsAnsweredAtOnce(t *testing.T) {
 			v.SetOverride("k0", policy.Override{Paused: true}, a.now)
 			v.SetOverride("k1", policy.Override{Paused: true}, a.now)
 		},
-		"no worker here": func(_ *asked, v *Valve) { v.Local, v.claims.declined = false, true },
-		"a target down":  func(_ *asked, v *Valve) { v.breaker.open = true },
+		"no worker here": func(_ *asked, v *Valve) { v.Crew.Local, v.Crew.Declined = false, true },
+		"a target down":  func(_ *asked, v *Valve) { v.health.All.Open = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := crowded(t, leaky("api", "10/s"), 2)

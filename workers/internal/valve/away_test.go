@@ -74,8 +74,8 @@ func loseNoCall(t *testing.T, foreseen pace.Instant) {
 	done, refused := 0, 0
 	for now := callsBegin; done < len(all); now += 5 * milli {
 		if now >= foreseen {
-			c.part.gathered()
-			c.part.Noted()
+			begin(c.part)
+			c.part.Checkpoints.Store()
 		}
 		if now == foreseen {
 			c.NotedFirst(c.Valve, now)

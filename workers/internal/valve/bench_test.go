@@ -19,7 +19,7 @@ func BenchmarkValve(b *testing.B) {
 			p := leaky("api", "1000000/s").WithDefaults()
 			p.Workers = 1 << 20
 			v := New(p, false, "self", func() float64 { return 0.5 }, wallOfTests, &Actions{})
-			v.Local = true
+			v.Crew.Local = true
 			part := v.Own(handle.Partition{Policy: p.Name}, 1)
 			part.GoLive(origin)
 			names := make([]job.Key, keys)
@@ -90,8 +90,8 @@ func BenchmarkList(b *testing.B) {
 				vb.v.forecast = nil
 				list := vb.p.listBuckets(job.ByDepth, 0, 500, vb.now)
 				s.measure(func() bool { return vb.p.foreseen(vb.now) })
-				s.measure(func() bool { return vb.v.find(list) })
-				s.measure(func() bool { return vb.v.tell(list, vb.now) })
+				s.measure(func() bool { return list.find() })
+				s.measure(func() bool { return list.tell(vb.now) })
 				s.round()
 			}
 			s.report(b)
@@ -125,7 +125,7 @@ func BenchmarkWaiting(b *testing.B) {
 					runtime.ReadMemStats(&before)
 					vb := newValveBench(b, costly("", policy.Rule{Algorithm: policy.TokenBucket,
 						Capacity: 100, Refill: leaky("", "50/s").Outflow}))
-					vb.v.memory.most = most
+					vb.v.texts.memory.most = most
 					for i := range jobs {
 						if key := fmt.Sprint("k", i%100); named {
 							vb.arrive(key, tokens(int64(1+i%100)))

@@ -21,31 +21,37 @@ const (
 	mostBodies = 64 << 20
 )
 
-// keepBody counts a body from its read to detach or unload.
-func (v *Valve) keepBody(j *heldJob) {
+// texts are what a policy's jobs have in memory.
+type texts struct {
+	memory *Memory
+	bytes  int64 // of large bodies
+}
+
+// keep counts a body from its read to detach or unload.
+func (t *texts) keep(j *heldJob) {
 	if !j.counted {
 		j.counted = true
 		j.Bucket.own().bodies++
-		v.bodies += int64(j.Size)
+		t.bytes += int64(j.Size)
 	}
 }
 
-func (v *Valve) freeBody(j *heldJob) {
+func (t *texts) free(j *heldJob) {
 	if !j.counted {
 		return
 	}
 	j.counted = false
 	j.Bucket.bodies--
-	v.bodies -= int64(j.Size)
+	t.bytes -= int64(j.Size)
 }
 
-func (v *Valve) unload(b *bucket) {
+func (t *texts) unload(b *bucket) {
 	for j := range b.queue.Each() {
 		if b.bodies == 0 {
 			return
 		}
 		if j.counted {
-			v.freeBody(j)
+			t.free(j)
 			j.Body, j.Lean = nil, true
 		}
 	}
@@ -56,11 +62,11 @@ func (v *Valve) unload(b *bucket) {
 func (v *Valve) fetch(b *bucket) {
 	for i := range min(b.ahead(), b.queue.Near()) {
 		j := b.queue.Nth(i)
-		if i > 0 && v.bodies >= v.memory.bodies()/2 {
+		if i > 0 && v.texts.bytes >= v.texts.memory.bodies()/2 {
 			break
 		}
 		if j.Lean {
-			v.keepBody(j)
+			v.texts.keep(j)
 		}
 		if j.Lean && !j.fetching {
 			j.fetching = true
@@ -73,7 +79,7 @@ func (v *Valve) fetch(b *bucket) {
 // worker give up their bodies: hanging targets must not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
 	for len(v.unread) > 0 {
-		if v.bodies >= v.memory.bodies() && !v.makeRoom() {
+		if v.texts.bytes >= v.texts.memory.bodies() && !v.makeRoom() {
 			return
 		}
 		b := v.unread[0].bucket
@@ -101,7 +107,7 @@ func readAt(start pace.Instant) pace.Instant {
 // readOn requests more once half of the read-ahead is used.
 func (v *Valve) readOn(b *bucket) {
 	half := b.ahead() / 2
-	if half == 0 || half >= b.queue.Near() || v.bodies >= v.memory.bodies()/2 {
+	if half == 0 || half >= b.queue.Near() || v.texts.bytes >= v.texts.memory.bodies()/2 {
 		return
 	}
 	if j := b.queue.Nth(half); j.Lean && !j.fetching {
@@ -112,15 +118,15 @@ func (v *Valve) readOn(b *bucket) {
 // makeRoom unloads a due bucket that cannot take a worker and follows the first unread one. The end
 // of the heap has about the last in order.
 func (v *Valve) makeRoom() bool {
-	if v.Free() <= 0 {
+	if v.Crew.Free() <= 0 {
 		return false
 	}
 	last := v.due[max(0, len(v.due)-mostLooks):]
 	for _, b := range last {
-		if b.bodies > 0 && !v.mayTakeWorker(b.bucket) && v.unread[0].Before(b) {
-			v.unload(b.bucket)
+		if b.bodies > 0 && !v.Crew.MayTake(b.busy()) && v.unread[0].Before(b) {
+			v.texts.unload(b.bucket)
 			b.changed()
-			return v.bodies < v.memory.bodies()
+			return v.texts.bytes < v.texts.memory.bodies()
 		}
 	}
 	return false
@@ -152,7 +158,7 @@ func (p *Part) Fetched(t Text, now pace.Instant) {
 		return
 	case t.Malformed != nil:
 		p.v.detach(j)
-		p.v.bury(j, job.ReasonMalformed, t.Malformed.Error())
+		p.v.out.bury(j, job.ReasonMalformed, t.Malformed.Error())
 	case t.Body != nil && j.counted:
 		j.Body, j.Lean = t.Body, false
 	}

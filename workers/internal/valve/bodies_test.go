@@ -58,13 +58,13 @@ func TestBodiesAreReadWithinABudget(t *testing.T) {
 					}
 					b.done(r)
 				}
-				if held := b.bodies(); held > mostBodies+1<<20 || held != b.v.bodies {
-					t.Fatalf("%d bytes of bodies are held, %d counted", held, b.v.bodies)
+				if held := b.bodies(); held > mostBodies+1<<20 || held != b.v.texts.bytes {
+					t.Fatalf("%d bytes of bodies are held, %d counted", held, b.v.texts.bytes)
 				}
 				b.now = b.now.Add(ms)
 			}
-			if b.v.bodies != 0 {
-				t.Errorf("%d bytes are counted of no job", b.v.bodies)
+			if b.v.texts.bytes != 0 {
+				t.Errorf("%d bytes are counted of no job", b.v.texts.bytes)
 			}
 		})
 	}
@@ -86,9 +86,9 @@ func TestBodiesOfBucketsThatDoNotStartAreLetGo(t *testing.T) {
 				Error: "429"})
 		}
 	}
-	if held := b.bodies(); throttled != 100 || held != 0 || b.v.bodies != 0 {
+	if held := b.bodies(); throttled != 100 || held != 0 || b.v.texts.bytes != 0 {
 		t.Errorf("%d jobs wait for an hour, with %d bytes of bodies, %d counted", throttled, held,
-			b.v.bodies)
+			b.v.texts.bytes)
 	}
 	b.at(time.Hour + second)
 	ran := 0
@@ -119,8 +119,9 @@ func TestBodiesOfHangingKeysDelayNoOthers(t *testing.T) {
 		b.start()
 		b.now = b.now.Add(ms)
 	}
-	if b.v.Free() == 0 || b.v.bodies < mostBodies {
-		t.Fatalf("%d workers are free, %d bytes of bodies are held", b.v.Free(), b.v.bodies)
+	if b.v.Crew.Free() == 0 || b.v.texts.bytes < mostBodies {
+		t.Fatalf("%d workers are free, %d bytes of bodies are held", b.v.Crew.Free(),
+			b.v.texts.bytes)
 	}
 	b.arrive("other", bodyOf(1<<20))
 	ran := false
@@ -135,7 +136,7 @@ func TestBodiesOfHangingKeysDelayNoOthers(t *testing.T) {
 		t.Error("a key whose target is well does not start")
 	}
 	b.p.Drop()
-	if b.v.bodies != 0 {
-		t.Errorf("%d bytes are counted of a partition that is lost", b.v.bodies)
+	if b.v.texts.bytes != 0 {
+		t.Errorf("%d bytes are counted of a partition that is lost", b.v.texts.bytes)
 	}
 }

@@ -8,7 +8,9 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -42,13 +44,13 @@ func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 		buckets, jobs int
 		counted       int
 	}{
-		"one bucket":                   {leaky("api", "10/s"), 1, 200, mostSuspectJobs},
-		"many buckets":                 {leaky("api", "10/s"), 40, 20, mostSuspectBuckets},
-		"many buckets of one job each": {leaky("api", "10/s"), 300, 1, mostSuspectBuckets},
+		"one bucket":                   {leaky("api", "10/s"), 1, 200, gates.MostSuspectJobs},
+		"many buckets":                 {leaky("api", "10/s"), 40, 20, gates.MostSuspectBuckets},
+		"many buckets of one job each": {leaky("api", "10/s"), 300, 1, gates.MostSuspectBuckets},
 		"with a burst": {with(leaky("api", "10/s"), func(p *policy.Policy) {
 			p.Burst = 5
-		}), 10, 50, mostSuspectBuckets},
-		"a total outflow": {total("20/s"), 20, 20, mostSuspectBuckets},
+		}), 10, 50, gates.MostSuspectBuckets},
+		"a total outflow": {total("20/s"), 20, 20, gates.MostSuspectBuckets},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newValveBench(t, c.policy)
@@ -96,7 +98,7 @@ func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 					t.Error(why)
 				}
 			}
-			if first := all[0] - length; first > mostProbeWait {
+			if first := all[0] - length; first > gates.MostProbeWait {
 				t.Errorf("it was noticed after %v that the target is back", first)
 			}
 		})
@@ -115,13 +117,14 @@ func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 	for _, r := range runs {
 		b.down(r)
 	}
-	if n := b.attempts(); len(runs) < 20 || n != mostSuspectJobs {
-		t.Errorf("%d attempts of %d runs were counted, want %d", n, len(runs), mostSuspectJobs)
+	if n := b.attempts(); len(runs) < 20 || n != gates.MostSuspectJobs {
+		t.Errorf("%d attempts of %d runs were counted, want %d", n, len(runs),
+			gates.MostSuspectJobs)
 	}
 	if more := b.start(); len(more) > 0 {
 		t.Errorf("%d jobs start while the breaker is open", len(more))
 	}
-	b.now = b.p.buckets["a"].target.at
+	b.now = b.p.buckets["a"].Target.At
 	probe := b.start()
 	if len(probe) != 1 || b.p.jobs[probe[0].Seq].tried != 0 {
 		t.Fatalf("probes: %s", b.seqs(probe))
@@ -137,27 +140,27 @@ func TestAnswersOfJobsUnderWayWhenABreakerOpens(t *testing.T) {
 
 func TestEarlierRunsAreNoProbes(t *testing.T) {
 	for name, keys := range map[string]int{"a bucket's breaker": 1,
-		"that of all buckets": 2 * mostSuspectBuckets} {
+		"that of all buckets": 2 * gates.MostSuspectBuckets} {
 		b := newValveBench(t, leaky("api", "1000/s"))
 		for i := range 60 {
 			b.arrive(fmt.Sprint("k", i%keys))
 		}
 		var runs []Run
 		b.until(second/10, func(r Run) { runs = append(runs, r) })
-		opened := func() breaker {
-			if keys == 1 && b.p.buckets["k0"].target != nil {
-				return b.p.buckets["k0"].target.breaker
+		opened := func() gates.Breaker {
+			if keys == 1 && b.p.buckets["k0"].Target != nil {
+				return b.p.buckets["k0"].Target.Breaker
 			}
-			return b.v.breaker
+			return b.v.health.All
 		}
 		b.at(second)
-		for len(runs) > 4 && !opened().open {
+		for len(runs) > 4 && !opened().Open {
 			b.down(runs[0])
 			runs = runs[1:]
 		}
 		before := opened()
-		if !before.open || len(runs) < 4 {
-			t.Fatalf("%s: open %v, %d runs are under way", name, before.open, len(runs))
+		if !before.Open || len(runs) < 4 {
+			t.Fatalf("%s: open %v, %d runs are under way", name, before.Open, len(runs))
 		}
 		b.down(runs[0])
 		b.done(runs[1])
@@ -175,15 +178,15 @@ func TestEarlierRunsAreNoProbes(t *testing.T) {
 
 func TestABreakerThatClosesIsNoBurst(t *testing.T) {
 	b := newValveBench(t, with(leaky("api", "10/s"), func(p *policy.Policy) { p.Burst = 5 }))
-	for range mostSuspectJobs {
+	for range gates.MostSuspectJobs {
 		b.arrive("a")
 	}
 	b.until(20*second, b.down)
-	for seq := uint64(2); seq <= mostSuspectJobs; seq++ {
+	for seq := uint64(2); seq <= gates.MostSuspectJobs; seq++ {
 		b.p.cancel(seq)
 		b.p.Confirmed(seq, b.now)
 	}
-	b.now = b.p.buckets["a"].target.at
+	b.now = b.p.buckets["a"].Target.At
 	probe := b.start()
 	b.now = b.now.Add(10 * second)
 	for range 10 {
@@ -209,7 +212,7 @@ func TestClosingABreaker(t *testing.T) {
 		if b.v.Breakers().Open() != 1 {
 			t.Fatalf("%d breakers are open", b.v.Breakers().Open())
 		}
-		b.now = b.p.buckets["a"].target.at
+		b.now = b.p.buckets["a"].Target.At
 		b.end(b.start()[0], record.Outcome{Kind: kind})
 		if n := b.v.Breakers().Open(); n != want {
 			t.Errorf("%d breakers are open after a probe that ended %s", n, kind)
@@ -224,7 +227,7 @@ func TestClosingABreaker(t *testing.T) {
 // A long probe does not stop the bucket: one starts each minute, and the first to end decides.
 func TestAProbeThatRunsForLongIsNotTheOnlyOne(t *testing.T) {
 	for name, keys := range map[string]int{"a bucket's breaker": 1,
-		"that of all buckets": 2 * mostSuspectBuckets} {
+		"that of all buckets": 2 * gates.MostSuspectBuckets} {
 		t.Run(name, func(t *testing.T) {
 			b := newValveBench(t, leaky("api", "10/s"))
 			for i := range 60 {
@@ -240,7 +243,7 @@ func TestAProbeThatRunsForLongIsNotTheOnlyOne(t *testing.T) {
 				t.Fatalf("%d probes in five minutes in which none ended", n)
 			}
 			b.done(probes[len(probes)-1])
-			if keys == 1 && b.v.Breakers().Open() > 0 || b.v.breaker.open {
+			if keys == 1 && b.v.Breakers().Open() > 0 || b.v.health.All.Open {
 				t.Errorf("%d breakers are open after a probe that found the target up",
 					b.v.Breakers().Open())
 			}
@@ -275,7 +278,7 @@ func TestABucketsBreakerIsItsOwn(t *testing.T) {
 func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
 	for name, up := range map[string]bool{"in a row": false, "with others in between": true} {
 		b := newValveBench(t, leaky("api", "10/s"))
-		for i := range mostSuspectBuckets {
+		for i := range gates.MostSuspectBuckets {
 			b.arrive(fmt.Sprint("down-", i))
 			b.down(b.start()[0])
 			if up {
@@ -283,8 +286,8 @@ func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
 				b.done(b.start()[0])
 			}
 		}
-		if b.v.breaker.open == up {
-			t.Errorf("%s: the breaker of all is open: %v", name, b.v.breaker.open)
+		if b.v.health.All.Open == up {
+			t.Errorf("%s: the breaker of all is open: %v", name, b.v.health.All.Open)
 		}
 	}
 }
@@ -297,11 +300,11 @@ func TestEveryBucketIsProbed(t *testing.T) {
 		b.arrive("up")
 	}
 	b.until(second, func(Run) {})
-	for i := range 10 * mostSuspectBuckets {
-		b.arrive(fmt.Sprint("down-", i%mostSuspectBuckets))
+	for i := range 10 * gates.MostSuspectBuckets {
+		b.arrive(fmt.Sprint("down-", i%gates.MostSuspectBuckets))
 	}
 	b.until(2*second, b.down)
-	if !b.v.breaker.open {
+	if !b.v.health.All.Open {
 		t.Fatal("the breaker is closed")
 	}
 	last := b.arrive("up")
@@ -317,7 +320,7 @@ func TestEveryBucketIsProbed(t *testing.T) {
 	if waited == 0 || waited > 30*second {
 		t.Errorf("the bucket whose target is up was probed after %v", waited)
 	}
-	if b.v.breaker.open {
+	if b.v.health.All.Open {
 		t.Error("the breaker of all is open")
 	}
 }
@@ -326,13 +329,13 @@ func TestAProbeThatWasHandedOverIsNotWaitedFor(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
 	other := b.v.Own(handle.Partition{Policy: b.v.Policy.Name, Number: 1}, 2)
 	other.GoLive(b.now)
-	for i := range mostSuspectBuckets + 1 {
+	for i := range gates.MostSuspectBuckets + 1 {
 		b.arrive(fmt.Sprint(i))
 	}
-	for _, r := range b.start()[:mostSuspectBuckets] {
+	for _, r := range b.start()[:gates.MostSuspectBuckets] {
 		b.down(r)
 	}
-	b.now = b.v.breaker.at
+	b.now = b.v.health.All.At
 	if probe := b.start(); len(probe) != 1 {
 		t.Fatalf("%d probes", len(probe))
 	}
@@ -351,13 +354,14 @@ func TestAnOpenBreakerIsHandedOver(t *testing.T) {
 		old.arrive("a")
 	}
 	old.until(20*second, old.down)
-	left := old.p.buckets["a"].target.at.Since(old.now)
+	left := old.p.buckets["a"].Target.At.Since(old.now)
 	h := old.p.Surrender(old.now)
 	if old.v.Breakers().Open() != 0 {
 		t.Errorf("%d breakers are open of no partition", old.v.Breakers().Open())
 	}
 
-	b := unownedValve(t, p).inheritFrom(Inheritance{Owner: "old", Handover: h, Elapsed: second})
+	b := unownedValve(t, p).inheritFrom(
+		inheritance.State{Owner: "old", Handover: h, Elapsed: second})
 	for range 20 {
 		b.arrive("a")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/adapt"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -153,30 +154,21 @@ type bucket struct {
 // near is the state of a bucket with jobs in memory. Others share an empty one, which saves 300
 // bytes.
 type near struct {
-	running int // against concurrency, in any process
-	passing passing
-	heldBy  string // a start limit
+	gates.State
 
 	callers *callers
 
 	last      *Ticket // the last start
 	undecided undecided
 	stalled   bool // a start was returned; no job starts until all are decided
-	noting    int  // crashes being recorded; other jobs wait
 
-	cool      pace.Instant // end of the target's pause
-	throttles int          // in a row
-	passed    pace.Instant // start of the last job or call that was done
-	target    *suspicion   // nil: no failures
-	learnt    *learnt
-	used      *quota.Set   // of the start limits
-	fresh     pace.Instant // when to check whether usage counts
-	allowed   allowed
-	trial     *quota.Trial
+	passed pace.Instant // start of the last job or call that was done
+	learnt *learnt
+	fresh  pace.Instant // when to check whether usage counts
+	trial  *quota.Trial
 
 	rate      pace.Average
 	minute    pace.Average
-	late      lateness
 	lastError string
 
 	bodies int
@@ -212,47 +204,33 @@ func (b *bucket) slotsOfCalls(jobs int64) int64 {
 	return min(b.callers.Slots, b.callers.perJob*(jobs+1))
 }
 
-type passing struct {
-	seq   uint64
-	until pace.Instant
-	by    string
-}
-
-// allowed is a job that limits allow to start, briefly, because JetStream's clock may change.
-type allowed struct {
-	seq   uint64
-	until pace.Instant
-}
-
 func (b *bucket) passes(now pace.Instant) pace.Instant {
-	if b.passing.until > now && b.queue.Near() > 0 && b.queue.Head().Seq == b.passing.seq {
-		return b.passing.until
+	if b.Passing.Until <= now || b.queue.Near() == 0 {
+		return 0
 	}
-	return 0
+	return b.Passing.Of(true, b.queue.Head().Seq, now)
 }
 
 func (b *bucket) blocked() bool {
-	return b.paused || b.concurrency > 0 && b.running >= b.concurrency
+	return b.paused || b.concurrency > 0 && b.Running >= b.concurrency
 }
 
 // runs counts jobs that begin, or with −1 one that ends.
 func (b *bucket) runs(n int) {
-	b.own().running += n
+	b.own().Running += n
 	b.changed()
 }
 
 // notes counts crashes that are being recorded.
 func (b *bucket) notes(n int) {
-	b.own().noting += n
+	b.own().Noting += n
 	b.Part.noting += n
 	b.changed()
 }
 
 func (b *bucket) busy() int {
-	return b.running - b.callers.running
+	return b.Running - b.callers.running
 }
-
-func (b *bucket) down() bool { return b.target != nil && b.target.open }
 
 // learnt lowers the rate to a target's apparent limit, and never raises it (law 2).
 type learnt struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -87,10 +88,10 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	case j.call.State() == claimant.Waiting && !j.Bucket.paused:
 		// Callers ask only whether their owner lives, and may be thousands: answer without a walk.
 		j.call.Reply, j.call.N = reply, c.N
-		v.claims.Take(j.call, claimant.Ask, min(j.call.Ends, now.Add(callSilence)))
+		v.Crew.Claimants.Take(j.call, claimant.Ask, min(j.call.Ends, now.Add(callSilence)))
 		t := job.Turn{State: job.TurnWaiting,
-			StartMS: v.expectSlots(j.Bucket, 0, &group{}, j.takes(), now)}
-		if _, down := v.probeOf(j.Bucket); down {
+			StartMS: v.expectSlots(0, v.without(j.Bucket), j.takes(), now)}
+		if _, down := v.health.Down(j.Bucket.Target); down {
 			t.Reason = job.RefusedDown
 		}
 		reply(t)
@@ -104,7 +105,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 			time.Millisecond
 		j.Seq = firstCall | uint64((time.Duration(now)-age).Milliseconds())<<20 |
 			p.callSeq&(1<<20-1)
-		j.call.Seq, j.Stored = j.Seq, v.instant(now).Wall.Add(-age)
+		j.call.Seq, j.Stored = j.Seq, v.wall.reading(now).Wall.Add(-age)
 	}
 	b, k := j.Bucket, j.call
 	b.changed()
@@ -119,9 +120,9 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	}
 	k.Reply, k.N, k.Ends = reply, c.N, now.Add(wait+callGrace)
 	if in != nil && *in <= ahead.Milliseconds() {
-		v.claims.Take(k, claimant.Claim, min(k.Ends, now.Add(claimFor)))
+		v.Crew.Claimants.Take(k, claimant.Claim, min(k.Ends, now.Add(claimFor)))
 	} else {
-		v.claims.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
+		v.Crew.Claimants.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
 		reply(job.Turn{State: job.TurnWaiting, StartMS: in})
 	}
 }
@@ -138,7 +139,7 @@ func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *heldJob {
 		p.calls = map[string]*heldJob{}
 	}
 	p.calls[c.ID] = j
-	v.memory.calls++
+	v.texts.memory.calls++
 	return j
 }
 
@@ -164,18 +165,18 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 
 	b := j.Bucket
 	t := &job.Turn{State: job.TurnRefused, RetryMS: unknownRoom.Milliseconds()}
-	probe, down := v.probeOf(b)
+	probe, down := v.health.Down(b.Target)
 	in := max(0, probe.Since(now))
 	switch {
 	case b.paused:
 		t.Reason = job.RefusedPaused
-	case v.memory.calls > mostCalls, b.callers.Len() >= int(v.Policy.Capacity):
+	case v.texts.memory.calls > mostCalls, b.callers.Len() >= int(v.Policy.Capacity):
 		t.Reason = job.RefusedFull
 		if turn := v.turnAway(j, most, now); turn != nil {
 			t.RetryMS = *turn
 		}
 	case down && (in > most || b.callers.Len() > 0):
-		if t.Reason = job.RefusedDown; !v.probing(b) { // a probe may end at any time
+		if t.Reason = job.RefusedDown; !v.health.Probing(b.Target) { // a probe may end at any time
 			t.RetryMS = max(in.Milliseconds(), t.RetryMS)
 		}
 	case wait != nil && *wait > most.Milliseconds():
@@ -189,21 +190,10 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 	return t
 }
 
-// probeOf returns whether a breaker holds the bucket, and when its next probe may start.
-func (h *health) probeOf(b *bucket) (at pace.Instant, down bool) {
-	if h.breaker.open {
-		at = h.breaker.due()
-	}
-	if b.down() {
-		at = max(at, b.target.due())
-	}
-	return at, h.breaker.open || b.down()
-}
-
 // expectCall returns the ms until a call starts, after those in the bucket and away; nil:
 // unpredictable.
 func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
-	b, calls := j.Bucket, &group{}
+	b, calls := j.Bucket, &group{of: j.Bucket}
 	for _, other := range away {
 		calls.add(other.takes)
 	}
@@ -216,11 +206,11 @@ func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
 	if b.queue.Waiting() > 0 {
 		slots += (slots + b.callers.inRow) / b.callers.perJob
 	}
-	at, down := v.probeOf(b)
+	at, down := v.health.Down(b.Target)
 	if !down {
-		return v.expectSlots(b, slots, calls, j.takes(), now)
+		return v.expectSlots(slots, calls, j.takes(), now)
 	}
-	if at = max(at, v.holdOf(b, now).until); slots > 0 || at == pace.Never {
+	if at = max(at, v.holdOf(b, now).Until); slots > 0 || at == pace.Never {
 		return nil
 	}
 	ms := ceilMillis(max(0, at.Since(now)))
@@ -233,8 +223,8 @@ func (v *Valve) grant(j *heldJob) *Grant {
 	b, k := j.Bucket, j.call
 	b.callers.inRow++
 	b.callers.running++
-	k.Leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 || b.target != nil ||
-		len(v.suspects) > 0 || v.breaker.open || b.throttles > 0 || b.lastError != ""
+	k.Leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 ||
+		v.health.Troubled(b.Target) || b.Throttles > 0 || b.lastError != ""
 	g := &Grant{reply: k.Reply, maxDelayMS: ceilMillis(time.Duration(v.Policy.MaxDelay))}
 	if k.Leased {
 		g.leaseMS = v.leaseOf(k).Milliseconds()
@@ -260,7 +250,7 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.leaveCall(j, now)
 		return
 	case o.Kind == record.OutcomeProgress &&
-		v.claims.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
+		v.Crew.Claimants.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
 		if !k.Leased {
 			k.Reply = nil
 		}
@@ -268,7 +258,7 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 		if o.Kind == record.OutcomeProgress { // it began as its partition left
 			v.leaveCall(j, now)
 		}
-		p.Changed = true
+		p.Checkpoints.Changed = true
 		v.settle(j, o, now)
 	}
 	if c := k.Report; c != nil {
@@ -290,7 +280,7 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 // giveBack ends a call that did not begin.
 func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
 	switch {
-	case j == nil || !v.claims.Take(j.call, claimant.Settle, pace.Never):
+	case j == nil || !v.Crew.Claimants.Take(j.call, claimant.Settle, pace.Never):
 	case j.stage == stageRunning:
 		v.settle(j, v.unused(j, now), now)
 	default:
@@ -324,17 +314,18 @@ func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool
 	b := p.bucket(c.Key, now)
 	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
 	counts := b.concurrency > 0 || v.Policy.CountsArrivals()
-	if j == nil && counts && v.memory.calls < mostCalls && !p.ended.Has(c.ID) {
+	if j == nil && counts && v.texts.memory.calls < mostCalls && !p.ended.Has(c.ID) {
 		j = v.adopt(p, c, now)
 	}
 	event := claimant.Progress
 	if c.Op == job.OpAnswered {
 		event = claimant.Answered
 	}
-	if j == nil || p.ended.Has(c.ID) || !v.claims.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
+	if j == nil || p.ended.Has(c.ID) ||
+		!v.Crew.Claimants.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
 		return false
 	}
-	delete(v.claims.ending, j)
+	j.call.Ending = nil
 	v.awaits(j, now)
 	if event == claimant.Answered {
 		j.call.Answers = true
@@ -357,14 +348,14 @@ func (v *Valve) ends(p *Part, j *heldJob, c *job.Claim, now pace.Instant) {
 	} else if c.Status == job.SettledUnreached {
 		v.unused(j, now)
 	}
-	o, err := record.Settled(c.Settlement, v.instant(now).Wall)
+	o, err := record.Settled(c.Settlement, v.wall.reading(now).Wall)
 	if err != nil {
 		o.Kind = record.OutcomeFailed // it has ended, and must not hold its place
 	}
 	switch {
 	case o.Answer == record.AnswerNone && v.lingers(j, o, now):
 		p.ended.Add(c.ID, now)
-	case v.claims.Take(j.call, claimant.Settle, pace.Never):
+	case v.Crew.Claimants.Take(j.call, claimant.Settle, pace.Never):
 		v.settle(j, o, now)
 		p.ended.Add(c.ID, now)
 	}
@@ -376,18 +367,15 @@ func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
 	delay := time.Duration(v.Policy.MaxDelay)
 	until := ended.Add(delay)
 	if !v.Policy.CountsArrivals() || j.call.Answers ||
-		!v.claims.Take(j.call, claimant.Progress, until) {
+		!v.Crew.Claimants.Take(j.call, claimant.Progress, until) {
 		return false
-	}
-	if v.claims.ending == nil {
-		v.claims.ending = map[*heldJob]record.Outcome{}
 	}
 	if o.RetryAfter > 0 {
 		v.coolDown(j.Bucket, o.RetryAfter, ended)
 		o.RetryAfter = max(1, o.RetryAfter-delay)
 	}
 	o.Answer = record.AnswerSeen // as of then
-	v.claims.ending[j] = o
+	j.call.Ending = &o
 	return true
 }
 
@@ -408,7 +396,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 	b := j.Bucket
 	switch o.Kind {
 	case record.OutcomeDone:
-		b.own().throttles = 0
+		b.own().Throttles = 0
 	case record.OutcomeThrottled:
 		v.throttle(j, o.RetryAfter, j.began > 0, now)
 	case record.OutcomeFailed, record.OutcomePermanent:
@@ -416,9 +404,9 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 		switch {
 		case !o.Unavailable:
 		case j.call.Leased:
-			v.unavailable(j, now)
-		case b.target == nil: // successes without leases go unreported, so later calls get leases
-			b.own().target = &suspicion{}
+			v.down(j, gates.MostSuspectJobs, now)
+		case b.Target == nil: // successes without leases go unreported, so later calls get leases
+			b.own().Target = &gates.Target{}
 		}
 	}
 	v.dropCall(j)
@@ -426,9 +414,8 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 
 func (v *Valve) dropCall(j *heldJob) {
 	v.detach(j)
-	delete(v.claims.ending, j)
 	delete(j.Bucket.Part.calls, j.call.ID)
-	v.memory.calls--
+	v.texts.memory.calls--
 	j.stage = stageGone
 }
 
@@ -452,7 +439,7 @@ func (v *Valve) leaveCalls(p *Part) {
 		if j.call.State() == claimant.Running {
 			v.leaveCall(j, v.acted)
 		}
-		v.claims.Take(j.call, claimant.Leave, pace.Never)
+		v.Crew.Claimants.Take(j.call, claimant.Leave, pace.Never)
 		if j.call.Reply != nil {
 			j.call.Reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
 		}

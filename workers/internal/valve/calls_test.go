@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -23,7 +24,7 @@ type calling struct {
 
 func newCalling(t *testing.T, p policy.Policy) *calling {
 	c := &calling{offering: newOffering(p), t: t}
-	c.Local = true
+	c.Crew.Local = true
 	c.out.Reset()
 	return c
 }
@@ -74,7 +75,7 @@ func (c *calling) tell(id, op string, s job.Settlement, now pace.Instant) string
 // A policy for calls alone must not be reported as one without workers.
 func TestNoWorkerIsSoughtForCalls(t *testing.T) {
 	c, now := newCalling(t, leaky("api", "10/s").WithDefaults()), origin
-	c.Local = false
+	c.Crew.Local = false
 	offers := func() (n int) {
 		for range 40 {
 			c.Advance(now, pace.Never)
@@ -108,8 +109,8 @@ func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 	run.Decide(func() (pace.Instant, pace.Instant) { return pace.Never, now }, run.Call.Tell)
 	c.part.Quiesce()
 	c.Finished(run.Number, run.Call.Outcome(true), now)
-	if b := c.part.buckets["a"]; b != nil && (b.running != 0 || b.callers.running != 0) {
-		t.Errorf("%d jobs and %d calls still run", b.running, b.callers.running)
+	if b := c.part.buckets["a"]; b != nil && (b.Running != 0 || b.callers.running != 0) {
+		t.Errorf("%d jobs and %d calls still run", b.Running, b.callers.running)
 	}
 }
 
@@ -132,10 +133,10 @@ func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 			}
 			c.Finished(run.Number, run.Call.Outcome(passed), now)
 			b := c.part.buckets["a"]
-			if status != job.SettledDone && c.memory.calls != 0 || b.running != 0 ||
+			if status != job.SettledDone && c.texts.memory.calls != 0 || b.Running != 0 ||
 				b.callers.running != 0 {
 				t.Errorf("%s, passed %v: %d calls, %d run, %d of them calls", status, passed,
-					c.memory.calls, b.running, b.callers.running)
+					c.texts.memory.calls, b.Running, b.callers.running)
 			}
 		}
 	}
@@ -161,8 +162,8 @@ func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 	c.Change(c.Policy, true, now)
 	c.ask("stays", now)
 	c.at(now, "stays no paused")
-	if n := c.part.buckets["a"].callers.Len(); n != 0 || c.memory.calls != 1 {
-		t.Errorf("%d calls wait, of %d", n, c.memory.calls)
+	if n := c.part.buckets["a"].callers.Len(); n != 0 || c.texts.memory.calls != 1 {
+		t.Errorf("%d calls wait, of %d", n, c.texts.memory.calls)
 	}
 }
 
@@ -218,8 +219,8 @@ func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	c.at(now+229*milli, "")
 	c.at(now+230*milli, "job 1")
 	c.at(now+500*milli, "")
-	if len(c.part.calls) > 0 || c.memory.calls != 0 {
-		t.Errorf("%d calls are left, %d counted", len(c.part.calls), c.memory.calls)
+	if len(c.part.calls) > 0 || c.texts.memory.calls != 0 {
+		t.Errorf("%d calls are left, %d counted", len(c.part.calls), c.texts.memory.calls)
 	}
 }
 
@@ -266,7 +267,7 @@ func TestCallsGoBeforeJobsAndLeaveThemEveryTenthStart(t *testing.T) {
 		c.at(now, strings.Join(want, ", "))
 
 		c = newCalling(t, p)
-		c.paused, c.base.paused, c.memory.most = true, true, 1
+		c.paused, c.base.paused, c.texts.memory.most = true, true, 1
 		c.publish("a", 3, now)
 		b := c.part.buckets["a"]
 		late := b.queue.Overdue(job.MaxPriority, c.wall.at(now).UnixNano())
@@ -331,16 +332,16 @@ func TestALostLeaseKeepsItsCharge(t *testing.T) {
 		}, false},
 	} {
 		c, now := newCalling(t, p), callsBegin
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		c.NotedFirst(c.Valve, now)
 		c.n = 2
 		c.ask("x", now)
 		c.at(now, "x go")
 		x.play(c, now+milli)
 		c.heard = nil
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 		now += 5000 * milli
 		c.ask("y", now)
 		c.Advance(now, pace.Never)
@@ -411,7 +412,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	c.ask("x", now)
 	c.at(now, "probe waiting 500, x no down, again in 1000")
 	c.ask("probe", now+100*milli)
-	at := c.part.buckets["a"].target.at
+	at := c.part.buckets["a"].Target.At
 	c.at(at-20*milli, "probe waiting down, probe offer")
 	c.ask("probe", at)
 	c.at(at, "probe go")
@@ -429,8 +430,8 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	p.Limits = []policy.Limit{{Name: "hour", Cost: "tokens", Rule: policy.Rule{
 		Algorithm: policy.SlidingLog, Limit: 1, Window: policy.Duration(time.Hour)}}}
 	c, now := newCalling(t, p), callsBegin
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	c.NotedFirst(c.Valve, now)
 	for _, q := range []job.Claim{{Cost: 101}, {Cost: 1 << 62},
 		{Costs: map[string]int64{"tokens": -10}}, {Costs: map[string]int64{"other": 1 << 62}}} {
@@ -441,8 +442,8 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	c.at(now, "x go")
 	c.tell("x", job.OpSettle,
 		job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": -90}}, now)
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	now += 5000 * milli
 	c.ask("y", now)
 	c.Advance(now, pace.Never)
@@ -459,8 +460,8 @@ func TestARepeatedReportCountsOnce(t *testing.T) {
 		Algorithm: policy.SlidingLog, Limit: 1000, Window: policy.Duration(time.Hour)}}}
 	c, now := newCalling(t, p), callsBegin
 	noted := func() {
-		c.part.gathered()
-		c.part.Noted()
+		begin(c.part)
+		c.part.Checkpoints.Store()
 	}
 	noted()
 	c.NotedFirst(c.Valve, now)
@@ -505,7 +506,7 @@ func TestAReportRepeatedToTheNextOwnerCountsOnce(t *testing.T) {
 		}
 		h, _ = stored(t, h, record.MostBytes)
 		heir := newCalling(t, p)
-		heir.part.inherit(Inheritance{Owner: "old", Crashed: x.crashed,
+		heir.part.inherit(inheritance.State{Owner: "old", Crashed: x.crashed,
 			Unstarted: x.crashed, Handover: h}, now)
 		heir.begins(now)
 		for range 2 {
@@ -525,8 +526,8 @@ func TestAReportRepeatedToTheNextOwnerCountsOnce(t *testing.T) {
 
 // begins notes a checkpoint, which starts under limits need.
 func (c *calling) begins(now pace.Instant) {
-	c.part.gathered()
-	c.part.Noted()
+	begin(c.part)
+	c.part.Checkpoints.Store()
 	c.NotedFirst(c.Valve, now)
 }
 
@@ -605,7 +606,7 @@ func TestCallsAreSeenBesideJobs(t *testing.T) {
 			t.Errorf("the bucket is %+v, want %d, %d and %s", s, calls, running, jobs)
 		}
 		l := c.part.listBuckets(job.ByDepth, 0, 10, now)
-		if !c.find(l) || l.total != min(1, calls+running+s.Depth) {
+		if !l.find() || l.total != min(1, calls+running+s.Depth) {
 			t.Errorf("%d buckets listed", l.total)
 		}
 	}

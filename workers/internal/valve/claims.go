@@ -6,44 +6,17 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// claims finds who begins: slightly ahead of a start the valve offers it, to the caller whose turn
-// it is, or to workers of other processes, of which each one that claims gets the next job. Offers
-// carry no job, because a silent worker would delay it.
-type claims struct {
-	claimant.Set[*heldJob]
-	workers claimant.Queue[*heldJob]
-	numbers uint64 // of workers' claims
-	// calls that have ended without an answer, until their requests no longer arrive
-	ending   map[*heldJob]record.Outcome
-	declined bool
-	nobody   bool         // no worker answered
-	nextAt   pace.Instant // next offer to workers
-	wakeAt   pace.Instant // when demand may have grown
-}
-
 type claimer = claimant.Claimant[*heldJob]
 
-// Claim is a worker's claim for the first job that is in no excepted bucket.
-type Claim struct {
-	Worker string
-	Except []job.Key // of which it runs too many jobs for its free places
-	Until  pace.Instant
-}
-
 const (
-	// HoldFor leaves time for the answer to a worker's claim, claimFor to a caller's, whose window
-	// began before the claim.
-	HoldFor    = job.ClaimWindow - 10*time.Millisecond
-	claimFor   = 30 * time.Millisecond
-	mostOffers = 8
-	// busyPause follows an offer when no worker had room, nobodyPause one without an answer.
-	busyPause   = 20 * time.Millisecond
-	nobodyPause = 250 * time.Millisecond
+	// claimFor leaves time for the answer to a caller's claim, whose window began before the claim.
+	claimFor = 30 * time.Millisecond
 	// ahead is the time before a start when it is offered.
 	ahead = 20 * time.Millisecond
 
@@ -52,18 +25,10 @@ const (
 	mostCalled = 32
 )
 
-type OfferResult uint8
-
-const (
-	OfferClaimed OfferResult = iota // the claim may have been refused
-	OfferBusy
-	OfferNobody
-)
-
 // Fits reports whether a job that is due, or soon will be, is in no excepted bucket.
 func (v *Valve) Fits(except []job.Key, now pace.Instant) bool {
 	v.placeChanged(now)
-	excepted, soon := setOf(except), v.acted.Add(HoldFor)
+	excepted, soon := crew.SetOf(except), v.acted.Add(crew.HoldFor)
 	takes := func(b *bucket) bool { return !excepted[b.queue.Key] }
 	return len(except) == 0 || v.firstDue(0, takes) != nil ||
 		slices.ContainsFunc(v.sched[:min(len(v.sched), mostLooks)], func(b scheduledBucket) bool {
@@ -71,63 +36,30 @@ func (v *Valve) Fits(except []job.Key, now pace.Instant) bool {
 		})
 }
 
-// setOf makes a set of buckets: a worker may list thousands.
-func setOf(keys []job.Key) map[job.Key]bool {
-	set := make(map[job.Key]bool, len(keys))
-	for _, key := range keys {
-		set[key] = true
-	}
-	return set
-}
-
-func (c *crew) Claimed(asked Claim) {
-	k := claimant.New(nil, &c.claims.workers)
-	c.claims.numbers++
-	k.Worker, k.Except, k.Seq = asked.Worker, setOf(asked.Except), c.claims.numbers
-	c.claims.Take(k, claimant.Claim, asked.Until)
-}
-
-func (v *Valve) Offered(result OfferResult, now pace.Instant) {
-	c := &v.claims
-	c.Offers--
-	c.declined, c.nobody = result != OfferClaimed, result == OfferNobody
-	switch result {
-	case OfferBusy:
-		c.nextAt = now.Add(busyPause)
-	case OfferNobody:
-		c.nextAt = now.Add(nobodyPause)
-	}
-	c.wakeAt = now
-	if c.declined {
+// Offered takes the result of an offer to workers elsewhere.
+func (v *Valve) Offered(result crew.Offered, now pace.Instant) {
+	if v.Crew.Offered(result, now); v.Crew.Declined {
 		v.againForCalls(now)
 	}
 }
 
 // offer offers starts that are near, except those of calls in buckets without turns: see summon.
 func (v *Valve) offer(now pace.Instant) {
-	c := &v.claims
-	if v.Free() > 0 {
-		c.declined = false
-	}
 	turns, next := v.nearTurns(now)
-	c.wakeAt = next
 	for _, b := range v.callers[:min(turns, mostCalled, len(v.callers))] {
 		v.offerCall(b.callers.chosen.call, now)
 	}
-	if now < c.nextAt {
-		c.wakeAt = min(next, c.nextAt)
+	if v.Crew.Rests(next, now) {
 		return
 	}
-	switch jobs := v.Free() <= 0 || len(v.due) > 0; {
-	case len(v.due) > 0 && (v.breaker.open || v.takesTurns()):
-	case jobs && !v.breaker.open:
+	switch jobs := v.Crew.Free() <= 0 || len(v.due) > 0; {
+	case len(v.due) > 0 && (v.health.All.Open || v.takesTurns()):
+	case jobs && !v.health.All.Open:
 		turns, next = v.nearStarts(now)
-		c.wakeAt = min(c.wakeAt, next)
 	default:
 		turns = 0
 	}
-	for range min(turns, mostOffers) - c.Offers - c.workers.Len() {
-		c.Offers++
+	for range v.Crew.Offer(turns, next) {
 		v.out.Offers = append(v.out.Offers, v.Policy.Name)
 	}
 }
@@ -135,14 +67,14 @@ func (v *Valve) offer(now pace.Instant) {
 // nearTurns returns the number of starts that are near, where all buckets share them, and when it
 // may grow.
 func (v *Valve) nearTurns(now pace.Instant) (n int, next pace.Instant) {
-	if len(v.due)+len(v.callers) == 0 || !v.breaker.open && !v.takesTurns() {
+	if len(v.due)+len(v.callers) == 0 || !v.health.All.Open && !v.takesTurns() {
 		return 0, pace.Never
 	}
 	v.admits(now)
-	switch at := max(now, v.all.until); {
+	switch at := max(now, v.all.Until); {
 	case at > now.Add(ahead):
 		return 0, at.Add(-ahead)
-	case v.breaker.open:
+	case v.health.All.Open:
 		return 1, pace.Never
 	default:
 		return within(at, v.turnEvery(), now), pace.Never
@@ -174,15 +106,15 @@ func (a *agenda) nearStarts(now pace.Instant) (n int, next pace.Instant) {
 // match returns the first bucket in turn that a worker's claim fits, and that claim; nil: none.
 func (v *Valve) match() (b *bucket, by *claimer) {
 	fits := func(b *bucket) bool {
-		for by = range v.claims.workers.All() {
+		for by = range v.Crew.Claims().All() {
 			if !by.Except[b.queue.Key] {
 				return true
 			}
 		}
 		return false
 	}
-	if v.claims.workers.Len() > 0 {
-		b = v.nextDue(fits)
+	if v.Crew.Claims().Len() > 0 {
+		b = v.nextDue(v.health.All.Open, fits)
 	}
 	if b != nil {
 		fits(b)
@@ -192,24 +124,24 @@ func (v *Valve) match() (b *bucket, by *claimer) {
 
 // refuse tells a worker that it gets no job for its claim.
 func (v *Valve) refuse(k *claimer, e claimant.Event) {
-	if v.claims.Take(k, e, pace.Never) {
+	if v.Crew.Claimants.Take(k, e, pace.Never) {
 		v.out.Refusals = append(v.out.Refusals, k.Worker)
 	}
 }
 
 // silent handles a claimant from which the valve heard nothing in time.
 func (v *Valve) silent(k *claimer, now pace.Instant) {
-	j, c := k.Of, &v.claims
+	j, c := k.Of, &v.Crew.Claimants
 	switch {
 	case k.Worker != "":
 		v.refuse(k, claimant.Silence)
 		return
 	case k.State() == claimant.Running:
-		o, ends := c.ending[j]
-		if !ends {
-			o.Kind = record.OutcomeUncounted
+		o := record.Outcome{Kind: record.OutcomeUncounted}
+		if k.Ending != nil {
+			o = *k.Ending
 		}
-		if ends || !v.lingers(j, o, k.Until()) {
+		if k.Ending != nil || !v.lingers(j, o, k.Until()) {
 			c.Take(k, claimant.Silence, pace.Never)
 			v.settle(j, o, now)
 		}
@@ -270,7 +202,7 @@ func (v *Valve) choose(b *bucket, now pace.Instant) {
 		c.perJob = 1
 	}
 	if c.Len() == 0 ||
-		b.queue.Len() > 0 && c.inRow >= c.perJob && (v.Free() > 0 || !v.claims.declined) {
+		b.queue.Len() > 0 && c.inRow >= c.perJob && (v.Crew.Free() > 0 || !v.Crew.Declined) {
 		return
 	}
 	j := c.First().Of
@@ -283,8 +215,8 @@ func (b *bucket) callNext() bool { return b.callers.chosen != nil }
 // planCall is plan for a call, which is offered its turn shortly before.
 func (v *Valve) planCall(b *bucket, at, now pace.Instant) {
 	c := b.callers
-	if v.breaker.open {
-		at = max(at, v.breaker.due())
+	if v.health.All.Open {
+		at = max(at, v.health.All.Due())
 	}
 	claimed := c.chosen.call.State() == claimant.Claiming
 	if soon := at.Add(-ahead); soon > now && !claimed {
@@ -309,7 +241,7 @@ func (v *Valve) summon(b *bucket, at, now pace.Instant) {
 		n = min(n, within(at, b.pace.Interval, now))
 	}
 	if b.concurrency > 0 {
-		n = min(n, b.concurrency-b.running)
+		n = min(n, b.concurrency-b.Running)
 	}
 	for n -= b.callers.Near(); n > 0 && b.callers.Next() != nil; n-- {
 		v.offerCall(b.callers.Next(), now)
@@ -317,7 +249,7 @@ func (v *Valve) summon(b *bucket, at, now pace.Instant) {
 }
 
 func (v *Valve) offerCall(k *claimer, now pace.Instant) {
-	if v.claims.Take(k, claimant.Offer, min(now.Add(job.ClaimWindow), k.Ends)) {
+	if v.Crew.Claimants.Take(k, claimant.Offer, min(now.Add(job.ClaimWindow), k.Ends)) {
 		k.Reply(job.Turn{State: job.TurnOffer})
 	}
 }
@@ -332,7 +264,7 @@ func (v *Valve) caller() (first *bucket) {
 		}
 	}
 	if first != nil && v.takesTurns() && len(v.due) > 0 && v.due[0].Before(dueBucket{first}) &&
-		(v.Free() > 0 || v.claims.workers.Len() > 0) {
+		(v.Crew.Free() > 0 || v.Crew.Claims().Len() > 0) {
 		return nil
 	}
 	return first
@@ -340,7 +272,7 @@ func (v *Valve) caller() (first *bucket) {
 
 // againForCalls places buckets whose calls left their turn to a job that finds no worker.
 func (v *Valve) againForCalls(now pace.Instant) {
-	if v.memory.calls == 0 {
+	if v.texts.memory.calls == 0 {
 		return
 	}
 	v.placeChanged(now)

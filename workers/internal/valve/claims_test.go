@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -49,9 +50,9 @@ func (o *offering) step(now pace.Instant) string {
 }
 
 func (o *offering) claim(until pace.Instant, except ...job.Key) {
-	o.Offered(OfferClaimed, 0)
-	o.claims.Offers = max(0, o.claims.Offers)
-	o.Claimed(Claim{Worker: "w", Except: except, Until: until})
+	o.Offered(crew.OfferClaimed, 0)
+	o.Crew.Claimants.Offers = max(0, o.Crew.Claimants.Offers)
+	o.Crew.Claim(crew.Claim{Worker: "w", Except: except, Until: until})
 }
 
 const milli = pace.Instant(time.Millisecond)
@@ -90,13 +91,13 @@ func TestClaims(t *testing.T) {
 		t.Fatalf("wakes at %v", time.Duration(at))
 	}
 	expect(now+190*milli, "1 offers, gives [], refuses [w]")
-	o.Offered(OfferNobody, now+190*milli)
+	o.Offered(crew.OfferNobody, now+190*milli)
 	expect(now+200*milli, "0 offers, gives [], refuses []")
-	if at := o.Wake(true); at != now+190*milli+pace.Instant(nobodyPause) {
+	if at := o.Wake(true); at != now+440*milli {
 		t.Fatalf("wakes at %v", time.Duration(at))
 	}
-	expect(now+190*milli+pace.Instant(nobodyPause), "1 offers, gives [], refuses []")
-	o.Offered(OfferBusy, now+440*milli)
+	expect(now+440*milli, "1 offers, gives [], refuses []")
+	o.Offered(crew.OfferBusy, now+440*milli)
 	expect(now+459*milli, "0 offers, gives [], refuses []")
 	expect(now+460*milli, "1 offers, gives [], refuses []")
 }
@@ -222,7 +223,7 @@ func BenchmarkClaimBesideManyDueBuckets(b *testing.B) {
 				o.publish(job.Key(fmt.Sprint(i)), 1, now)
 			}
 			o.Advance(now, pace.Never)
-			o.Claimed(Claim{Except: []job.Key{"0", "1", "2"}, Until: pace.Never})
+			o.Crew.Claim(crew.Claim{Except: []job.Key{"0", "1", "2"}, Until: pace.Never})
 			for b.Loop() {
 				if to, _ := o.match(); to == nil {
 					b.Fatal("no match")

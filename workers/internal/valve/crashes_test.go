@@ -3,19 +3,20 @@ package valve
 import (
 	"testing"
 
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // A new owner has the crashed owner's runs before the jobs arrive. If it crashes or releases the
 // partition before that, the next owner must get them.
 func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
-	for name, next := range map[string]Inheritance{
+	for name, next := range map[string]inheritance.State{
 		"the new owner crashes": {Crashed: true, Owner: "second",
 			Gone: map[string]bool{"first": true}},
 		"the new owner releases": {Owner: "second", Gone: map[string]bool{"first": true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			second := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
+			second := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance.State{
 				Crashed: true, Owner: "first",
 				Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}},
 			})
@@ -32,7 +33,7 @@ func TestACrashIsNotForgottenBeforeTheJobArrives(t *testing.T) {
 }
 
 func TestACrashCountsOnce(t *testing.T) {
-	first := Inheritance{Crashed: true, Owner: "first",
+	first := inheritance.State{Crashed: true, Owner: "first",
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}}}
 	second := unownedValve(t, leaky("api", "10/s")).inheritFrom(first)
 	second.v.Self = "second"
@@ -41,12 +42,12 @@ func TestACrashCountsOnce(t *testing.T) {
 		t.Fatalf("%d records of the crash", n)
 	}
 	noted := second.out.Saves[0].Record
-	next := Inheritance{
+	next := inheritance.State{
 		Crashed: true, Owner: "second",
 		Handover: checkpointed(second.p, second.now, aLease),
 		Gone:     map[string]bool{"first": true},
 	}
-	for stored, attempts := range map[string]map[uint64]StoredAttempt{
+	for stored, attempts := range map[string]map[uint64]inheritance.Attempt{
 		"was stored": {1: {Attempt: noted}}, "was lost": {},
 	} {
 		next.Attempts = attempts
@@ -68,9 +69,9 @@ func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			noted := record.Attempt{Crashes: 2, CrashedBy: "first"}
 			inherit := func(owner string, running []record.Run) *valveBench {
-				return unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
+				return unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance.State{
 					Crashed: true, Owner: owner, Handover: record.Handover{Running: running},
-					Attempts: map[uint64]StoredAttempt{1: {Attempt: noted}},
+					Attempts: map[uint64]inheritance.Attempt{1: {Attempt: noted}},
 					Gone:     map[string]bool{"second": true},
 				})
 			}
@@ -92,9 +93,9 @@ func TestAJobThatCrashedThreeOwnersNeverStartsAgain(t *testing.T) {
 }
 
 func TestACrashThatIsRecordedIsNotWaitedForAgain(t *testing.T) {
-	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
+	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance.State{
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "first"}}},
-		Attempts: map[uint64]StoredAttempt{
+		Attempts: map[uint64]inheritance.Attempt{
 			1: {Attempt: record.Attempt{Crashes: 1, CrashedBy: "first"}}},
 	})
 	j := b.arrive("a")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -27,20 +28,7 @@ type Memory struct {
 
 func NewMemory(most int64) *Memory { return &Memory{most: most} }
 
-func (v *Valve) Share(m *Memory, s *Slots) { v.memory, v.slots = m, s }
-
-// Slots bounds the jobs of several valves' local workers. Such valves form a line.
-type Slots struct {
-	Most int // 0: unlimited
-	Used int
-}
-
-func (s *Slots) Left() int {
-	if s.Most <= 0 {
-		return math.MaxInt
-	}
-	return s.Most - s.Used
-}
+func (v *Valve) Share(m *Memory, s *crew.Slots) { v.texts.memory, v.Crew.Slots = m, s }
 
 const (
 	// Sizes of a held job, of headers' overhead, and of a bucket.
@@ -69,12 +57,12 @@ func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes
 
 // strip drops the body of one job of a bucket, selected by seq, while memory is tight.
 func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
-	if !v.memory.tight() {
+	if !v.texts.memory.tight() {
 		return
 	}
 	pick := seq * 0x9e3779b97f4a7c15 >> 32
 	if n := uint64(b.queue.NearLater()); n > 0 {
-		v.stripJob(b.queue.NthLater(int(pick % n)))
+		v.texts.strip(b.queue.NthLater(int(pick % n)))
 	}
 	n := b.queue.Near()
 	if n == 0 {
@@ -82,23 +70,24 @@ func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 	}
 	i := int(pick % uint64(n))
 	far := b.blocked() || b.spot == spotSched && readAt(b.nextAt) > now
-	if (far || i >= b.ahead() || b.Part.state != partitionLive) && v.stripJob(b.queue.Nth(i)) {
+	if (far || i >= b.ahead() || b.Part.state != partitionLive) && v.texts.strip(b.queue.Nth(i)) {
 		b.changed()
 	}
 }
 
-func (v *Valve) stripJob(j *heldJob) bool {
+// strip drops a job's body, which is read again.
+func (t *texts) strip(j *heldJob) bool {
 	if len(j.Body) == 0 || j.fetching {
 		return false
 	}
-	v.freeBody(j)
-	v.unweigh(j)
+	t.free(j)
+	t.unweigh(j)
 	j.Body, j.Lean = nil, true
-	v.weigh(j)
+	t.weigh(j)
 	return true
 }
 
-func (v *Valve) weigh(j *heldJob) {
+func (t *texts) weigh(j *heldJob) {
 	bytes := nearBytes + len(j.Body)
 	if j.Header != nil {
 		bytes += headerBytes
@@ -109,21 +98,21 @@ func (v *Valve) weigh(j *heldJob) {
 		}
 	}
 	j.weight = int32(min(bytes, math.MaxInt32))
-	v.memory.near += int64(j.weight)
+	t.memory.near += int64(j.weight)
 }
 
-func (v *Valve) unweigh(j *heldJob) {
-	v.memory.near -= int64(j.weight)
+func (t *texts) unweigh(j *heldJob) {
+	t.memory.near -= int64(j.weight)
 	j.weight = 0
 }
 
 func (p *Part) weighNothing() {
 	for _, j := range p.jobs {
-		p.v.freeBody(j)
-		p.v.unweigh(j)
+		p.v.texts.free(j)
+		p.v.texts.unweigh(j)
 	}
-	p.v.memory.near -= bucketBytes * int64(len(p.buckets))
-	p.v.memory.deep -= int64(p.deep.Len())
+	p.v.texts.memory.near -= bucketBytes * int64(len(p.buckets))
+	p.v.texts.memory.deep -= int64(p.deep.Len())
 	p.deep.Clear()
 }
 
@@ -131,22 +120,22 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	b := j.Bucket
 	switch {
 	case j.recorded || j.Attempts > 0 || j.crashes > 0,
-		len(b.Part.edits.jobs) > 0 && b.Part.edits.jobs[j.Seq].Job != 0,
+		b.Part.edits.Of(j.Seq, j.Stored.UnixNano()).Seq != 0,
 		!b.Part.deep.Takes(&j.Job):
 		return false
 	case later:
-		return v.memory.short() && j.NotBefore.Sub(j.Stored) <= deep.MostDelay
+		return v.texts.memory.short() && j.NotBefore.Sub(j.Stored) <= deep.MostDelay
 	case b.queue.Near() > 0:
-		return (b.queue.Deep() > 0 || v.memory.short()) &&
+		return (b.queue.Deep() > 0 || v.texts.memory.short()) &&
 			!b.queue.Rank(&j.Job).Before(b.queue.First())
 	case b.queue.Deep() > 0:
 		return true
 	}
-	if !v.memory.short() {
+	if !v.texts.memory.short() {
 		return false
 	}
 	v.placeChanged(now)
-	return len(v.due)+len(v.unread) > 0 || readAt(v.holdOf(b, now).until) > now
+	return len(v.due)+len(v.unread) > 0 || readAt(v.holdOf(b, now).Until) > now
 }
 
 func (v *Valve) sink(j *heldJob, later bool) {
@@ -157,8 +146,8 @@ func (v *Valve) sink(j *heldJob, later bool) {
 	_, d.Keyed = j.ended(job.EndCancelled)
 	j.Bucket.queue.Sink(&j.Job, d)
 	delete(j.Bucket.Part.jobs, j.Seq)
-	v.unweigh(j)
-	v.memory.deep++
+	v.texts.unweigh(j)
+	v.texts.memory.deep++
 }
 
 // lift removes a deep job and returns it as a held one, counted only in its bucket, or nil.
@@ -168,7 +157,7 @@ func (p *Part) lift(seq uint64) *heldJob {
 		return nil
 	}
 	p.deep.Lift(d)
-	p.v.memory.deep--
+	p.v.texts.memory.deep--
 	j := p.heldOf(d)
 	j.Bucket.changed()
 	return j
@@ -183,10 +172,10 @@ func (p *Part) heldOf(d keyqueue.Deep[*heldJob]) *heldJob {
 		Priority: d.Priority, Lean: true}
 	d.Held(&j.Job)
 	j.text, j.generation = text{headless: true, keyed: d.Keyed}, d.Generation
-	j.expires = p.v.dateAt(d.Expires)
+	j.expires = p.v.wall.of(d.Expires)
 	if d.Due != 0 {
 		j.stage, j.NotBefore = stageDelayed, time.Unix(0, d.Due).UTC()
-		j.At = min(p.v.dateAt(d.Due), j.expires)
+		j.At = min(p.v.wall.of(d.Due), j.expires)
 	}
 	return j
 }
@@ -213,7 +202,7 @@ func (p *Part) raise(seq uint64) *heldJob {
 	j := p.lift(seq)
 	if j != nil {
 		p.jobs[seq] = j
-		p.v.weigh(j)
+		p.v.texts.weigh(j)
 		if j.stage == stageDelayed {
 			p.v.delay(j, j.At)
 			return j
@@ -230,7 +219,7 @@ func (v *Valve) surface(b *bucket, now pace.Instant) {
 	for {
 		d, wanted := b.queue.Wants(b.ahead())
 		if !wanted ||
-			b.Part.stages[stageBurying] >= mostLapsing && v.dateAt(d.Expires) <= now {
+			b.Part.stages[stageBurying] >= mostLapsing && v.wall.of(d.Expires) <= now {
 			return
 		}
 		b.Part.raise(d.Seq)
@@ -263,7 +252,7 @@ func (p *Part) sweepDeep() {
 
 func (p *Part) loseDeep() {
 	p.v.out.Vanished += p.deep.Len()
-	p.v.memory.deep -= int64(p.deep.Len())
+	p.v.texts.memory.deep -= int64(p.deep.Len())
 	var queues []*keyqueue.Queue[*heldJob]
 	for _, b := range p.list.All() {
 		b.held -= int32(b.queue.AllDeep())
@@ -295,8 +284,6 @@ func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
 	return jobs
 }
 
-func (v *Valve) dateAt(date int64) pace.Instant { return v.wall.instant(time.Unix(0, date), 0) }
-
 func (v *Valve) lapse(now pace.Instant) {
 	if v.lapsesAt() > now {
 		return
@@ -305,7 +292,7 @@ func (v *Valve) lapse(now pace.Instant) {
 		p := v.parts[number]
 		for ripe := 0; p.state == partitionLive; {
 			d, at, some := p.deep.Soonest()
-			if !some || v.dateAt(at) > now {
+			if !some || v.wall.of(at) > now {
 				break
 			}
 			if at == d.Due {
@@ -329,7 +316,7 @@ func (v *Valve) lapse(now pace.Instant) {
 func (v *Valve) delayed(b *bucket) (by string, until pace.Instant) {
 	by, until = job.BlockedByNotBefore, pace.Never
 	if at, some := b.queue.DeepLaterAt(); some {
-		until = v.dateAt(at)
+		until = v.wall.of(at)
 	}
 	if b.queue.NearLater() > 0 {
 		if j := b.queue.NthLater(0); j.At <= until {
@@ -343,7 +330,7 @@ func (v *Valve) lapsesAt() pace.Instant {
 	next := pace.Never
 	for _, p := range v.parts {
 		if _, at, ok := p.deep.Soonest(); ok && p.state == partitionLive {
-			next = min(next, max(v.lapsed, v.dateAt(at)))
+			next = min(next, max(v.lapsed, v.wall.of(at)))
 		}
 	}
 	return next

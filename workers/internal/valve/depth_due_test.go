@@ -59,7 +59,7 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	b.counts()
 	last := uint64(0)
 	b.at(30 * second)
-	for int(bucket.held) > bucket.running+jobs/100+1 {
+	for int(bucket.held) > bucket.Running+jobs/100+1 {
 		b.text()
 		for _, r := range b.start() {
 			if r.Seq < last {

@@ -13,14 +13,16 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // shallow has little memory: jobs behind another of their bucket are deep.
 func shallow(t *testing.T, p policy.Policy) *valveBench {
 	t.Helper()
 	b := newValveBench(t, p)
-	b.v.memory.most = 1
+	b.v.texts.memory.most = 1
 	return b
 }
 
@@ -69,10 +71,10 @@ func (b *valveBench) counts() {
 	for _, j := range b.p.jobs {
 		near += int64(j.weight)
 	}
-	if held != len(b.p.jobs)+deep || deep != b.p.deep.Len() || b.v.memory.deep != int64(deep) ||
-		b.v.memory.near != near {
+	if held != len(b.p.jobs)+deep || deep != b.p.deep.Len() ||
+		b.v.texts.memory.deep != int64(deep) || b.v.texts.memory.near != near {
 		b.t.Fatalf("%d held, %d near of %d bytes, %d deep; counted %d deep and %+v", held,
-			len(b.p.jobs), near, b.p.deep.Len(), deep, b.v.memory)
+			len(b.p.jobs), near, b.p.deep.Len(), deep, b.v.texts.memory)
 	}
 }
 
@@ -117,9 +119,9 @@ func TestJobsThatWaitDeepStartInTheirOrder(t *testing.T) {
 		b.now = b.now.Add(ms)
 	}
 	b.counts()
-	if b.v.memory.near != bucketBytes*int64(b.p.list.Len()) || b.v.bodies != 0 {
-		t.Errorf("nothing waits, and %+v and %d bytes of bodies are counted", b.v.memory,
-			b.v.bodies)
+	if b.v.texts.memory.near != bucketBytes*int64(b.p.list.Len()) || b.v.texts.bytes != 0 {
+		t.Errorf("nothing waits, and %+v and %d bytes of bodies are counted", b.v.texts.memory,
+			b.v.texts.bytes)
 	}
 }
 
@@ -265,16 +267,16 @@ func TestASweepFindsMissingDeepJobs(t *testing.T) {
 	b.arrive("k")
 	b.arrive("k")
 	b.p.Drop()
-	if b.v.memory.near != 0 || b.v.memory.deep != 0 {
-		t.Errorf("of a partition that is lost is counted %+v", b.v.memory)
+	if b.v.texts.memory.near != 0 || b.v.texts.memory.deep != 0 {
+		t.Errorf("of a partition that is lost is counted %+v", b.v.texts.memory)
 	}
 }
 
 // Attempts and crashes are not in the stream.
 func TestJobsWithStateStayNear(t *testing.T) {
 	b := shallow(t, leaky("api", "1/h"))
-	b.p.inherited[2] = &inheritedJob{saved: true}
-	b.p.inherited[2].record.Attempts = 3
+	b.p.legacy.Inherit(inheritance.State{Attempts: map[uint64]inheritance.Attempt{
+		2: {Attempt: record.Attempt{Attempts: 3}}}}, nil, 0, b.now)
 	b.arrive("k")
 	if b.arrive("k") == nil || b.p.jobs[2].Attempts != 3 || b.arrive("k") != nil {
 		t.Error("a job that has failed is deep, or one that has not is near")
@@ -283,11 +285,11 @@ func TestJobsWithStateStayNear(t *testing.T) {
 
 func TestMemoryIsABudget(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/h"))
-	b.v.memory.most = 400_000
+	b.v.texts.memory.most = 400_000
 	for range 20_000 {
 		b.arrive("k")
 	}
-	if near := b.v.memory.near; near < 190_000 || near > 201_000 {
+	if near := b.v.texts.memory.near; near < 190_000 || near > 201_000 {
 		t.Errorf("%d bytes are near", near)
 	}
 }
@@ -309,8 +311,8 @@ func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 	b.at(3 * second).start()
 	b.text()
 	b.start()
-	if k.near == other.near || k.running != 1 || other.running != 1 {
-		t.Errorf("%d jobs of one key run, and %d of the other", k.running, other.running)
+	if k.near == other.near || k.Running != 1 || other.Running != 1 {
+		t.Errorf("%d jobs of one key run, and %d of the other", k.Running, other.Running)
 	}
 	b.counts()
 }
@@ -318,26 +320,26 @@ func TestMemoryOfAKeyWithDeepJobs(t *testing.T) {
 func TestNearJobsLoseTheirBodiesWhereMemoryIsTight(t *testing.T) {
 	b := shallow(t, leaky("api", "1/s"))
 	b.start()
-	b.v.memory.most = 0
+	b.v.texts.memory.most = 0
 	b.arrive("k")
 	b.done(b.start()[0])
 	head := b.arrive("k")
 	later := b.arrive("k", func(a *job.Arrived) { a.NotBefore = b.wall().Add(9 * second) })
-	b.v.memory.most = 10 * (b.v.memory.near + bucketBytes)
+	b.v.texts.memory.most = 10 * (b.v.texts.memory.near + bucketBytes)
 	for range 9 {
-		b.v.memory.near += b.v.memory.most / 2
+		b.v.texts.memory.near += b.v.texts.memory.most / 2
 		b.arrive("k")
-		b.v.memory.near -= b.v.memory.most / 2
+		b.v.texts.memory.near -= b.v.texts.memory.most / 2
 	}
 	if head.Lean || later.Lean {
 		t.Error("bodies are dropped although there is room")
 	}
-	b.v.memory.most = 1
-	near := b.v.memory.near
+	b.v.texts.memory.most = 1
+	near := b.v.texts.memory.near
 	b.v.placeChanged(b.now)
 	b.arrive("k")
-	if !head.Lean || head.Body != nil || !later.Lean || b.v.memory.near != near-2*4 {
-		t.Errorf("memory is tight, and %d bytes less are near", near-b.v.memory.near)
+	if !head.Lean || head.Body != nil || !later.Lean || b.v.texts.memory.near != near-2*4 {
+		t.Errorf("memory is tight, and %d bytes less are near", near-b.v.texts.memory.near)
 	}
 	b.counts()
 	b.at(second - lead).start()

@@ -1,46 +1,12 @@
 package valve
 
 import (
-	"cmp"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
-
-// MostEdits bounds a partition's edited jobs, because each record of its owner has them all.
-const MostEdits = 1000
-
-type edits struct {
-	jobs  map[uint64]record.Edit
-	front int64  // of the last move
-	noted uint32 // first checkpoint with all edits, and without the cool-downs that were ended
-}
-
-// of returns a job's edit, or none. One with another stamp belongs to a former stream.
-func (e *edits) of(seq uint64, stored int64) record.Edit {
-	if edit := e.jobs[seq]; edit.Job == stored {
-		return edit
-	}
-	return record.Edit{}
-}
-
-func (e *edits) inherit(list []record.Edit) {
-	e.jobs = map[uint64]record.Edit{}
-	for _, edit := range list {
-		e.jobs[edit.Seq] = edit
-		e.front = max(e.front, edit.Front)
-	}
-}
-
-func (e *edits) records() (list []record.Edit) {
-	return slices.SortedFunc(maps.Values(e.jobs), func(a, b record.Edit) int {
-		return cmp.Compare(a.Seq, b.Seq)
-	})
-}
 
 func apply(a *job.Arrived, edit record.Edit) {
 	if edit.Priority != nil {
@@ -61,30 +27,12 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full boo
 		return false, false
 	}
 	stored := j.Stored.UnixNano()
-	edit := p.edits.of(seq, stored)
-	if edit.Seq == 0 && len(p.edits.jobs) >= MostEdits {
+	if p.edits.Full(seq, stored) {
 		return false, true
 	}
 	j = p.reach(seq)
-	edit.Seq, edit.Job = seq, stored
-	if want.Priority != nil {
-		edit.Priority = want.Priority
-	}
-	if want.Deadline != nil {
-		edit.Deadline = want.Deadline
-	}
-	if want.Front {
-		p.edits.front++
-		edit.Front = p.edits.front
-	}
-	if want.Run {
-		edit.Run = j.ordinal()
-	}
-	if p.edits.jobs == nil {
-		p.edits.jobs = map[uint64]record.Edit{}
-	}
-	p.edits.jobs[seq] = edit
-	p.noteEdit()
+	edit := p.edits.Add(seq, stored, want, j.ordinal())
+	p.Checkpoints.Ask()
 	p.v.reorder(j, edit, want.Run, now)
 	return true, false
 }
@@ -108,25 +56,17 @@ func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 	}
 }
 
-// noteEdit requests a checkpoint.
-func (p *Part) noteEdit() {
-	p.edits.noted = p.unnoted.noted.Begun + 1
-	p.Changed = true
-}
-
 // resume ends a bucket's cool-down, without a burst, and what was learnt from it: an operator knows
 // that the target accepts requests. Answers to requests under way may begin another.
 func (v *Valve) resume(b *bucket, now pace.Instant) (ended bool) {
-	if b.cool <= now {
+	if b.Cool <= now {
 		return false
 	}
-	b.cool, b.throttles = now, 0
+	b.Cool, b.Throttles = now, 0
 	if b.learnt != nil {
 		b.learnt.State = b.learnt.RisingFrom(time.Duration(now))
 	}
-	b.Part.noteEdit()
+	b.Part.Checkpoints.Ask()
 	b.changed()
 	return true
 }
-
-func (p *Part) EditWaits() bool { return p.unnoted.noted.Stored < p.edits.noted }

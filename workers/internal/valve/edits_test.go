@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -38,7 +40,7 @@ func notBefore(d time.Duration) func(*job.Arrived) {
 // a lower, 10 was delayed by an hour, and 5 expires soon. With little memory some are deep.
 func edited(t *testing.T, memory int64) *valveBench {
 	b := unownedValve(t, leaky("api", "1/s"))
-	b.v.Share(NewMemory(memory), &Slots{})
+	b.v.Share(NewMemory(memory), &crew.Slots{})
 	b.own()
 	b.p.GoLive(b.now)
 	fillEdited(b)
@@ -68,8 +70,8 @@ func TestWaitingJobsAreEdited(t *testing.T) {
 		if got := b.order(30 * second); got != editedOrder || b.reasons() != "[deadline]" {
 			t.Errorf("memory %d: they started as %s, and %s", memory, got, b.reasons())
 		}
-		if len(b.p.edits.jobs) != 1 {
-			t.Errorf("what was changed of jobs that ended is known: %v", b.p.edits.jobs)
+		if len(b.p.edits.Records()) != 1 {
+			t.Errorf("what was changed of jobs that ended is known: %v", b.p.edits.Records())
 		}
 	}
 }
@@ -98,7 +100,7 @@ func TestEditsSurviveTheirOwner(t *testing.T) {
 			&read); err != nil {
 			t.Fatal(err)
 		}
-		b := unownedValve(t, leaky("api", "1/s")).inheritFrom(Inheritance{Owner: "old",
+		b := unownedValve(t, leaky("api", "1/s")).inheritFrom(inheritance.State{Owner: "old",
 			Crashed: crashed, Handover: read.Handover})
 		for seq, at := range from.stored {
 			b.stored[seq] = at
@@ -114,8 +116,8 @@ func TestEditsSurviveTheirOwner(t *testing.T) {
 // Its stream was restored from a backup.
 func TestAnEditOfAnotherJobOfItsSequenceDoesNothing(t *testing.T) {
 	from := edited(t, 0)
-	b := unownedValve(t, leaky("api", "1/s")).inheritFrom(Inheritance{Owner: "old",
-		Handover: record.Handover{Edits: from.p.edits.records()}})
+	b := unownedValve(t, leaky("api", "1/s")).inheritFrom(inheritance.State{Owner: "old",
+		Handover: record.Handover{Edits: from.p.edits.Records()}})
 	b.at(time.Second)
 	fillEdited(b)
 	if got := b.order(30 * second); got != "[1 2 3 4 5 6 7 8 9]" {
@@ -131,9 +133,9 @@ func TestABackoffIsCutShortOnce(t *testing.T) {
 	b.p.Written(&s, b.now)
 	b.edit(1, job.Edit{Run: true})
 	for attempts, want := range map[int]int{1: 1, 2: 0} {
-		next := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{Owner: "old",
-			Handover: record.Handover{Edits: b.p.edits.records()},
-			Attempts: map[uint64]StoredAttempt{1: {Attempt: record.Attempt{V: record.Version,
+		next := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance.State{Owner: "old",
+			Handover: record.Handover{Edits: b.p.edits.Records()},
+			Attempts: map[uint64]inheritance.Attempt{1: {Attempt: record.Attempt{V: record.Version,
 				Attempts: attempts, DueIn: record.Micros(time.Hour)}}}})
 		next.stored[1] = b.stored[1]
 		next.deliver(1, "a")
@@ -156,9 +158,10 @@ func TestAJobThatWasRunMaySnooze(t *testing.T) {
 		s := b.out.Saves[0]
 		b.p.Written(&s, b.now)
 		heir := func() *valveBench {
-			next := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{Owner: "old",
-				Handover: record.Handover{Edits: b.p.edits.records()},
-				Attempts: map[uint64]StoredAttempt{1: {Attempt: s.Record}}})
+			next := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance.State{
+				Owner:    "old",
+				Handover: record.Handover{Edits: b.p.edits.Records()},
+				Attempts: map[uint64]inheritance.Attempt{1: {Attempt: s.Record}}})
 			next.stored[1] = b.stored[1]
 			next.deliver(1, "a", late)
 			return next
@@ -177,35 +180,37 @@ func TestAJobThatWasRunMaySnooze(t *testing.T) {
 
 func TestEditsAreBoundedAndConfirmed(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
-	for range MostEdits + 1 {
+	for range inheritance.MostEdits + 1 {
 		b.arrive("a", notBefore(time.Hour))
 	}
-	for seq := range uint64(MostEdits) {
+	for seq := range uint64(inheritance.MostEdits) {
 		b.edit(seq+1, job.Edit{Front: true})
 	}
 	b.edit(1, job.Edit{Run: true})
-	if done, full := b.p.edit(MostEdits+1, job.Edit{Front: true}, b.now); done || !full {
+	done, full := b.p.edit(inheritance.MostEdits+1, job.Edit{Front: true}, b.now)
+	if done || !full {
 		t.Errorf("one too many: %t, %t", done, full)
 	}
-	if !b.p.EditWaits() {
+	if !b.p.Checkpoints.Waits() {
 		t.Error("nobody waits for a checkpoint")
 	}
-	b.p.Noted()
-	if !b.p.EditWaits() {
+	b.p.Checkpoints.Store()
+	if !b.p.Checkpoints.Waits() {
 		t.Error("a checkpoint tells of what came after it")
 	}
-	b.p.Gather()
-	if !b.p.EditWaits() {
+	begin(b.p)
+	if !b.p.Checkpoints.Waits() {
 		t.Error("a checkpoint that was not stored tells of it")
 	}
-	b.p.Gather()
-	b.p.Noted()
-	if b.p.EditWaits() {
+	begin(b.p)
+	b.p.Checkpoints.Store()
+	if b.p.Checkpoints.Waits() {
 		t.Error("a stored checkpoint does not tell of it")
 	}
 	h := b.p.Handover(b.now)
 	h.Fit(record.MostBytes)
-	if n := len(record.Encode(h)); len(h.Edits) != MostEdits || n > MostEdits*130 {
+	const most = inheritance.MostEdits
+	if n := len(record.Encode(h)); len(h.Edits) != most || n > most*130 {
 		t.Errorf("%d edits take %d bytes", len(h.Edits), n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -16,14 +17,15 @@ func TestASweepRemovesOnlyMissingJobs(t *testing.T) {
 	}
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeDone})
 	b.p.Reopen(2)
-	b.p.finished[9] = 0
+	b.p.legacy.Inherit(inheritance.State{Handover: record.Handover{Done: []uint64{9}}}, nil, 0,
+		b.now)
 	b.deliver(4, "a")
 	b.p.last = 4
 	b.p.Swept(b.now)
 	if b.p.jobs[1] != nil {
 		t.Error("the acknowledgement of job 1 is still waited for")
 	}
-	if _, known := b.p.finished[9]; !known {
+	if !b.p.legacy.Finished(9, 0, false, b.now) {
 		t.Error("that job 9 is finished is forgotten before it can have come")
 	}
 	var seqs []uint64

@@ -3,6 +3,7 @@ package valve
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -26,22 +27,8 @@ func TestAFinishedJobThatIsStillStoredIsKnownSecondsLater(t *testing.T) {
 	b.p.Confirmed(r.Seq, b.now)
 	b.p.last = r.Seq
 	b.p.Swept(b.now)
-	b.now = b.now.Add(2 * finishedFor)
+	b.now = b.now.Add(time.Minute)
 	if h := b.p.Handover(b.now); len(h.Done) > 0 {
 		t.Errorf("hands over %v as finished long after", h.Done)
-	}
-}
-
-func TestFinishedJobsAreBounded(t *testing.T) {
-	p := &Part{}
-	for seq := range uint64(3 * mostFinished) {
-		p.finish(seq, 0, origin)
-	}
-	if n := len(p.recent) - p.stale; n > mostFinished+1 || len(p.recent) > 2*mostFinished+2 {
-		t.Errorf("%d are remembered in %d places, at most %d may be", n, len(p.recent),
-			mostFinished)
-	}
-	if last := uint64(3*mostFinished - 1); !p.finishedLately(last, 0, origin) {
-		t.Errorf("job %d, which finished last, is forgotten", last)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -126,10 +127,10 @@ func TestAPartialHandoverBoundsUnlistedBuckets(t *testing.T) {
 			}
 		}
 		h, _ := stored(t, b.p.Surrender(b.now), 100*record.ClockBytes)
-		next := unownedValve(t, p).inheritFrom(Inheritance{Owner: "self", Handover: h})
+		next := unownedValve(t, p).inheritFrom(inheritance.State{Owner: "self", Handover: h})
 		left := func(key job.Key) (left, open int64) {
-			used := next.p.bucket(key, next.now).used
-			next.v.quota.Left(used, next.v.instant(next.now), func(_ string, l, _, o int64) {
+			used := next.p.bucket(key, next.now).Used
+			next.v.quota.Left(used, next.v.wall.reading(next.now), func(_ string, l, _, o int64) {
 				left, open = l, o
 			})
 			return left, open

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
@@ -88,7 +89,9 @@ func (f *forecast) slotsBefore(turn float64) float64 {
 
 func (b *bucket) competes() bool { return b.queue.Len() > 0 && !b.paused }
 
-func (v *Valve) turnsFrom(now pace.Instant) pace.Instant { return max(now, v.nextTurn(now).until) }
+func (l *startLimits) turnsFrom(now pace.Instant) pace.Instant {
+	return max(now, l.nextTurn(now).Until)
+}
 
 // foreseen reports whether questions can be answered, and otherwise works on the next forecast.
 func (p *Part) foreseen(now pace.Instant) bool {
@@ -103,11 +106,12 @@ func (p *Part) foreseen(now pace.Instant) bool {
 		c = nil
 	}
 	if c == nil {
-		c = &forecast{made: now, from: v.turnsFrom(now), turns: v.turns, of: p, walk: p.list.Walk()}
+		c = &forecast{made: now, from: v.turnsFrom(now), turns: v.turns.Now, of: p,
+			walk: p.list.Walk()}
 		v.coming = c
 	}
 	c.lookedAt = now
-	if !c.walk.Some(walkPiece, func(b *bucket) { c.add(b, v.turns) }) {
+	if !c.walk.Some(walkPiece, func(b *bucket) { c.add(b, v.turns.Now) }) {
 		return false
 	}
 	c.sum()
@@ -147,8 +151,9 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	return aheadOf(slots, waiting, queued, named)
 }
 
-// group sums up the costs of calls.
+// group sums up the costs of calls, which precede what else waits in their bucket.
 type group struct {
+	of          *bucket
 	jobs, slots int64
 	named       map[string]int64 // less the slots, for calls that name them
 }
@@ -162,6 +167,14 @@ func (c *group) add(takes quota.Cost) {
 		}
 		c.named[name] += n - takes.Job
 	}
+}
+
+// Own implements [gates.Work].
+func (c *group) Own(slots int64) quota.Ahead { return c.with(c.of.unitsOf(slots - c.slots)) }
+
+// All implements [gates.Work].
+func (c *group) All(slots int64) quota.Ahead {
+	return c.with(c.of.Part.unitsOfAll(slots - c.slots))
 }
 
 // with adds the calls to other work.
@@ -178,51 +191,41 @@ func (c *group) with(other quota.Ahead) quota.Ahead {
 	}}
 }
 
-// limited returns when start limits allow a job, after slots of its bucket, which are in part those
-// of a group of calls, and of others.
-func (v *Valve) limited(b *bucket, slots, others int64, calls *group, c quota.Cost,
-	now pace.Instant) pace.Instant {
-	wait := time.Duration(0)
-	if v.quota != nil {
-		wait = v.quota.After(b.used, v.instant(now), calls.with(b.unitsOf(slots-calls.slots)), c)
-	}
-	for _, t := range v.common {
-		if !v.elsewhere(t) {
-			of := calls.with(b.Part.unitsOfAll(slots - calls.slots + others))
-			wait = max(wait, t.After(t.used, v.instant(now), of, c))
-		}
-	}
-	return now.Add(wait)
+// limited returns when start limits allow a bucket's next job.
+func (l *startLimits) limited(b *bucket, c quota.Cost, now pace.Instant) pace.Instant {
+	l.gates.Ahead = gates.Ahead{Takes: c, Work: l.without(b)}
+	return limiting{l}.After(l.view(b, now), &l.gates.Ahead, 0)
+}
+
+// without returns no calls of a bucket.
+func (l *startLimits) without(b *bucket) *group {
+	l.alone.of = b
+	return l.alone
 }
 
 // expectBucket returns the ms until a bucket starts a job after some slots; nil: unpredictable.
 func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
-	if v.Free() <= 0 && v.claims.declined {
+	if v.Crew.Free() <= 0 && v.Crew.Declined {
 		return nil
 	}
-	return v.expectSlots(b, slots, &group{}, c, now)
+	return v.expectSlots(slots, v.without(b), c, now)
 }
 
 // expectSlots is expectBucket for calls, which need no worker.
-func (v *Valve) expectSlots(b *bucket, slots int64, calls *group, c quota.Cost,
-	now pace.Instant) *int64 {
-	h := v.holdOf(b, now)
-	if h.until == pace.Never || v.breaker.open || b.down() {
-		return nil
-	}
-	at, others := h.until, int64(0)
-	if b.pace != nil {
-		at = max(at, now.Add(-b.pace.Credit)).Add(pace.Times(slots, b.pace.Interval))
-	}
+func (v *Valve) expectSlots(slots int64, calls *group, c quota.Cost, now pace.Instant) *int64 {
+	a, known := &v.gates.Ahead, true
+	a.Takes, a.Slots, a.Work, a.Others = c, slots, calls, 0
 	if v.takesTurns() {
-		of, from, known := v.slotsOfOthers(b, slots, now)
-		if !known {
+		if a.Others, a.From, known = v.slotsOfOthers(calls.of, slots, now); !known {
 			return nil
 		}
-		others = of + v.slotsOfLine(slots+of)
-		at = max(at, from.Add(pace.Times(slots+others, v.turnEvery())))
+		a.Others += v.slotsOfLine(slots + a.Others)
 	}
-	at = max(at, v.limited(b, slots, others, calls, c, now))
+	b := v.view(calls.of, now)
+	at := v.gates.After(b, a)
+	if at == pace.Never || gates.Shut.Next(b).Shut() {
+		return nil
+	}
 	ms := ceilMillis(max(0, at.Since(now)))
 	return &ms
 }
@@ -231,7 +234,7 @@ func (v *Valve) expectSlots(b *bucket, slots int64, calls *group, c quota.Cost,
 // some slots and starts another job.
 func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	now pace.Instant) (others int64, from pace.Instant, known bool) {
-	turn := max(b.turns, v.turns) + float64(slots)/float64(b.weight)
+	turn := max(b.turns, v.turns.Now) + float64(slots)/float64(b.weight)
 	if b.Part.list.Len() > mostExact {
 		f := v.forecast
 		if f == nil || f.from == pace.Never || now.Since(f.made) > staleForecast {
@@ -246,7 +249,7 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 	}
 	for _, other := range b.Part.list.All() {
 		if other != b {
-			others += v.slotsUntil(other, turn)
+			others += other.slotsUntil(turn, v.turns.Now)
 		}
 	}
 	from = v.turnsFrom(now)
@@ -275,13 +278,14 @@ func (v *Valve) slotsOfLine(slots int64) (others int64) {
 	return others
 }
 
-func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
+// slotsUntil returns the slots that a bucket takes before a turn, from another on.
+func (b *bucket) slotsUntil(turn, from float64) int64 {
 	if !b.competes() {
 		return 0
 	}
 	waiting := b.queue.Waiting()
 	perJob := float64(waiting) / float64(b.queue.Len())
-	if ahead := (turn - max(b.turns, v.turns)) * float64(b.weight); ahead >= 0 {
+	if ahead := (turn - max(b.turns, from)) * float64(b.weight); ahead >= 0 {
 		return min(waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
 	}
 	return 0
@@ -290,7 +294,7 @@ func (v *Valve) slotsUntil(b *bucket, turn float64) int64 {
 // expectJob is expectBucket for a waiting job; also nil without a worker.
 func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
 	ms := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
-	if ms != nil && *ms == 0 && !v.mayTakeWorker(j.Bucket) {
+	if ms != nil && *ms == 0 && !v.Crew.MayTake(j.Bucket.busy()) {
 		return nil
 	}
 	return ms
@@ -329,13 +333,13 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 	case p.v.quota != nil:
 		wait = p.v.quota.Interval()
 	}
-	wait = max(wait, p.v.limited(b, 0, 0, &group{}, oneSlot, now).Since(now))
+	wait = max(wait, p.v.limited(b, oneSlot, now).Since(now))
 	h := p.v.holdOf(b, now)
-	if h.until == pace.Never || p.v.breaker.open || b.down() {
+	if h.Shut() || p.v.health.All.Open || b.Target.Down() {
 		wait = max(wait, unknownRoom)
 	}
-	if h.until < pace.Never {
-		wait = max(wait, h.until.Since(now))
+	if h.Until < pace.Never {
+		wait = max(wait, h.Until.Since(now))
 	}
 	if b.held > 0 && int(b.held) == b.queue.Later() {
 		_, until := p.v.delayed(b)
@@ -347,7 +351,7 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 // tail returns the wait in ms of a job accepted now; nil: unpredictable, or no job waits.
 func (p *Part) tail(q job.Question, now pace.Instant) *int64 {
 	if b := p.buckets[q.Key]; b != nil && b.queue.Len() > 0 {
-		before := b.slotsFor(q.Priority, p.v.instant(now).Wall.UnixNano())
+		before := b.slotsFor(q.Priority, p.v.wall.reading(now).Wall.UnixNano())
 		return p.v.expectBucket(b, before, quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}, now)
 	}
 	return nil

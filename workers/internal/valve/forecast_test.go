@@ -17,9 +17,9 @@ func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total
 
 func (b *valveBench) list(by string, offset, limit int) (states []job.BucketState, total int) {
 	l := b.p.listBuckets(by, offset, limit, b.now)
-	for !b.p.foreseen(b.now) || !b.v.find(l) {
+	for !b.p.foreseen(b.now) || !l.find() {
 	}
-	for !b.v.tell(l, b.now) {
+	for !l.tell(b.now) {
 	}
 	return l.states, l.total
 }
@@ -56,12 +56,12 @@ func TestAForecastIsNearAWalk(t *testing.T) {
 	for i := 0; i < b.p.list.Len(); i += 7 {
 		asked := b.p.list.All()[i]
 		for _, slots := range []int64{0, 1, asked.queue.Waiting(), 40} {
-			turn := max(asked.turns, b.v.turns) + float64(slots)/float64(asked.weight)
+			turn := max(asked.turns, b.v.turns.Now) + float64(slots)/float64(asked.weight)
 			told, _, known := b.v.slotsOfOthers(asked, slots, b.now)
 			var exact int64
 			for _, other := range b.p.list.All() {
 				if other != asked {
-					exact += b.v.slotsUntil(other, turn)
+					exact += other.slotsUntil(turn, b.v.turns.Now)
 				}
 			}
 			if off := float64(told - exact); !known || off < -0.02*float64(exact)-2 ||
@@ -126,10 +126,10 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 	}
 	pieces := 0
 	l := b.p.listBuckets(job.ByDepth, 100, 50, b.now)
-	for !b.p.foreseen(b.now) || !b.v.find(l) {
+	for !b.p.foreseen(b.now) || !l.find() {
 		pieces++
 	}
-	for !b.v.tell(l, b.now) {
+	for !l.tell(b.now) {
 		pieces++
 	}
 	if most := 2*buckets/walkPiece + 50/expectPiece + 2; pieces > most {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -72,7 +73,7 @@ func FuzzInheritance(f *testing.F) {
 			return
 		}
 		b := unownedValve(t,
-			leaky("api", "100/s")).inheritFrom(Inheritance{Crashed: crashed, Owner: "old",
+			leaky("api", "100/s")).inheritFrom(inheritance.State{Crashed: crashed, Owner: "old",
 			Elapsed: time.Duration(elapsed) * time.Microsecond, Handover: c.Handover})
 		for range 150 {
 			b.arrive("a")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -15,7 +16,7 @@ func timedOut(t *testing.T) *valveBench {
 	t.Helper()
 	p := leaky("api", "1/m")
 	p.Timeout = policy.Duration(30 * second)
-	b := unownedValve(t, p).inheritFrom(Inheritance{Owner: "old", Handover: record.Handover{
+	b := unownedValve(t, p).inheritFrom(inheritance.State{Owner: "old", Handover: record.Handover{
 		Running: []record.Run{{Seq: 1, Holder: "old"}}, Rate: "1/m",
 		Clocks: []record.Clock{{Key: "a", Due: 60_000_000, Tat: 60_000_000}},
 	}})
@@ -59,7 +60,7 @@ func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 				t.Errorf("%d starts, %d acknowledged, buried for %q; want %d, %d, %q", starts,
 					acked, buried, c.starts, c.acked, c.buried)
 			}
-			if n := b.p.buckets["a"].running; n != c.starts {
+			if n := b.p.buckets["a"].Running; n != c.starts {
 				t.Errorf("%d hold concurrency", n)
 			}
 		})

@@ -17,11 +17,12 @@ func TestAnOutcomeIsHeardOnce(t *testing.T) {
 	for range 2 {
 		b.end(runs[0], record.Outcome{Kind: record.OutcomeDone})
 	}
-	if b.v.Busy != 1 || b.p.buckets["a"] != nil && b.p.buckets["a"].running != 0 {
-		t.Errorf("%d workers are busy, want the one of the other run", b.v.Busy)
+	if b.v.Crew.Busy != 1 || b.p.buckets["a"] != nil && b.p.buckets["a"].Running != 0 {
+		t.Errorf("%d workers are busy, want the one of the other run", b.v.Crew.Busy)
 	}
-	if b.end(runs[1], record.Outcome{Kind: record.OutcomeDone}); b.v.Busy != 0 ||
-		len(b.v.runs) > 0 {
-		t.Errorf("%d workers are busy, and %d runs are remembered", b.v.Busy, len(b.v.runs))
+	if b.end(runs[1], record.Outcome{Kind: record.OutcomeDone}); b.v.Crew.Busy != 0 ||
+		!b.v.Crew.Idle() {
+		t.Errorf("%d workers are busy; no run is remembered: %t", b.v.Crew.Busy,
+			b.v.Crew.Idle())
 	}
 }

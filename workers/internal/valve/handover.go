@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
@@ -30,7 +31,11 @@ type heldClock struct {
 }
 
 func (p *Part) Gather() *Gathering {
-	p.gathered()
+	var all *quota.Limits
+	if t := p.v.together; t != nil {
+		all = t.Limits
+	}
+	p.Checkpoints.Begin(p.v.quota, all)
 	return &Gathering{Of: p, Walk: p.list.Walk()}
 }
 
@@ -43,9 +48,9 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 		b.cooled(now)
 		c, matters := b.heldClock(now, after)
 		if v := g.Of.v; v.quota != nil {
-			c.Used = v.quota.Encode(b.used, v.instant(now))
+			c.Used = v.quota.Encode(b.Used, v.wall.reading(now))
 			if c.Used != "" {
-				c.Units, c.Open = v.quota.Counted(b.used, v.instant(now))
+				c.Units, c.Open = v.quota.Counted(b.Used, v.wall.reading(now))
 			}
 			for _, n := range c.Units {
 				c.units += n
@@ -61,11 +66,11 @@ func (g *Gathering) Some(n int, now, after pace.Instant) (done bool) {
 
 func (b *bucket) heldClock(now, after pace.Instant) (c heldClock, matters bool) {
 	c.Key, c.pace = b.queue.Key, b.pace
-	if b.cool > after {
-		c.cool, c.Throttles, matters = b.cool, b.throttles, true
+	if b.Cool > after {
+		c.cool, c.Throttles, matters = b.Cool, b.Throttles, true
 	}
-	if b.down() {
-		c.Down, c.probe, matters = b.target.failures, b.target.at, true
+	if b.Target.Down() {
+		c.Down, c.probe, matters = b.Target.Failures, b.Target.At, true
 	}
 	if b.learnt != nil {
 		c.learnt, matters = *b.learnt, true
@@ -159,18 +164,15 @@ func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 		Total: p.v.Policy.OutflowTotal.String()}
 	if t := &p.v.total; t.Pace != nil {
 		h.Clocks = append(h.Clocks, record.Clock{
-			Due:  record.Micros(max(t.clock.Due, now).Since(now)),
-			Tat:  record.Micros(t.clock.TAT().Since(now)),
-			Wait: record.Micros(t.Next(&t.clock).Since(now)),
+			Due:  record.Micros(max(t.Clock.Due, now).Since(now)),
+			Tat:  record.Micros(t.Clock.TAT().Since(now)),
+			Wait: record.Micros(t.Next().Until.Since(now)),
 		})
 	}
 	h.Running, h.Stream, h.Last = p.runningJobs(), p.Stream(), max(p.highest, p.last)
-	h.Through, h.Edits = p.tellsThrough(), p.edits.records()
+	h.Through, h.Edits = p.legacy.Through(p.newest, p.sweeping), p.edits.Records()
 	h.Ended, h.Calls = p.ended.Last(), p.open.Last()
-	if p.crashedAt != 0 && now.Since(p.crashedAt) < p.v.slowest()+time.Second {
-		h.Crashed = max(1, record.Micros(now.Since(p.crashedAt)))
-	}
-	h.Rest = max(0, record.Micros(p.restsUntil.Since(now)))
+	h.Crashed, h.Rest = p.legacy.Tell(p.v.slowest(), now)
 	p.tellLimits(&h, now)
 	return h
 }
@@ -196,35 +198,16 @@ func (p *Part) doneJobs(now pace.Instant) (done []uint64) {
 		}
 	}
 	slices.Sort(done)
-	var confirmed []uint64
-	for seq := range p.finished {
-		if p.jobs[seq] == nil {
-			confirmed = append(confirmed, seq)
-		}
-	}
-	for _, f := range p.recent {
-		if p.jobs[f.seq] == nil && now.Since(f.at) <= finishedFor {
-			confirmed = append(confirmed, f.seq)
-		}
-	}
-	slices.Sort(confirmed)
-	return append(done, slices.Compact(confirmed)...)
+	held := func(seq uint64) bool { return p.jobs[seq] != nil }
+	return append(done, slices.DeleteFunc(p.legacy.Confirmed(now), held)...)
 }
 
 // runningJobs lists started jobs without a recorded outcome.
 func (p *Part) runningJobs() []record.Run {
-	var running []record.Run
+	running := p.legacy.Running(p.v.Self)
 	for _, j := range p.begun {
 		if j.stage != stageBurying || j.ran() {
 			running = append(running, record.Run{Seq: j.Seq, Holder: cmp.Or(j.holder, p.v.Self)})
-		}
-	}
-	for seq, in := range p.inherited {
-		switch {
-		case in.outcome != nil:
-			running = append(running, record.Run{Seq: seq, Holder: p.v.Self})
-		case in.holder != "" || in.crashed != "": // counted once the job arrives
-			running = append(running, record.Run{Seq: seq, Holder: cmp.Or(in.holder, in.crashed)})
 		}
 	}
 	slices.SortFunc(running, func(a, b record.Run) int { return cmp.Compare(a.Seq, b.Seq) })

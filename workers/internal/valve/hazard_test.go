@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -23,7 +24,7 @@ func TestADeliveryThatComesTwiceIsNoNewJob(t *testing.T) {
 	if j := b.p.jobs[r.Seq]; j == nil || j.stage != stageAcking {
 		t.Errorf("a job that is done waits again: %+v", j)
 	}
-	b.now = b.now.Add(2 * staleFor)
+	b.now = b.now.Add(200 * ms)
 	if j := b.deliver(b.seq, "a"); j.stage != stageWaiting {
 		t.Errorf("one that waits came twice and is in stage %v", j.stage)
 	}
@@ -68,7 +69,7 @@ func TestInDoubtTheLongerWaitHoldsAfterACrash(t *testing.T) {
 	p := leaky("api", "1/5s")
 	b := unownedValve(t, p)
 	b.own()
-	b.p.inherit(Inheritance{
+	b.p.inherit(inheritance.State{
 		Crashed: true, Owner: "gone", Elapsed: 4 * second, Age: 20 * second,
 		Handover: record.Handover{Rate: "1/5s",
 			Clocks: []record.Clock{{Key: "a", Due: record.Micros(10 * second),

@@ -6,6 +6,8 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -89,7 +91,7 @@ func TestHoldsOfAJob(t *testing.T) {
 				b.arrive("a")
 			}
 			b.until(time.Second, b.down)
-			b.now = b.p.buckets["a"].target.at
+			b.now = b.p.buckets["a"].Target.At
 			b.start()
 			return b.p.jobs[10]
 		}, want: job.BlockedByBreaker, until: unknown},
@@ -109,15 +111,15 @@ func TestHoldsOfAJob(t *testing.T) {
 		},
 			want: job.BlockedByNotBefore, until: time.Hour},
 		"no worker anywhere": {prepare: func(b *valveBench) *heldJob {
-			b.v.Local = false
+			b.v.Crew.Local = false
 			j := b.arrive("a")
-			b.v.Offered(OfferNobody, b.now)
+			b.v.Offered(crew.OfferNobody, b.now)
 			return j
 		}, want: job.BlockedByNoWorker, until: unknown},
 		"workers elsewhere that are busy": {prepare: func(b *valveBench) *heldJob {
-			b.v.Local = false
+			b.v.Crew.Local = false
 			j := b.arrive("a")
-			b.v.Offered(OfferBusy, b.now)
+			b.v.Offered(crew.OfferBusy, b.now)
 			return j
 		}, want: job.BlockedByWorkersBusy, until: unknown},
 		"workers here that are busy": {policy: func(p *policy.Policy) { p.Workers = 1 },
@@ -239,7 +241,7 @@ func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 		}
 		before := b.p.bucketState("a", b.now).Rate
 		next := unownedValve(t,
-			b.v.Policy).inheritFrom(Inheritance{Owner: "old", Handover: b.p.Surrender(b.now)})
+			b.v.Policy).inheritFrom(inheritance.State{Owner: "old", Handover: b.p.Surrender(b.now)})
 		if got := next.p.bucketState("a", next.now).Rate; got < 0.9*before ||
 			got > 1.1*before {
 			t.Errorf("%s: before a handover the rate is %v/s, after it %v/s", c.rate, before, got)

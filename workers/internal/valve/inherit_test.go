@@ -7,11 +7,12 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-func (b *valveBench) inheritFrom(in Inheritance) *valveBench {
+func (b *valveBench) inheritFrom(in inheritance.State) *valveBench {
 	b.own()
 	b.p.inherit(in, b.now)
 	b.p.GoLive(b.now)
@@ -26,7 +27,7 @@ func TestCheckpointKeepsSlowRatesExactAfterACrash(t *testing.T) {
 	old.done(old.start()[0])
 	h := checkpointed(old.at(time.Minute).p, old.now, aLease)
 
-	b := unownedValve(t, p).at(time.Hour).inheritFrom(Inheritance{
+	b := unownedValve(t, p).at(time.Hour).inheritFrom(inheritance.State{
 		Crashed: true, Owner: "old", Elapsed: 59 * time.Minute, Handover: h,
 	})
 	b.arrive("a")
@@ -46,7 +47,7 @@ func TestAClockDueBeforeTheFenceWaitsAnInterval(t *testing.T) {
 	old.done(old.start()[0])
 	h := checkpointed(old.at(second).p, old.now, ms)
 
-	b := unownedValve(t, p).at(8 * second).inheritFrom(Inheritance{
+	b := unownedValve(t, p).at(8 * second).inheritFrom(inheritance.State{
 		Crashed: true, Owner: "old", Elapsed: 7 * second, Age: 7 * second, Fence: 5 * second,
 		Handover: h,
 	})
@@ -61,12 +62,12 @@ func TestAClockDueBeforeTheFenceWaitsAnInterval(t *testing.T) {
 // another handover.
 func TestCrashIsRememberedOverAPlannedHandover(t *testing.T) {
 	p := leaky("slow", "10/d")
-	second := unownedValve(t, p).inheritFrom(Inheritance{Crashed: true, Owner: "first"})
+	second := unownedValve(t, p).inheritFrom(inheritance.State{Crashed: true, Owner: "first"})
 	h := second.at(time.Minute).p.Surrender(second.now)
 
 	third := unownedValve(t,
 		p).at(2 * time.Minute).
-		inheritFrom(Inheritance{Owner: "second", Elapsed: time.Minute, Handover: h})
+		inheritFrom(inheritance.State{Owner: "second", Elapsed: time.Minute, Handover: h})
 	third.arrive("never seen by the second")
 	starts := third.until(4*time.Hour, func(Run) {})
 	if len(starts) != 1 || starts[0] < p.Outflow.Interval() ||
@@ -149,22 +150,23 @@ func TestBucketsOmittedFromAHandoverWait(t *testing.T) {
 	if len(h.Clocks) != 2 {
 		t.Fatalf("lists %d clocks, want a and b: %+v", len(h.Clocks), h.Clocks)
 	}
-	starts := func(in Inheritance, at time.Duration) time.Duration {
+	starts := func(in inheritance.State, at time.Duration) time.Duration {
 		b := unownedValve(t, p).at(at).inheritFrom(in)
 		b.arrive("c")
 		return b.until(time.Minute, b.done)[0]
 	}
 	const after = 3 * second
-	heir := unownedValve(t, p).inheritFrom(Inheritance{Owner: "first", Handover: h}).at(after)
+	heir := unownedValve(t, p).inheritFrom(inheritance.State{Owner: "first", Handover: h}).at(after)
 	next := heir.p.Surrender(heir.now)
 	next.Fit(record.MostBytes)
 	short := p.Outflow.Interval() * 550 / 551
 	for name, at := range map[string]time.Duration{
-		"at once": starts(Inheritance{Owner: "first", Handover: h}, 0),
-		"later": starts(Inheritance{Owner: "first", Elapsed: after, Handover: h},
+		"at once": starts(inheritance.State{Owner: "first", Handover: h}, 0),
+		"later": starts(inheritance.State{Owner: "first", Elapsed: after, Handover: h},
 			after),
-		"by a third":          starts(Inheritance{Owner: "second", Handover: next}, after),
-		"after a crash, soon": starts(Inheritance{Crashed: true, Owner: "first", Handover: h}, 0),
+		"by a third": starts(inheritance.State{Owner: "second", Handover: next}, after),
+		"after a crash, soon": starts(
+			inheritance.State{Crashed: true, Owner: "first", Handover: h}, 0),
 	} {
 		if at < 8*short-ms || at > 8*p.Outflow.Interval()+mostSpread {
 			t.Errorf("%s: starts after %v, want some 8 s", name, at)
@@ -184,7 +186,8 @@ func TestHandoverKeepsTheReasonOfADeadLetter(t *testing.T) {
 	}
 	h := old.p.Surrender(old.now)
 	b := unownedValve(t,
-		leaky("api", "10/s")).at(3 * second).inheritFrom(Inheritance{Owner: "old", Handover: h})
+		leaky("api", "10/s")).at(3 * second).inheritFrom(
+		inheritance.State{Owner: "old", Handover: h})
 	b.deliver(1, "a", func(a *job.Arrived) { a.Deadline = originWall.Add(time.Second) })
 	for _, r := range old.out.Reports {
 		b.p.Reported(r.Outcome, b.now)
@@ -198,7 +201,7 @@ func TestHandoverKeepsTheReasonOfADeadLetter(t *testing.T) {
 func TestInheritedRunsHoldConcurrency(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Concurrency = 1
-	b := unownedValve(t, p).inheritFrom(Inheritance{
+	b := unownedValve(t, p).inheritFrom(inheritance.State{
 		Owner: "old", Handover: record.Handover{Running: []record.Run{{Seq: 2, Holder: "old"}}},
 	})
 	b.deliver(1, "a")

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -24,7 +25,7 @@ func lateAndCostly(t *testing.T) (*valveBench, record.Handover) {
 // The schedule allows a late job's next slots at once, the envelope does not.
 func TestCheckpointKeepsTheSlotsOfALateJob(t *testing.T) {
 	_, h := lateAndCostly(t)
-	b := unownedValve(t, leaky("api", "1/s")).at(21 * second).inheritFrom(Inheritance{
+	b := unownedValve(t, leaky("api", "1/s")).at(21 * second).inheritFrom(inheritance.State{
 		Crashed: true, Owner: "old", Elapsed: 2900 * ms, Handover: h,
 	})
 	b.arrive("a")
@@ -42,7 +43,7 @@ func TestCheckpointKeepsTheSlotsOfALateJobOfTheTotal(t *testing.T) {
 	old.at(18 * second).start()
 	h := checkpointed(old.at(18100*ms).p, old.now, aLease)
 
-	b := unownedValve(t, total("1/s")).at(21 * second).inheritFrom(Inheritance{
+	b := unownedValve(t, total("1/s")).at(21 * second).inheritFrom(inheritance.State{
 		Crashed: true, Owner: "old", Elapsed: 2900 * ms, Handover: h,
 	})
 	b.arrive("b")
@@ -56,7 +57,7 @@ func TestCheckpointKeepsTheSlotsOfALateJobOfTheTotal(t *testing.T) {
 func TestFinishedJobsAreKnownToASecondBacklog(t *testing.T) {
 	b := unownedValve(t,
 		leaky("api", "10/s")).
-		inheritFrom(Inheritance{Owner: "old", Handover: record.Handover{Done: []uint64{1}}})
+		inheritFrom(inheritance.State{Owner: "old", Handover: record.Handover{Done: []uint64{1}}})
 	b.p.Reopen(2)
 	b.deliver(1, "a")
 	if runs := b.start(); len(runs) > 0 || len(b.out.Acks) != 1 {
@@ -70,7 +71,8 @@ func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := unownedValve(t,
 				leaky("api", "10/s")).
-				inheritFrom(Inheritance{Owner: "old", Handover: record.Handover{Done: []uint64{1}}})
+				inheritFrom(inheritance.State{Owner: "old",
+					Handover: record.Handover{Done: []uint64{1}}})
 			if comes {
 				b.deliver(1, "a")
 				b.p.Swept(b.now)
@@ -87,7 +89,7 @@ func TestFinishedJobsAreKnownToTheOwnerAfterTheNext(t *testing.T) {
 func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,
-		p).inheritFrom(Inheritance{Owner: "old",
+		p).inheritFrom(inheritance.State{Owner: "old",
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "old"}}}})
 	b.p.Reported(record.Outcome{Seq: 1, Kind: record.OutcomeDone, Holder: "old"}, b.now)
 	h := b.p.Surrender(b.now)
@@ -95,7 +97,8 @@ func TestADeliveredOutcomeIsForgotten(t *testing.T) {
 		t.Fatalf("hands over %+v as running", h.Running)
 	}
 	next := unownedValve(t,
-		p).inheritFrom(Inheritance{Owner: "self", Handover: h, Gone: map[string]bool{"old": true}})
+		p).inheritFrom(inheritance.State{Owner: "self", Handover: h,
+		Gone: map[string]bool{"old": true}})
 	next.deliver(1, "a")
 	for _, r := range b.out.Reports {
 		next.p.Reported(r.Outcome, next.now)
@@ -118,7 +121,7 @@ func TestAnOutcomeOfAnEarlierRunIsIgnored(t *testing.T) {
 		"the job did not come": false} {
 		t.Run(name, func(t *testing.T) {
 			b := unownedValve(t,
-				p).inheritFrom(Inheritance{Owner: "second",
+				p).inheritFrom(inheritance.State{Owner: "second",
 				Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "second"}}}})
 			if arrived {
 				b.deliver(1, "a")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -23,14 +24,14 @@ func TestACoolDownIsHandedOver(t *testing.T) {
 				atLeast = aLease
 			}
 			h := checkpointed(old.p, old.now, atLeast)
-			b := unownedValve(t, p).at(5 * second).inheritFrom(Inheritance{
+			b := unownedValve(t, p).at(5 * second).inheritFrom(inheritance.State{
 				Crashed: crashed, Owner: "old", Elapsed: 5 * second, Handover: h,
 			})
 			j := b.arrive("a")
 			starts := b.until(25*second, func(Run) {})
-			if len(starts) != 1 || starts[0] != 20*second || j.Bucket.throttles != 1 {
+			if len(starts) != 1 || starts[0] != 20*second || j.Bucket.Throttles != 1 {
 				t.Errorf("started at %v after %d throttles, want 20 s and one", starts,
-					j.Bucket.throttles)
+					j.Bucket.Throttles)
 			}
 		})
 	}
@@ -67,7 +68,7 @@ func TestAPossiblyOutdatedClockIsNotBelieved(t *testing.T) {
 			if c.ofAll {
 				p = all
 			}
-			b := unownedValve(t, p).inheritFrom(Inheritance{
+			b := unownedValve(t, p).inheritFrom(inheritance.State{
 				Crashed: c.crashed, Owner: "old", Elapsed: second,
 				Handover: record.Handover{Clocks: c.clocks},
 			})
@@ -81,8 +82,8 @@ func TestAPossiblyOutdatedClockIsNotBelieved(t *testing.T) {
 }
 
 func TestAttemptsAndTheirBackoffAreInherited(t *testing.T) {
-	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(Inheritance{
-		Owner: "old", Attempts: map[uint64]StoredAttempt{
+	b := unownedValve(t, leaky("api", "10/s")).inheritFrom(inheritance.State{
+		Owner: "old", Attempts: map[uint64]inheritance.Attempt{
 			1: {Attempt: record.Attempt{V: record.Version, Attempts: 2, LastError: "500",
 				Crashes: 1, DueIn: record.Micros(5 * second)}},
 		},
@@ -105,7 +106,7 @@ func TestAttemptsAndTheirBackoffAreInherited(t *testing.T) {
 func TestAnInheritedRunTimesOut(t *testing.T) {
 	p := leaky("api", "10/s")
 	b := unownedValve(t,
-		p).inheritFrom(Inheritance{Owner: "old",
+		p).inheritFrom(inheritance.State{Owner: "old",
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "old"}}}})
 	b.deliver(1, "a")
 	timeout := time.Duration(b.v.Policy.Timeout)
@@ -144,7 +145,7 @@ func TestAFinishedJobThatComesAgainIsOnlyAcknowledged(t *testing.T) {
 			between(b)
 			b.out.Acks = nil
 			// a check of recently finished jobs ends before job 1
-			b.p.finish(2, 0, b.now)
+			b.p.legacy.Finish(2, 0, false, b.now)
 			b.at(second).deliver(1, "a") // redelivered too late to be known
 			if runs := b.start(); len(runs) > 0 || len(b.out.Acks) != 1 {
 				t.Errorf("started %s, acknowledged %v", b.seqs(runs), b.out.Acks)
@@ -159,7 +160,7 @@ func TestRunsOfAHolderThatDiesBeforeTheyComeHoldNothing(t *testing.T) {
 	p := leaky("api", "10/s")
 	p.Concurrency = 1
 	b := unownedValve(t,
-		p).inheritFrom(Inheritance{Owner: "old",
+		p).inheritFrom(inheritance.State{Owner: "old",
 		Handover: record.Handover{Running: []record.Run{{Seq: 2, Holder: "other"}}}})
 	b.deliver(1, "a")
 	b.v.HolderGone("other", b.now)

@@ -23,35 +23,35 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 		s.Outflow, s.Peak, s.Burst = l.pace.Rate.PerSecond(), l.pace.Peak, l.pace.Burst
 	}
 	if p.v.quota != nil {
-		s.Limits = left(nil, p.v.quota, b.used, p.v.instant(now))
+		s.Limits = left(nil, p.v.quota, b.Used, p.v.wall.reading(now))
 	}
 	s.Limits = append(s.Limits, p.v.LeftOfAll(now)...)
 	if b.learnt != nil {
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
-	s.Depth, s.Waiting, s.Running = int(b.held), b.queue.Len(), b.running
+	s.Depth, s.Waiting, s.Running = int(b.held), b.queue.Len(), b.Running
 	s.Calls, s.CallsRunning = b.callers.Len(), b.callers.running
 	if b.callNext() {
 		s.Waiting--
 	}
 	s.Rate = b.rate.Now(b.pace, pace.Few, now)
 	s.RateMinute = b.minute.Now(b.pace, time.Minute, now)
-	s.LateMS, _ = p.v.lateMS(b, now)
-	s.ThrottledMS = max(0, ceilMillis(b.cool.Since(now)))
+	s.LateMS, _ = b.lateMS(now)
+	s.ThrottledMS = max(0, ceilMillis(b.Cool.Since(now)))
 	s.ETAMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
 	s.Delayed = b.queue.Later()
 	by, until := p.v.held(b, now)
-	s.Hold, s.LastError = p.v.untilWhen(by, until), b.lastError
+	s.Hold, s.LastError = p.v.wall.hold(by, until), b.lastError
 	if stored, waits := b.queue.HeadStored(); waits {
 		s.HeadAgeMS = max(0, p.v.wall.at(now).Sub(stored).Milliseconds())
 	}
 	return s
 }
 
-func (v *Valve) LeftOfAll(now pace.Instant) (all []api.LimitLeft) {
-	for _, t := range v.common {
+func (l *startLimits) LeftOfAll(now pace.Instant) (all []api.LimitLeft) {
+	for _, t := range l.common {
 		if t.here() != nil {
-			all = left(all, t.Limits, t.used, v.instant(now))
+			all = left(all, t.Limits, t.used, l.wall.reading(now))
 		}
 	}
 	return all
@@ -62,9 +62,9 @@ func (v *Valve) OpenOfKeys() (all []api.LimitLeft) {
 	if !v.Policy.CountsArrivals() {
 		return nil
 	}
-	for _, r := range v.runs {
-		for c := r.charged; c != nil; c = c.next {
-			if c.all != nil || !v.here(r.heldJob, c) {
+	for _, r := range v.Crew.Runs() {
+		for c := r.Of.charged; c != nil; c = c.next {
+			if c.all != nil || !v.here(r.Of, c) {
 				continue
 			}
 			c.Open(func(limit string, units int64) {
@@ -117,7 +117,7 @@ func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *list
 	}
 }
 
-func (v *Valve) size(b *bucket, l *listing) int64 {
+func (l *listing) size(b *bucket) int64 {
 	switch l.by {
 	case job.ByAge:
 		if stored, waits := b.queue.HeadStored(); waits {
@@ -125,7 +125,7 @@ func (v *Valve) size(b *bucket, l *listing) int64 {
 		}
 		return math.MinInt64
 	case job.ByLate:
-		_, late := v.lateMS(b, l.asked)
+		_, late := b.lateMS(l.asked)
 		return late
 	}
 	return int64(int(b.held) + b.inCalls())
@@ -135,11 +135,11 @@ func (b *bucket) inCalls() int {
 	return b.callers.Len() + b.callers.running
 }
 
-func (v *Valve) find(l *listing) (done bool) {
+func (l *listing) find() (done bool) {
 	return l.walk.Some(walkPiece, func(b *bucket) {
 		if int(b.held)+b.inCalls() > 0 {
 			l.total++
-			l.pick(listed{b, v.size(b, l)})
+			l.pick(listed{b, l.size(b)})
 		}
 	})
 }
@@ -153,7 +153,7 @@ func (l *listing) pick(b listed) {
 	}
 }
 
-func (v *Valve) tell(l *listing, now pace.Instant) (done bool) {
+func (l *listing) tell(now pace.Instant) (done bool) {
 	const mostListedError = 128 // bytes: many buckets must fit a message
 	for range expectPiece {
 		if len(l.page) <= l.offset {
@@ -174,7 +174,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	}
 	s := &job.State{Seq: seq, Key: j.Key, Attempts: j.Attempts, LastError: j.LastError,
 		AcceptedAt: j.Stored}
-	if edit := p.edits.of(seq, j.Stored.UnixNano()); edit.Seq != 0 {
+	if edit := p.edits.Of(seq, j.Stored.UnixNano()); edit.Seq != 0 {
 		s.Edit = &job.Edit{Run: edit.Run > 0, Front: edit.Front > 0, Priority: edit.Priority,
 			Deadline: edit.Deadline}
 	}
@@ -202,7 +202,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	default:
 		s.State, s.ETAMS = job.Finishing, &zero
 	}
-	s.Hold = p.v.untilWhen(by, until)
+	s.Hold = p.v.wall.hold(by, until)
 	return s
 }
 
@@ -225,7 +225,7 @@ func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
 		j.enter(stageAcking)
 		v.out.Endings = append(v.out.Endings, Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
 	} else {
-		v.ack(j)
+		v.out.ack(j)
 	}
 	return 1
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -229,7 +231,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 	}
 	t.Run("anywhere", func(t *testing.T) {
 		b := newValveBench(t, leaky("api", "10/s"))
-		b.v.Local = false
+		b.v.Crew.Local = false
 		j := b.arrive("a")
 		behind := b.arrive("a")
 		b.start()
@@ -237,7 +239,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 			t.Errorf("before anybody has answered: %s", told(b, j))
 		}
 		for range len(b.out.Offers) {
-			b.v.Offered(OfferNobody, b.now)
+			b.v.Offered(crew.OfferNobody, b.now)
 		}
 		b.start()
 		for _, j := range []*heldJob{j, behind} {
@@ -248,8 +250,8 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 		if s := b.p.bucketState("b", b.now); s.ETAMS != nil {
 			t.Errorf("a job of another key: %+v", s)
 		}
-		b.v.claims.Offers++
-		b.v.Offered(OfferClaimed, b.now)
+		b.v.Crew.Claimants.Offers++
+		b.v.Offered(crew.OfferClaimed, b.now)
 		if got := told(b, behind); got != "100ms" {
 			t.Errorf("after a worker has claimed: %s", got)
 		}
@@ -264,7 +266,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 		if got := told(b, j); got != "unknown" {
 			t.Errorf("while the only worker runs another: %s", got)
 		}
-		b.v.Offered(OfferBusy, b.now)
+		b.v.Offered(crew.OfferBusy, b.now)
 		behind := b.arrive("b")
 		if got := told(b, behind); got != "unknown" {
 			t.Errorf("a job behind it: %s", got)
@@ -373,7 +375,7 @@ func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 	for name, keys := range map[string][]string{"that of a bucket": {"asked"},
 		"that of all": {"a", "b", "c"}} {
 		b := newValveBench(t, leaky("api", "10/s"))
-		for range 2 * mostSuspectJobs {
+		for range 2 * gates.MostSuspectJobs {
 			for _, key := range keys {
 				b.arrive(key)
 			}

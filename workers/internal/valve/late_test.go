@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -45,12 +46,12 @@ func TestCausesOfLateStarts(t *testing.T) {
 			}, want: map[string]time.Duration{job.BlockedByWorkersBusy: 1900 * ms}},
 		"nobody": {run: func(b *valveBench, running Run) {
 			b.done(running)
-			b.v.Local = false
+			b.v.Crew.Local = false
 			for now := from; now < until; now += 100 * ms {
 				b.at(now).start()
-				b.v.Offered(OfferNobody, b.now)
+				b.v.Offered(crew.OfferNobody, b.now)
 			}
-			b.v.Local = true
+			b.v.Crew.Local = true
 			b.at(until).start()
 		}, want: map[string]time.Duration{job.BlockedByNoWorker: 1900 * ms}},
 		"concurrency": {policy: func(p *policy.Policy) { p.Concurrency = 1 },
@@ -94,7 +95,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 		}, want: map[string]time.Duration{job.BlockedByStorage: 1900 * ms}},
 		"the target": {run: func(b *valveBench, running Run) {
 			b.down(running)
-			for b.now < origin.Add(until) && !b.p.buckets["a"].down() {
+			for b.now < origin.Add(until) && !b.p.buckets["a"].Target.Down() {
 				b.until(b.now.Since(origin)+100*ms, b.down)
 			}
 			b.at(until)
@@ -157,41 +158,6 @@ func slowed(seconds int64) func(*policy.Policy) {
 		p.Limits = policy.Limits{{Name: "jobs", Rule: policy.Rule{
 			Algorithm: policy.SlidingLog, Limit: 11, Window: policy.Duration(seconds) *
 				policy.Duration(time.Second)}}}
-	}
-}
-
-func TestLostTimeIsReportedOnce(t *testing.T) {
-	bench := newValveBench(t, leaky("api", "10/s"))
-	v := bench.v
-	b := newBucket(bench.p, "k", v.base)
-	v.noteLost(b, byProcessor, second, origin)
-	v.noteLost(b, byCooling, 0, origin)
-	told := map[string]time.Duration{}
-	for range 2 {
-		v.TakeLost(func(cause string, lost time.Duration) { told[cause] += lost })
-	}
-	if want := map[string]time.Duration{job.LateByProcessor: second}; !maps.Equal(told, want) {
-		t.Errorf("told %v, want %v", told, want)
-	}
-	for _, c := range []struct {
-		after time.Duration
-		want  int64
-	}{{0, 991}, {time.Minute, 364}, {time.Hour, 0}} {
-		if got, _ := v.lateMS(b, origin.Add(c.after)); got[job.LateByProcessor] != c.want {
-			t.Errorf("after %v: %d ms, want %d", c.after, got[job.LateByProcessor], c.want)
-		}
-	}
-	// at most the minute itself, in one piece or several
-	now := origin.Add(time.Hour)
-	for _, piece := range []time.Duration{time.Hour, 45 * time.Second} {
-		for range 20 {
-			now = now.Add(piece)
-			v.noteLost(b, byBreaker, piece, now)
-		}
-		if ms, _ := v.lateMS(b, now); ms[job.BlockedByBreaker] < 59_000 ||
-			ms[job.BlockedByBreaker] > 60_000 {
-			t.Errorf("late all the time, %v long at a time: %v ms in the last minute", piece, ms)
-		}
 	}
 }
 
@@ -266,7 +232,7 @@ func TestLatestBuckets(t *testing.T) {
 	if states, _ := b.list(job.ByLate, 0, 3); len(states) != 3 || states[0].Key != "stuck" {
 		t.Errorf("%+v", states)
 	}
-	if _, got := b.v.lateMS(b.p.buckets["paused"], b.now); got != 0 {
+	if _, got := b.p.buckets["paused"].lateMS(b.now); got != 0 {
 		t.Errorf("a paused bucket is %d ms late", got)
 	}
 }

@@ -21,7 +21,7 @@ type ledger struct {
 // ledgers returns those of a bucket that are here.
 func (v *Valve) ledgers(b *bucket) iter.Seq[ledger] {
 	return func(yield func(ledger) bool) {
-		if v.quota != nil && !yield(ledger{v.quota, b.used, b.Part, nil}) {
+		if v.quota != nil && !yield(ledger{v.quota, b.Used, b.Part, nil}) {
 			return
 		}
 		for _, t := range v.common {
@@ -41,7 +41,7 @@ type charged struct {
 
 func (j *heldJob) hold(a ledger, used *quota.Set, charge *quota.Charge) {
 	if a.all == nil {
-		j.Bucket.own().used = used
+		j.Bucket.own().Used = used
 	} else {
 		a.all.used = used
 	}
@@ -53,14 +53,14 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	j.charged = nil
 	for a := range v.ledgers(j.Bucket) {
 		t.latest = min(t.latest, now.Later(a.Lag(a.used)))
-		used, charge := a.Take(a.used, v.instant(now), j.takes())
+		used, charge := a.Take(a.used, v.wall.reading(now), j.takes())
 		j.hold(a, used, charge)
 		if a.all != nil {
 			a.all.first = nil
 		}
 		if p := a.part; p.Live() {
-			p.Changed = true
-			a.Started(used, j.takes(), p.unnoted.noted)
+			p.Checkpoints.Changed = true
+			a.Started(used, j.takes(), p.Checkpoints.Noted)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Duration) {
 	if v.candidates != nil {
 		b := j.Bucket
-		b.own().trial, delays = v.candidates.Start(b.trial, v.instant(now), j.takes())
+		b.own().trial, delays = v.candidates.Start(b.trial, v.wall.reading(now), j.takes())
 	}
 	return delays
 }
@@ -87,11 +87,11 @@ func (v *Valve) here(j *heldJob, c *charged) bool {
 func (v *Valve) answer(j *heldJob, at, now pace.Instant) {
 	for c := j.charged; c != nil; c = c.next {
 		if v.here(j, c) {
-			c.Answered(v.instant(now), v.instant(at))
+			c.Answered(v.wall.reading(now), v.wall.reading(at))
 			c.all.callBack(now)
 		}
 	}
-	if b := j.Bucket; b.heldBy != "" && b.Part.Live() {
+	if b := j.Bucket; b.Late.Limit != "" && b.Part.Live() {
 		b.changed()
 	}
 }
@@ -135,14 +135,14 @@ func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Insta
 			}
 			continue
 		case local && o.Kind == record.OutcomeReturned:
-			c.Return(v.instant(now))
+			c.Return(v.wall.reading(now))
 		default:
 			p, l := j.Bucket.Part, v.quota
 			if c.all != nil {
 				p, l = c.all.part, c.all.Limits
 			}
-			c.Done(v.instant(now), end.End, p.unnoted.noted)
-			p.noteUsed(l, o.Used)
+			c.Done(v.wall.reading(now), end.End, p.Checkpoints.Noted)
+			p.Checkpoints.Used(l, o.Used)
 		}
 		c.all.callBack(now)
 	}
@@ -155,7 +155,7 @@ func (v *Valve) awaits(j *heldJob, now pace.Instant) {
 	}
 	for a := range v.ledgers(j.Bucket) {
 		if a.used != nil {
-			a.Await(a.used, v.instant(now))
+			a.Await(a.used, v.wall.reading(now))
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestAClaimThatRanOutIsOfferedAgain(t *testing.T) {
 	c.publish("b", 3, now)
 	c.at(now, "job 1")
 	c.ask("x", now+90*milli)
-	c.total.Hold(&c.total.clock, now+500*milli)
+	c.total.Hold(now + 500*milli)
 	c.at(now+121*milli, "")
 	if k := c.part.calls["x"].call; k.State() != claimant.Waiting {
 		t.Fatalf("state %d", k.State())

@@ -47,25 +47,25 @@ func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
 // setPolicy applies new numbers, also to waiting jobs, except max_age.
 func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
-	v.Policy, v.paused = p, paused
+	v.Policy, v.paused, v.Crew.Most = p, paused, p.Workers
 	v.base = limitsFor(p, policy.Override{}, paused)
-	v.total.change(totalOf(p), now)
+	v.total.Change(totalOf(p), now)
 	v.setQuota(quota.New(p), quota.NewCandidates(p))
 	v.setTogether(p)
 	for _, part := range v.parts {
 		reorders := part.deep.Restep(time.Duration(p.PriorityStep))
 		for _, b := range part.buckets {
-			if most := now.Add(pace.Longest(p.Retry.MaxCooldown)); b.cool > most {
-				b.cool = most
+			if most := now.Add(pace.Longest(p.Retry.MaxCooldown)); b.Cool > most {
+				b.Cool = most
 			}
 			if reorders {
 				b.rerank()
 			}
+			b.Target.Hasten(now)
 			v.relimit(b, anew, now)
-			v.probeNow(b, now)
 		}
 	}
-	v.breaker.at = min(v.breaker.at, now)
+	v.health.All.At = min(v.health.All.At, now)
 }
 
 // SetOverride changes a key's override; a zero one removes it.

@@ -7,6 +7,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
@@ -146,7 +147,7 @@ func TestNoBucketTakesAllWorkers(t *testing.T) {
 				b.arrive(key)
 			}
 			b.until(b.now.Since(origin)+10*ms, func(Run) {})
-			if got := b.p.buckets[job.Key(key)].running; got != want {
+			if got := b.p.buckets[job.Key(key)].Running; got != want {
 				t.Errorf("%d workers: bucket %s runs %d, want %d", c.workers, key, got, want)
 			}
 		}
@@ -173,13 +174,13 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 		}},
 		"over a handover": {large, large, func(b *valveBench) *valveBench {
 			next := unownedValve(t,
-				small).inheritFrom(Inheritance{Handover: b.p.Surrender(b.now)})
+				small).inheritFrom(inheritance.State{Handover: b.p.Surrender(b.now)})
 			next.deliver(3, "a")
 			return next
 		}},
 		"of the key, over a handover": {small, large, func(b *valveBench) *valveBench {
 			next := unownedValve(t,
-				small).inheritFrom(Inheritance{Handover: b.p.Surrender(b.now)})
+				small).inheritFrom(inheritance.State{Handover: b.p.Surrender(b.now)})
 			next.deliver(3, "a")
 			return next
 		}},

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -58,7 +59,7 @@ func ownLimitsBench(p policy.Policy) *limitsBench {
 	p.Workers = 1 << 20
 	l := &limitsBench{now: origin.Add(time.Minute)}
 	l.v = New(p, false, "self", func() float64 { return 0.5 }, wallOfTests, &Actions{})
-	l.v.Local = true
+	l.v.Crew.Local = true
 	l.part = l.v.Own(handle.Partition{Policy: p.Name}, 1)
 	for i := range benchedKeys {
 		l.keys = append(l.keys, job.Key(fmt.Sprintf("key-%d", i)))
@@ -87,8 +88,8 @@ func (l *limitsBench) pass(body []byte) {
 	}
 	l.v.out.Reset()
 	if l.seq%1000 == 0 {
-		l.part.gathered()
-		l.part.Noted()
+		begin(l.part)
+		l.part.Checkpoints.Store()
 	}
 }
 
@@ -103,7 +104,7 @@ func (l *limitsBench) inherit(b *testing.B, data []byte) (keys int) {
 	if err := record.Decode(data, &r); err != nil {
 		b.Fatal(err)
 	}
-	l.part.Opened(originWall, 0, &Inheritance{Handover: r.Handover, Elapsed: time.Millisecond,
+	l.part.Opened(originWall, 0, &inheritance.State{Handover: r.Handover, Elapsed: time.Millisecond,
 		Age: time.Millisecond}, l.now)
 	return len(r.Clocks)
 }

@@ -16,3 +16,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
+
+// begin begins a checkpoint of no bucket.
+func begin(p *Part) { p.Gather().Walk.Stop() }

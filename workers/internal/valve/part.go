@@ -1,15 +1,13 @@
 package valve
 
 import (
-	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
-	"github.com/penstock-mq/penstock/workers/internal/pace"
-	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
@@ -21,19 +19,15 @@ type Part struct {
 	state partitionState
 	holding
 	stream
-	legacy
-	acknowledged
+	legacy inheritance.Legacy
 
-	crashes map[uint64]string // last crashed holder, by job
 	// last reports of running jobs
 	progress map[uint64]string
-	records  map[uint64]uint64 // revisions of attempt records, by job
-	unnoted  unnoted
-	edits    edits
+	edits    inheritance.Edits
 	unique   uniques
 
-	Quiesced bool // starts no more jobs
-	Changed  bool
+	Checkpoints inheritance.Checkpoints
+	Quiesced    bool // starts no more jobs
 	// of running jobs, once surrendered
 	holder     string
 	Unreported int // outcomes for the next owner, once surrendered
@@ -65,25 +59,6 @@ type stream struct {
 	newest int64
 }
 
-type legacy struct {
-	// of a takeover after a crash, or 0
-	crashedAt  pace.Instant
-	crash      *crash // nil: no unknown starts
-	restsUntil pace.Instant
-	inherited  map[uint64]*inheritedJob
-	through    int64
-	// inherited runs elsewhere that have not arrived, and may use concurrency
-	unseen      int
-	unseenUntil pace.Instant // when they no longer count
-}
-
-type acknowledged struct {
-	// time of storage by sequence (0: judge by through)
-	finished map[uint64]int64
-	recent   []finishedJob
-	stale    int // entries of recent beyond finishedFor
-}
-
 type partitionState uint8
 
 const (
@@ -92,32 +67,6 @@ const (
 	// outcomes go to the successor
 	partitionSurrendered
 	partitionLost // outcomes have no effect
-)
-
-type inheritedJob struct {
-	holder  string
-	crashed string // a dead holder
-	record  record.Attempt
-	saved   bool // has an attempt record
-	outcome *record.Outcome
-}
-
-func (in *inheritedJob) runs() bool { return in.holder != "" }
-
-type finishedJob struct {
-	seq    uint64
-	stored int64
-	at     pace.Instant
-}
-
-const (
-	// staleFor bounds the time until a backlog redelivers a finished job.
-	staleFor = 100 * time.Millisecond
-	// finishedFor is the same for a reopened backlog: the stream's leader applies acknowledgements
-	// later than the consumer confirms them, by seconds after an outage.
-	finishedFor = 30 * time.Second
-	// mostFinished is half a minute's finished jobs at 4,000 a second.
-	mostFinished = 1 << 17
 )
 
 func (p *Part) Owned() bool { return p.state <= partitionLive }
@@ -141,42 +90,4 @@ func (p *Part) Held(name handle.Ref) *heldJob {
 		return j
 	}
 	return nil
-}
-
-func (p *acknowledged) finish(seq uint64, stored int64, now pace.Instant) {
-	p.stale = max(p.stale, len(p.recent)-mostFinished)
-	for p.stale < len(p.recent) && now.Since(p.recent[p.stale].at) > finishedFor {
-		p.stale++
-	}
-	if p.stale > len(p.recent)/2 {
-		p.recent = append(p.recent[:0], p.recent[p.stale:]...)
-		p.stale = 0
-	}
-	p.recent = append(p.recent, finishedJob{seq, stored, now})
-}
-
-func (p *acknowledged) finishedLately(seq uint64, stored int64, now pace.Instant) bool {
-	for _, f := range slices.Backward(p.recent[p.stale:]) {
-		if f.seq == seq || now.Since(f.at) > staleFor {
-			return f.seq == seq && f.stored == stored
-		}
-	}
-	return false
-}
-
-// done reports whether a job was acknowledged before this backlog was opened, and is not a restored
-// stream's other job of its sequence (law 3).
-func (p *Part) done(seq uint64, stored int64) bool {
-	at, known := p.finished[seq]
-	return known && (at == stored || at == 0 && !p.newer(stored))
-}
-
-func (p *Part) newer(stored int64) bool { return p.through != 0 && stored > p.through }
-
-// tellsThrough returns a record's Through; 0 while inherited state of unknown age may remain.
-func (p *Part) tellsThrough() int64 {
-	if p.through == 0 && p.sweeping && len(p.inherited)+len(p.finished) > 0 {
-		return 0
-	}
-	return p.newest
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 )
 
 // A job that makes its target fail uses up its attempts and delays no other, even alone in its
@@ -48,7 +49,7 @@ func TestPoisonJobsAtTheHeadDelayTheirBucketByOneProbe(t *testing.T) {
 	}
 	healthy := 0
 	b.until(12*second, func(r Run) {
-		if r.Seq <= mostSuspectJobs {
+		if r.Seq <= gates.MostSuspectJobs {
 			b.down(r)
 		} else {
 			b.done(r)
@@ -58,8 +59,8 @@ func TestPoisonJobsAtTheHeadDelayTheirBucketByOneProbe(t *testing.T) {
 	if healthy != 495 {
 		t.Errorf("%d of 495 healthy jobs ran", healthy)
 	}
-	if n := b.attempts(); n < 3*mostSuspectJobs {
-		t.Errorf("%d attempts were counted of %d poison jobs", n, mostSuspectJobs)
+	if n := b.attempts(); n < 3*gates.MostSuspectJobs {
+		t.Errorf("%d attempts were counted of %d poison jobs", n, gates.MostSuspectJobs)
 	}
 }
 
@@ -73,7 +74,7 @@ func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 				p.Retry.MaxAttempts = 4
 				b := newValveBench(t, p)
 				for k := range poisoned {
-					for range 2 * mostSuspectJobs {
+					for range 2 * gates.MostSuspectJobs {
 						b.arrive(fmt.Sprintf("bad-%d", k))
 					}
 				}
@@ -90,7 +91,7 @@ func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 						b.down(r)
 					})
 					for _, bucket := range b.p.list.All() {
-						if bucket.down() && bucket.queue.Key != "good" {
+						if bucket.Target.Down() && bucket.queue.Key != "good" {
 							by, _ := b.v.held(bucket, b.now)
 							held[by] = true
 						}
@@ -98,7 +99,7 @@ func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 				}
 				dead, want := len(b.out.Burials), 0
 				if answered {
-					want = poisoned * 2 * mostSuspectJobs
+					want = poisoned * 2 * gates.MostSuspectJobs
 				}
 				if dead != want {
 					t.Errorf("%d jobs have died, want %d; %s", dead, want, b.reasons())

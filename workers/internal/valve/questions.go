@@ -201,14 +201,14 @@ func (q *question) buckets(now pace.Instant) progress {
 	}
 	l := q.part.listBuckets(q.By, q.Offset, q.Limit, now)
 	tell := func(now pace.Instant) progress {
-		if !q.part.v.tell(l, now) {
+		if !l.tell(now) {
 			return goesOn
 		}
 		q.reply(job.Answer{Buckets: l.states, Total: l.total})
 		return answered
 	}
 	q.work = func(pace.Instant) progress {
-		if q.part.v.find(l) {
+		if l.find() {
 			q.work = tell
 		}
 		return goesOn
@@ -267,11 +267,11 @@ func (q *question) edit(now pace.Instant) progress {
 
 // whenStored answers once the changes made so far are stored.
 func (q *question) whenStored(answer func(now pace.Instant) job.Answer, now pace.Instant) progress {
-	noted := q.part.edits.noted
+	asked := q.part.Checkpoints.Asked()
 	q.until = now.Add(editPatience)
 	q.work = func(now pace.Instant) progress {
 		switch {
-		case q.part.unnoted.noted.Stored >= noted:
+		case q.part.Checkpoints.Noted.Stored >= asked:
 			q.reply(answer(now))
 		case now < q.until:
 			return waits
@@ -288,7 +288,8 @@ func (q *question) resume(now pace.Instant) progress {
 		if q.part.v.resume(b, now) {
 			q.ended++
 		}
-		q.probes += q.part.v.probeSooner(b, now)
+		q.probes += q.part.v.health.ProbeSooner(b.Target, now)
+		b.changed()
 	}
 	answer := func(pace.Instant) job.Answer {
 		return job.Answer{Ended: q.ended, Probes: q.probes}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -135,7 +136,7 @@ func TestANewOwnerOrdersAlike(t *testing.T) {
 	for _, memory := range [][2]int64{{0, 0}, {0, 1}, {1, 0}, {1, 1}} {
 		random := rand.New(rand.NewPCG(9, 10))
 		old, next := newValveBench(t, p), unownedValve(t, p)
-		old.v.memory.most, next.v.memory.most = memory[0], memory[1]
+		old.v.texts.memory.most, next.v.texts.memory.most = memory[0], memory[1]
 		given, gone := map[uint64]int{}, map[uint64]bool{}
 		for range 500 {
 			old.now = old.now.Add(10 * ms)
@@ -157,7 +158,7 @@ func TestANewOwnerOrdersAlike(t *testing.T) {
 			}
 		}
 		next.now, next.stored = old.now, old.stored
-		next.inheritFrom(Inheritance{Owner: "old", Handover: old.p.HandoverBut(old.now)})
+		next.inheritFrom(inheritance.State{Owner: "old", Handover: old.p.HandoverBut(old.now)})
 		for seq := range old.seq {
 			if seq++; !gone[seq] {
 				next.deliver(seq, "a", priority(given[seq]))

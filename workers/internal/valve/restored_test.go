@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -73,12 +74,12 @@ func TestJobsOfARestoredStreamDifferFromInheritedJobs(t *testing.T) {
 	for name, crashed := range map[string]bool{"by a planned handover": false, "by a crash": true} {
 		t.Run(name, func(t *testing.T) {
 			old := beforeARestore(t)
-			in := Inheritance{Crashed: crashed, Owner: "self",
-				Attempts: map[uint64]StoredAttempt{}}
+			in := inheritance.State{Crashed: crashed, Owner: "self",
+				Attempts: map[uint64]inheritance.Attempt{}}
 			for _, s := range old.out.Saves {
 				s.Record.Crashes = MostCrashes
 				s.Record.DueIn = record.Micros(time.Hour)
-				in.Attempts[s.Seq] = StoredAttempt{Attempt: s.Record, Revision: 7}
+				in.Attempts[s.Seq] = inheritance.Attempt{Attempt: s.Record, Revision: 7}
 			}
 			in.Handover = old.p.Handover(old.now)
 			if n, m := len(in.Handover.Running), len(in.Handover.Done); n < 2 || m != 2 ||
@@ -90,8 +91,8 @@ func TestJobsOfARestoredStreamDifferFromInheritedJobs(t *testing.T) {
 			b.p.Reported(record.Outcome{Seq: 3, Kind: record.OutcomeDone, Holder: "self"},
 				b.now)
 			b.expectAll()
-			if b.p.unseen != 0 {
-				t.Errorf("%d runs are waited for", b.p.unseen)
+			if b.p.legacy.Unseen() {
+				t.Error("runs are waited for")
 			}
 		})
 	}
@@ -102,14 +103,14 @@ func TestForwardedStateIsOfJobsThatTheFirstOwnerSaw(t *testing.T) {
 	old := beforeARestore(t)
 	h := old.p.Handover(old.now)
 	second := unownedValve(t,
-		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: h})
+		old.v.Policy).at(time.Minute).inheritFrom(inheritance.State{Owner: "self", Handover: h})
 	again := second.p.Handover(second.now)
 	third := unownedValve(t,
-		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: again})
+		old.v.Policy).at(time.Minute).inheritFrom(inheritance.State{Owner: "self", Handover: again})
 	third.expectAll()
 
 	third = unownedValve(t,
-		old.v.Policy).at(time.Minute).inheritFrom(Inheritance{Owner: "self", Handover: again})
+		old.v.Policy).at(time.Minute).inheritFrom(inheritance.State{Owner: "self", Handover: again})
 	for seq := range uint64(3) {
 		third.stored[seq+1] = originWall
 		third.deliver(seq+1, "a")

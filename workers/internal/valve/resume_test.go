@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -35,9 +36,9 @@ func (b *valveBench) resume(key job.Key) (a job.Answer) {
 		if qs.Ponder(clock); answered {
 			return a
 		}
-		if b.p.EditWaits() {
-			b.p.Gather()
-			b.p.Noted()
+		if b.p.Checkpoints.Waits() {
+			begin(b.p)
+			b.p.Checkpoints.Store()
 		}
 	}
 	b.t.Fatal("no answer")
@@ -82,11 +83,11 @@ func TestTheEndOfACoolDownIsStoredBeforeTheAnswer(t *testing.T) {
 	answers := 0
 	qs.Ask(b.p, job.Question{Op: job.OpResume, Key: "a"}, func(job.Answer) { answers++ }, b.now)
 	clock := func() pace.Instant { return b.now }
-	if qs.Ponder(clock); answers != 0 || !b.p.EditWaits() {
-		t.Fatalf("answered %d times; a checkpoint is awaited: %t", answers, b.p.EditWaits())
+	if qs.Ponder(clock); answers != 0 || !b.p.Checkpoints.Waits() {
+		t.Fatalf("answered %d times; a checkpoint is awaited: %t", answers, b.p.Checkpoints.Waits())
 	}
-	b.p.Gather()
-	b.p.Noted()
+	begin(b.p)
+	b.p.Checkpoints.Store()
 	if qs.Ponder(clock); answers != 1 {
 		t.Errorf("answered %d times once it is stored", answers)
 	}
@@ -102,7 +103,7 @@ func TestTheBackoffOfThrottlesBeginsAgainAfterResume(t *testing.T) {
 	b.arrive("a")
 	pause := func() time.Duration {
 		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled})
-		return b.p.buckets["a"].cool.Since(b.now)
+		return b.p.buckets["a"].Cool.Since(b.now)
 	}
 	first := pause()
 	b.now = b.now.Add(first)
@@ -134,7 +135,7 @@ func TestResumeProbesATargetThatWasDown(t *testing.T) {
 		for _, key := range []job.Key{"key-0", ""} {
 			t.Run(name+" "+string(key), func(t *testing.T) {
 				b := newValveBench(t, leaky("api", "10/s"))
-				for range mostSuspectJobs {
+				for range gates.MostSuspectJobs {
 					for k := range buckets {
 						b.arrive(fmt.Sprintf("key-%d", k))
 					}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -106,18 +107,18 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 	v.tune(b, now)
 	b.cooled(now)
 	if b.queue.Len() == 0 {
-		v.note(b, hold{}, now)
+		b.note(gates.Hold{}, now)
 		b.awake = false
-		if int(b.held)+b.running == 0 { // runs of a recreated stream count until they end
+		if int(b.held)+b.Running == 0 { // runs of a recreated stream count until they end
 			v.forget(b, now)
 		}
 		return
 	}
-	if h := b.shut(); h.until > now {
-		v.note(b, h, now)
+	if h := gates.Shut.Next(v.view(b, now)); h.Shut() {
+		b.note(h, now)
 		if b.blocked() {
 			b.awake = false
-			v.unload(b)
+			v.texts.unload(b)
 		}
 		return
 	}
@@ -130,26 +131,26 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 	}
 	if !b.awake {
 		b.awake, b.since = true, now
-		b.turns = max(b.turns, v.turns) // turns are not earned while idle
+		b.turns = max(b.turns, v.turns.Now) // turns are not earned while idle
 		if b.pace != nil {
 			b.pace.Wake(&b.clock, now)
-			if behind := max(0, now.Since(b.clock.Due)); behind != b.late.behind {
-				b.own().late.behind = behind
+			if behind := max(0, now.Since(b.clock.Due)); behind != b.Late.Behind {
+				b.own().Late.Behind = behind
 			}
 		}
 	}
 	if b.queue.Near() > 0 {
 		v.surface(b, now)
 	}
-	h := v.holdOf(b, now)
-	v.note(b, h, now)
+	h := v.gates.Next(v.view(b, now))
+	b.note(h, now)
 	if b.callNext() {
-		v.planCall(b, h.until, now)
+		v.planCall(b, h.Until, now)
 		return
 	}
-	at, read := h.until, readAt(h.until)
+	at, read := h.Until, readAt(h.Until)
 	if read > now {
-		v.unload(b)
+		v.texts.unload(b)
 	}
 	head := b.queue.Head()
 	switch {
@@ -173,18 +174,18 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 
 // cooled ends a cool-down, without a burst.
 func (b *bucket) cooled(now pace.Instant) {
-	if b.cool > now || b.cool == 0 {
+	if b.Cool > now || b.Cool == 0 {
 		return
 	}
-	b.pace.Hold(&b.clock, b.cool)
-	b.cool = 0
+	b.pace.Hold(&b.clock, b.Cool)
+	b.Cool = 0
 }
 
 // freshAt returns when to check whether usage of limits still counts. Checks are spread, because
 // clock windows end for all buckets at once.
-func (v *Valve) freshAt(b *bucket, now pace.Instant) pace.Instant {
-	if b.used != nil && b.fresh <= now {
-		in := v.quota.FreshIn(b.used, v.instant(now))
+func (l *startLimits) freshAt(b *bucket, now pace.Instant) pace.Instant {
+	if b.Used != nil && b.fresh <= now {
+		in := l.quota.FreshIn(b.Used, l.wall.reading(now))
 		b.fresh = now.Add(in + spread(b.queue.Key, min(in/64, time.Second)))
 	}
 	return b.fresh
@@ -199,21 +200,21 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 	if b.inList < 0 {
 		return
 	}
-	at := max(b.cool, b.pace.FreshAt(&b.clock))
+	at := max(b.Cool, b.pace.FreshAt(&b.clock))
 	if b.learnt != nil {
 		at = max(at, pace.Instant(b.learnt.Until(b.learnt.under.pace.Rate.PerSecond())))
 	}
 	at = max(at, v.freshAt(b, now))
 	if v.candidates != nil {
-		at = max(at, now.Add(v.candidates.FreshIn(b.trial, v.instant(now))))
+		at = max(at, now.Add(v.candidates.FreshIn(b.trial, v.wall.reading(now))))
 	}
-	if b.down() {
-		at = max(at, b.target.at)
+	if b.Target.Down() {
+		at = max(at, b.Target.At)
 	}
 	if len(b.Part.buckets) < mostRates {
 		at = max(at, b.rate.Told(b.pace))
 	}
-	if ahead := b.turns - v.turns; v.takesTurns() && ahead > 0 {
+	if ahead := b.turns - v.turns.Now; v.takesTurns() && ahead > 0 {
 		// Waiting buckets catch up with its turns in about as many starts.
 		wait := max(1, ahead*float64(len(v.due))) * float64(v.turnEvery())
 		at = max(at, now.Add(time.Duration(min(wait, float64(pace.Forever)))))
@@ -222,12 +223,10 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		v.schedule(b, at)
 		return
 	}
-	if b.down() {
-		v.broken--
-	}
+	v.health.Forget(b.Target)
 	v.remember(b, nil)
 	b.queue.Close()
-	v.memory.near -= bucketBytes
+	v.texts.memory.near -= bucketBytes
 	delete(b.Part.buckets, b.queue.Key)
 	b.Part.list.Remove(b)
 }

@@ -7,56 +7,46 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // crashed counts a crash of a job's holder. It is recorded first, for the next owner, and later
 // jobs wait until the job is back in the queue (law 4).
-func (v *Valve) crashed(j *heldJob, holder string) {
+func (a *Actions) crashed(j *heldJob, holder string) {
 	j.crashes++
-	j.Bucket.Part.crashes[j.Seq] = holder
+	j.Bucket.Part.legacy.CrashedBy[j.Seq] = holder
 	j.noting, j.holder = true, holder
 	j.Bucket.notes(1)
-	v.recordFailure(j, 0)
+	a.recordFailure(j, 0)
 }
 
 // Finished frees a worker, and applies the outcome or passes it to the partition's successor.
 func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
-	r, known := v.runs[number]
+	r, known := v.Crew.End(number, o.Kind == record.OutcomeReturned)
 	if !known {
 		return
 	}
-	delete(v.runs, number)
-	if r.call != nil {
-		v.decided(r.heldJob, o, now)
+	j := r.Of
+	if j.call != nil {
+		v.decided(j, o, now)
 		return
 	}
-	if event := claimant.Pass; r.worker != nil {
-		if o.Kind == record.OutcomeReturned {
-			event = claimant.Return
-		}
-		v.claims.Take(r.worker, event, pace.Never)
-		v.claims.Take(r.worker, claimant.Settle, pace.Never)
-	} else {
-		v.Busy--
-		v.slots.Used--
-	}
-	switch p := r.Bucket.Part; p.state {
+	switch p := j.Bucket.Part; p.state {
 	case partitionOpening, partitionLive:
-		p.Changed = true
-		v.settle(r.heldJob, o, now)
+		p.Checkpoints.Changed = true
+		v.settle(j, o, now)
 	case partitionLost:
-		v.account(r.heldJob, o, true, now)
+		v.account(j, o, true, now)
 	case partitionSurrendered:
-		o.Answered = r.answered()
-		v.account(r.heldJob, o, true, now) // of limits that stay here
-		if r.stage == stageGone {
+		o.Answered = j.answered()
+		v.account(j, o, true, now) // of limits that stay here
+		if j.stage == stageGone {
 			return // the successor's stream has other jobs under these sequences
 		}
 		if o.Kind == record.OutcomeFailed {
-			o.Attempts = r.attempt
+			o.Attempts = r.Attempt
 		}
 		o.Holder, o.Stream = p.holder, p.Stream()
 		p.passOn(o)
@@ -75,25 +65,26 @@ func (j *heldJob) answered() bool {
 
 // Answered reports that the answer to a run's request had begun by an instant, read after it.
 func (v *Valve) Answered(number uint64, at, now pace.Instant) {
-	if r, known := v.runs[number]; known {
-		v.answer(r.heldJob, at, now)
+	if r, known := v.Crew.Run(number); known {
+		v.answer(r.Of, at, now)
 	}
 }
 
 // Pause begins the pause that a run's outcome will name.
 func (v *Valve) Pause(number uint64, wait time.Duration, now pace.Instant) {
-	if r, known := v.runs[number]; known && r.Bucket.Part.Live() {
-		v.coolDown(r.Bucket, wait, now)
+	if r, known := v.Crew.Run(number); known && r.Of.Bucket.Part.Live() {
+		v.coolDown(r.Of.Bucket, wait, now)
 	}
 }
 
 // Progress takes a report, or an empty one as a sign of life, and returns a report for a new owner
 // of the partition.
 func (v *Valve) Progress(r Run, text string) (goesOn record.Report, handedOver bool) {
-	j := v.runs[r.Number].heldJob
-	if j == nil {
+	run, known := v.Crew.Run(r.Number)
+	if !known {
 		return goesOn, false
 	}
+	j := run.Of
 	p := j.Bucket.Part
 	if text != "" {
 		p.progress[r.Seq] = text
@@ -147,20 +138,20 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	}
 	switch o.Kind {
 	case record.OutcomeDone:
-		b.own().throttles = 0
+		b.own().Throttles = 0
 		if e, keyed := j.ended(job.EndDone); keyed {
 			v.out.Done = append(v.out.Done, Ending{Ref: j.ref(), Ended: e})
 		}
-		v.ack(j)
+		v.out.ack(j)
 	case record.OutcomePermanent:
 		if o.Reason == "" {
 			o.Reason, o.Attempts = job.ReasonPermanent, j.Attempts+1
 		}
 		j.Attempts = max(j.Attempts, o.Attempts)
-		v.bury(j, o.Reason, o.Error)
+		v.out.bury(j, o.Reason, o.Error)
 	case record.OutcomeFailed:
 		j.LastError = o.Error // also of the breaker
-		if o.Unavailable && !v.unavailable(j, now) {
+		if o.Unavailable && !v.down(j, gates.MostSuspectJobs, now) {
 			v.makeReady(j, now)
 			break
 		}
@@ -175,12 +166,13 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	case record.OutcomeUncounted:
 		if o.Again > 0 {
 			j.snoozes++
-			v.recordFailure(j, min(o.Again, time.Duration(v.Policy.MaxAge)))
+			v.out.recordFailure(j, min(o.Again, time.Duration(v.Policy.MaxAge)))
 			j.snoozed = true
 			break
 		}
 		if o.Unavailable {
-			v.uncallable(j, o.Error, now)
+			j.LastError, b.own().lastError = o.Error, o.Error
+			v.down(j, 1, now)
 		}
 		v.makeReady(j, now)
 	case record.OutcomeReturned:
@@ -188,7 +180,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			b.cameBack()
 			b.own().stalled = true
 			b.pace.Spare(&b.clock, j.Cost)
-			v.total.Spare(&v.total.clock, j.Cost)
+			v.total.Return(j.Cost)
 		}
 		v.makeReady(j, now)
 	}
@@ -200,12 +192,12 @@ func (v *Valve) failed(j *heldJob, o record.Outcome) {
 	j.LastError = o.Error
 	j.Attempts = cmp.Or(o.Attempts, j.Attempts+1)
 	if j.Attempts >= job.MaxAttempts(j.Header, retry.MaxAttempts) {
-		v.bury(j, job.ReasonAttempts, o.Error)
+		v.out.bury(j, job.ReasonAttempts, o.Error)
 		return
 	}
 	backoff := pace.Jittered(pace.Doubled(time.Duration(retry.Backoff), j.Attempts-1,
 		time.Duration(retry.MaxBackoff)), v.random())
-	v.recordFailure(j, max(backoff, min(o.Again, time.Duration(v.Policy.MaxAge))))
+	v.out.recordFailure(j, max(backoff, min(o.Again, time.Duration(v.Policy.MaxAge))))
 }
 
 // mostDoubts is the number of throttles after which a job, not its bucket, is at fault.
@@ -225,11 +217,11 @@ func (j *heldJob) suspect(now pace.Instant) bool {
 // consecutive pause.
 func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.Instant) {
 	b, retry := j.Bucket, v.Policy.Retry
-	if now >= b.cool { // answers to earlier jobs start no other
-		b.own().throttles++
+	if now >= b.Cool { // answers to earlier jobs start no other
+		b.own().Throttles++
 	}
 	if wait <= 0 {
-		wait = pace.Doubled(time.Duration(retry.Backoff), b.throttles-1,
+		wait = pace.Doubled(time.Duration(retry.Backoff), b.Throttles-1,
 			time.Duration(retry.MaxCooldown))
 	}
 	v.coolDown(b, wait, now)
@@ -242,16 +234,16 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 
 func (s *settings) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
 	if wait > 0 {
-		b.own().cool = max(b.cool, now.Add(min(wait, time.Duration(s.Policy.Retry.MaxCooldown))))
+		b.own().Cool = max(b.Cool, now.Add(min(wait, time.Duration(s.Policy.Retry.MaxCooldown))))
 		b.changed()
 	}
 }
 
-func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
+func (a *Actions) recordFailure(j *heldJob, backoff time.Duration) {
 	j.enter(stageSaving)
 	j.backoff, j.recorded, j.snoozed = backoff, true, false
 	p := j.Bucket.Part
-	v.out.Saves = append(v.out.Saves, Save{j.ref(), record.Attempt{
+	a.Saves = append(a.Saves, Save{j.ref(), record.Attempt{
 		V:         record.Version,
 		Attempts:  j.Attempts,
 		DueIn:     record.Micros(backoff),
@@ -261,12 +253,12 @@ func (v *Valve) recordFailure(j *heldJob, backoff time.Duration) {
 		Stream:    p.Stream(),
 		Job:       j.Stored.UnixNano(),
 		Epoch:     p.Epoch,
-		CrashedBy: p.crashes[j.Seq],
-	}, p.records[j.Seq]})
+		CrashedBy: p.legacy.CrashedBy[j.Seq],
+	}, p.legacy.Revisions[j.Seq]})
 }
 
 func (p *Part) Written(s *Save, now pace.Instant) {
-	p.records[s.Seq] = s.Revision
+	p.legacy.Revisions[s.Seq] = s.Revision
 	if j := p.Held(s.Ref); j != nil {
 		j.Attempts = max(j.Attempts, s.Record.Attempts)
 		j.crashes = max(j.crashes, s.Record.Crashes)
@@ -285,7 +277,7 @@ func (v *Valve) saved(j *heldJob, now pace.Instant) {
 	}
 	switch {
 	case j.crashes >= MostCrashes:
-		v.buryCrashed(j)
+		v.out.buryCrashed(j)
 	case j.backoff > 0:
 		v.delay(j, now.Add(j.backoff))
 	default:
@@ -318,32 +310,32 @@ func (s *Save) Met(found []byte, revision uint64) (end bool) {
 	return false
 }
 
-func (v *Valve) buryCrashed(j *heldJob) {
-	v.bury(j, job.ReasonCrashed, "its drainer crashed too often while running it")
+func (a *Actions) buryCrashed(j *heldJob) {
+	a.bury(j, job.ReasonCrashed, "its drainer crashed too often while running it")
 }
 
 // bury stores a dead letter before the acknowledgement (law 3). Its message id makes a second one
 // harmless.
-func (v *Valve) bury(j *heldJob, reason job.Reason, detail string) {
+func (a *Actions) bury(j *heldJob, reason job.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
-	v.out.Burials = append(v.out.Burials, Burial{Ref: j.ref(), Stored: j.Stored, Header: j.Header,
+	a.Burials = append(a.Burials, Burial{Ref: j.ref(), Stored: j.Stored, Header: j.Header,
 		Body: j.Body, Lean: j.Lean, Headless: j.headless, Attempts: j.Attempts, Reason: reason,
 		Detail: detail})
 }
 
 func (v *Valve) Buried(j *heldJob) {
 	if j != nil && j.stage == stageBurying {
-		v.ack(j)
+		v.out.ack(j)
 	}
 }
 
 // ack requests an acknowledgement. Until its confirmation the job is kept, without its text,
 // because it may be redelivered.
-func (v *Valve) ack(j *heldJob) {
+func (a *Actions) ack(j *heldJob) {
 	j.enter(stageAcking)
 	j.Body, j.Header = nil, nil
-	v.out.Acks = append(v.out.Acks, j.ref())
+	a.Acks = append(a.Acks, j.ref())
 }
 
 // Confirmed handles a confirmed acknowledgement, which the stream's leader may not have applied.
@@ -352,25 +344,21 @@ func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	if j == nil || j.stage != stageAcking {
 		return
 	}
-	stored := j.Stored.UnixNano()
-	p.finish(seq, stored, now)
-	if p.sweeping && p.finished != nil {
-		p.finished[seq] = stored
-	}
+	p.legacy.Finish(seq, j.Stored.UnixNano(), p.sweeping, now)
 	p.v.remove(j)
 }
 
 func (v *Valve) remove(j *heldJob) {
 	b := j.Bucket
-	v.unweigh(j)
+	v.texts.unweigh(j)
 	j.enter(stageGone)
 	delete(b.Part.jobs, j.Seq)
-	delete(b.Part.crashes, j.Seq)
-	delete(b.Part.edits.jobs, j.Seq)
+	delete(b.Part.legacy.CrashedBy, j.Seq)
+	b.Part.edits.Forget(j.Seq)
 	b.held--
 	if j.recorded {
-		v.out.Forgets = append(v.out.Forgets, Forgotten{j.ref(), b.Part.records[j.Seq]})
-		delete(b.Part.records, j.Seq)
+		v.out.Forgets = append(v.out.Forgets, Forgotten{j.ref(), b.Part.legacy.Revisions[j.Seq]})
+		delete(b.Part.legacy.Revisions, j.Seq)
 	}
 	if b.held == 0 {
 		b.changed()

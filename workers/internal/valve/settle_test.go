@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -163,7 +164,7 @@ func TestCooldowns(t *testing.T) {
 	throttle := func(after time.Duration) time.Duration {
 		r := b.start()[0]
 		b.end(r, record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: after})
-		wait := b.p.buckets["a"].cool.Since(b.now)
+		wait := b.p.buckets["a"].Cool.Since(b.now)
 		b.now = b.now.Add(wait)
 		return wait
 	}
@@ -211,7 +212,7 @@ func TestAnswersToJobsUnderWayTogetherMakeOneCooldown(t *testing.T) {
 		for _, r := range b.start() {
 			b.end(r, record.Outcome{Kind: record.OutcomeThrottled})
 		}
-		wait := b.p.buckets["a"].cool.Since(b.now)
+		wait := b.p.buckets["a"].Cool.Since(b.now)
 		if wait != want {
 			t.Errorf("cool-down %d lasts %v, want %v", i+1, wait, want)
 		}
@@ -246,11 +247,11 @@ func TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles(t *testing.T)
 			}
 			b.end(r, o)
 		}
-		pause := b.p.buckets["a"].cool.Since(b.now)
+		pause := b.p.buckets["a"].Cool.Since(b.now)
 		if c.pause > 0 && pause != c.pause {
 			t.Fatalf("%v says that nothing is left for %v: it pauses for %v", c.kind, c.says, pause)
 		}
-		if cool := b.p.buckets["b"].cool; cool != 0 {
+		if cool := b.p.buckets["b"].Cool; cool != 0 {
 			t.Fatalf("the other bucket cools down until %v", cool)
 		}
 		b.now = b.now.Add(max(c.pause, 100*ms))
@@ -263,7 +264,7 @@ func TestATargetThatHasNothingLeftPausesItsBucketBeforeItThrottles(t *testing.T)
 func throttleAfterDone(b *valveBench) time.Duration {
 	r := b.start()[0]
 	b.end(r, record.Outcome{Kind: record.OutcomeThrottled})
-	return b.p.buckets["a"].cool.Since(b.now)
+	return b.p.buckets["a"].Cool.Since(b.now)
 }
 
 func TestLettersCountEveryAttempt(t *testing.T) {
@@ -286,15 +287,16 @@ func TestLettersCountEveryAttempt(t *testing.T) {
 			b.v.saved(j, b.now)
 			b.now = b.now.Add(time.Minute)
 		}
-		saved := StoredAttempt{Attempt: record.Attempt{V: record.Version, Attempts: j.Attempts}}
+		saved := inheritance.Attempt{
+			Attempt: record.Attempt{V: record.Version, Attempts: j.Attempts}}
 		b.end(b.start()[0], c.last)
 		if u := b.out.Burials[0]; u.Attempts != c.want || u.Reason != c.reason {
 			t.Errorf("after %d failures and %s: a letter %q of %d attempts, want %q of %d",
 				c.failures, c.last.Kind, u.Reason, u.Attempts, c.reason, c.want)
 		}
 		h := b.p.Surrender(b.now)
-		next := unownedValve(t, p).at(time.Hour).inheritFrom(Inheritance{
-			Owner: "old", Handover: h, Attempts: map[uint64]StoredAttempt{1: saved},
+		next := unownedValve(t, p).at(time.Hour).inheritFrom(inheritance.State{
+			Owner: "old", Handover: h, Attempts: map[uint64]inheritance.Attempt{1: saved},
 		})
 		next.p.Reported(b.out.Reports[0].Outcome, next.now)
 		next.deliver(1, "a", func(a *job.Arrived) { a.Stored = j.Stored })
@@ -404,10 +406,10 @@ func TestPoisonJobDiesAtItsThirdCrash(t *testing.T) {
 	var noted record.Attempt
 	for crash := 1; crash <= 3; crash++ {
 		owner := fmt.Sprint("old-", crash)
-		in := Inheritance{Crashed: true, Owner: owner,
+		in := inheritance.State{Crashed: true, Owner: owner,
 			Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: owner}}}}
 		if noted.V != 0 {
-			in.Attempts = map[uint64]StoredAttempt{1: {Attempt: noted}}
+			in.Attempts = map[uint64]inheritance.Attempt{1: {Attempt: noted}}
 		}
 		b := unownedValve(t, p).inheritFrom(in)
 		j := b.deliver(1, "a")

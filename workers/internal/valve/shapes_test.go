@@ -20,7 +20,7 @@ func BenchmarkHeapOfShapes(b *testing.B) {
 		{"AllDelayed", 1000, true}, {"AllDelayed1000000Keys", 1_000_000, true}} {
 		b.Run(shape.name, func(b *testing.B) {
 			v := newValveBench(b, leaky("api", "1/m"))
-			v.v.memory.most = 512 << 20
+			v.v.texts.memory.most = 512 << 20
 			v.start()
 			var before, after runtime.MemStats
 			runtime.GC()

@@ -8,8 +8,9 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
-	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -42,7 +43,7 @@ func newSharingBeside(t *testing.T, own policy.Limits, names ...string) *sharing
 }
 
 // comes moves the limit to the policies' drainer, with its former owner's state.
-func (s *sharing) comes(in *Inheritance) {
+func (s *sharing) comes(in *inheritance.State) {
 	s.limit.own()
 	s.limit.p.Opened(originWall, 0, in, s.limit.now)
 	s.limit.p.GoLive(s.limit.now)
@@ -133,7 +134,7 @@ func TestALeaderOfALineStartsOver(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
 	s.by[0].arrive("a", tokens(1), cost(5))
-	s.limit.p.unnoted.costing("", 5)
+	s.limit.p.Checkpoints.Cost("", 5)
 	s.limit.noted()
 	s.until(11 * second)
 	for range 10 {
@@ -187,12 +188,12 @@ func TestASharedLimitIsHandedOverAndChargedByACrash(t *testing.T) {
 		s.comes(nil)
 		s.by[0].arrive("a", tokens(4))
 		s.until(second)
-		if !s.limit.p.Changed {
+		if !s.limit.p.Checkpoints.Changed {
 			t.Error("no checkpoint of the limit is due")
 		}
 		h := s.limit.p.Handover(s.limit.now)
 		next := newSharing(t, "import", "mail")
-		next.comes(&Inheritance{Handover: h, Crashed: crashed,
+		next.comes(&inheritance.State{Handover: h, Crashed: crashed,
 			Elapsed: 0, Age: second, Fence: ms})
 		next.by[1].arrive("b", tokens(6))
 		next.by[1].arrive("b", tokens(1))
@@ -207,9 +208,9 @@ func TestACheckpointTellsOfASharedLimitsStarts(t *testing.T) {
 	s.comes(nil)
 	b := s.by[0]
 	b.arrive("a", tokens(2))
-	s.limit.p.Changed = false
-	if n := len(b.start()); n != 1 || !s.limit.p.Changed {
-		t.Errorf("%d start; a checkpoint is due: %v", n, s.limit.p.Changed)
+	s.limit.p.Checkpoints.Changed = false
+	if n := len(b.start()); n != 1 || !s.limit.p.Checkpoints.Changed {
+		t.Errorf("%d start; a checkpoint is due: %v", n, s.limit.p.Checkpoints.Changed)
 	}
 }
 
@@ -226,7 +227,7 @@ func TestAllowedCountsOtherPoliciesTurns(t *testing.T) {
 	}
 	for _, b := range s.by {
 		b.v.placeChanged(b.now)
-		if b.p.buckets["k"].allowed.seq == 0 {
+		if b.p.buckets["k"].Allowed.Seq == 0 {
 			t.Fatal("a limit of its own has not let the job start")
 		}
 	}
@@ -241,10 +242,10 @@ func TestAllowedWaitsForASharedCheckpoint(t *testing.T) {
 	b := s.by[1]
 	b.arrive("b", tokens(1))
 	b.v.placeChanged(b.now)
-	if b.p.buckets["b"].allowed.seq == 0 {
+	if b.p.buckets["b"].Allowed.Seq == 0 {
 		t.Fatal("a limit of its own has not let the job start")
 	}
-	s.limit.p.unnoted.noted.Stored = 0 // as of an owner that begins
+	s.limit.p.Checkpoints.Noted.Stored = 0 // as of an owner that begins
 	if n := len(b.start()); n > 0 {
 		t.Errorf("a job starts before the first checkpoint of the limit's owner")
 	}
@@ -261,7 +262,7 @@ func TestUseOfASharedLimitOwnedElsewhereCounts(t *testing.T) {
 	r.Decide(atOnce(r), nil)
 	h := s.limit.p.Surrender(s.limit.now)
 	b.end(r, record.Outcome{Kind: record.OutcomeDone, Used: map[string]int64{"tokens": 10}})
-	s.comes(&Inheritance{Handover: h})
+	s.comes(&inheritance.State{Handover: h})
 	b.arrive("a", tokens(1))
 	if got := s.until(9 * second); got != "" {
 		t.Errorf("%s starts though 10 of 10 are used", got)
@@ -295,13 +296,13 @@ func TestAClaimIsATurnUnderASharedLimit(t *testing.T) {
 	s := newSharing(t, "import", "mail")
 	s.comes(nil)
 	far := s.by[1]
-	far.v.Local = false
+	far.v.Crew.Local = false
 	for range 9 {
 		s.by[0].arrive("a", tokens(2))
 		far.arrive("b", tokens(2))
 	}
 	for i := range 3 {
-		far.v.Claimed(Claim{Worker: fmt.Sprint("w", i), Until: far.now.Add(HoldFor)})
+		far.v.Crew.Claim(crew.Claim{Worker: fmt.Sprint("w", i), Until: far.now.Add(crew.HoldFor)})
 	}
 	if n := strings.Count(s.until(ms), "mail/b@"); n < 2 {
 		t.Errorf("%d of five starts are of the policy whose workers are elsewhere", n)
@@ -326,7 +327,7 @@ func TestTheRemainderOfASharedLimitIsReportedByItsOwner(t *testing.T) {
 		t.Errorf("%s is left, says who does not know", told(got))
 	}
 	s.comes(nil)
-	s.limit.p.unnoted.costs = quota.Units{"": 1}
+	s.limit.p.Checkpoints.Cost("", 1)
 	s.by[0].arrive("a", tokens(3))
 	s.until(second)
 	for _, b := range s.by {
@@ -343,7 +344,7 @@ func TestPoliciesTakeTurnsForScarceSlots(t *testing.T) {
 		return newValveBench(t, p)
 	}
 	a, b := weighed("a", 3), weighed("b", 1)
-	slots := &Slots{Most: 2}
+	slots := &crew.Slots{Most: 2}
 	a.v.Share(&Memory{}, slots)
 	b.v.Share(&Memory{}, slots)
 	Join([]*Valve{a.v, b.v})

@@ -21,10 +21,10 @@ func TestAReturnedJobFreesItsSlots(t *testing.T) {
 	b := newValveBench(t, p)
 	j := b.arrive("a", cost(3))
 	b.v.Advance(b.now, pace.Never)
-	due, totalDue := j.Bucket.clock.Due, b.v.total.clock.Due
+	due, totalDue := j.Bucket.clock.Due, b.v.total.Clock.Due
 	b.comesBack(b.out.Starts[0])
 	slots := 3 * b.v.base.pace.Interval
-	if back, ofTotal := due.Since(j.Bucket.clock.Due), totalDue.Since(b.v.total.clock.Due); back !=
+	if back, ofTotal := due.Since(j.Bucket.clock.Due), totalDue.Since(b.v.total.Clock.Due); back !=
 		slots || ofTotal != slots {
 		t.Errorf("it gave back %v, and %v of the total, want %v each", back, ofTotal, slots)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -24,6 +25,11 @@ const (
 )
 
 type startLimits struct {
+	wall       wallClock
+	gates      gates.Gates
+	alone      *group // of a forecast without calls
+	total      gates.Total
+	turns      gates.Turns
 	quota      *quota.Limits     // per bucket; may be nil
 	together   *together         // over all buckets; may be nil
 	shared     []*together       // with other policies
@@ -31,25 +37,58 @@ type startLimits struct {
 	candidates *quota.Candidates // shadow limits
 }
 
-func (v *Valve) withinLimits(b *bucket, now pace.Instant) hold {
-	if v.quota == nil && len(v.common) == 0 || b.queue.Near() == 0 {
-		return hold{}
+// limiting is the gate of start limits. Those over all buckets are asked in turns.
+type limiting struct{ *startLimits }
+
+// Next implements [gates.Gate].
+func (l limiting) Next(b *gates.Bucket) gates.Hold {
+	if l.quota == nil && len(l.common) == 0 || !b.Near {
+		return gates.Hold{}
 	}
-	head := b.queue.Head()
-	untold := hold{by: byStorage, until: b.Part.untold(head.takes(), now)}
-	if v.quota == nil || untold.until > now {
+	untold := gates.Hold{By: gates.ByStorage, Until: l.untold(b)}
+	if l.quota == nil || untold.Until > b.Now {
 		return untold
 	}
-	if p := b.Part; p.spent(v.quota, b.used, p.unnoted.told.each) {
-		return hold{by: byStorage,
-			until: now.Add(askAgain + time.Duration(p.Buckets())*askAgainPerBucket)}
+	if b.Store.Spent(l.quota, b.State.Used, false) {
+		return gates.Hold{By: gates.ByStorage, Until: b.Now.Add(askAgain +
+			time.Duration(b.Buckets)*askAgainPerBucket)}
 	}
-	wait, by, until := v.quota.Ask(b.used, v.instant(now), head.takes())
-	if b.allowed = (allowed{}); wait == 0 {
-		b.allowed = allowed{head.Seq, min(pace.Instant(until), now.Add(askAgain))}
-		return hold{}
+	wait, by, until := l.quota.Ask(b.State.Used, l.wall.reading(b.Now), b.Takes)
+	if b.State.Allowed = (gates.Allowed{}); wait == 0 {
+		b.State.Allowed = gates.Allowed{Seq: b.Seq,
+			Until: min(pace.Instant(until), b.Now.Add(askAgain))}
+		return gates.Hold{}
 	}
-	return hold{by: byLimit, limit: by, until: after(wait, now)}
+	return gates.Hold{By: gates.ByLimit, Limit: by, Until: after(wait, b.Now)}
+}
+
+// After implements [gates.Gate], also of limits over all buckets.
+func (l limiting) After(b *gates.Bucket, a *gates.Ahead, at pace.Instant) pace.Instant {
+	wait, seen := time.Duration(0), l.wall.reading(b.Now)
+	if l.quota != nil {
+		wait = l.quota.After(b.State.Used, seen, a.Work.Own(a.Slots), a.Takes)
+	}
+	for _, t := range l.common {
+		if !l.elsewhere(t) {
+			wait = max(wait, t.After(t.used, seen, a.Work.All(a.Slots+a.Others), a.Takes))
+		}
+	}
+	return max(at, b.Now.Add(wait))
+}
+
+// untold returns until when a job waits for stored checkpoints, also of shared limits; Never: for
+// the first.
+func (l *startLimits) untold(b *gates.Bucket) (until pace.Instant) {
+	again := b.Now.Add(askAgain)
+	if l.quota != nil {
+		until = b.Store.Holds(b.Takes, l.quota, again)
+	}
+	for _, t := range l.common {
+		if p := t.here(); p != nil {
+			until = max(until, p.Checkpoints.Holds(b.Takes, t.Limits, again))
+		}
+	}
+	return until
 }
 
 // after returns the end of a wait for a limit; Never if only an answer ends it.
@@ -61,17 +100,17 @@ func after(wait time.Duration, now pace.Instant) pace.Instant {
 }
 
 // stillWithin checks a due bucket again, because some permissions end.
-func (v *Valve) stillWithin(b *bucket, now pace.Instant) bool {
-	head := b.queue.Head()
-	if a := b.allowed; v.quota != nil && a.seq == head.Seq && now < a.until &&
-		b.Part.untold(head.takes(), now) <= now {
-		return v.fits(b, now)
+func (l *startLimits) stillWithin(b *bucket, now pace.Instant) bool {
+	seen := l.view(b, now)
+	if a := b.Allowed; l.quota != nil && a.Seq == seen.Seq && now < a.Until &&
+		l.untold(seen) <= now {
+		return l.fits(b, now)
 	}
-	if v.withinLimits(b, now).until > now {
+	if (limiting{l}).Next(seen).Until > now {
 		b.changed()
 		return false
 	}
-	return v.fits(b, now)
+	return l.fits(b, now)
 }
 
 func (v *Valve) againWithin(now pace.Instant) {
@@ -99,9 +138,9 @@ func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
 			}
 			b.trial, b.fresh = nil, 0
 			if to == nil {
-				b.used = nil
-			} else if b.used != nil {
-				b.used.Adapt(to)
+				b.Used = nil
+			} else if b.Used != nil {
+				b.Used.Adapt(to)
 			}
 		}
 	}

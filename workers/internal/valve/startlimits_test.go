@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -28,8 +29,8 @@ func tokens(n int64) func(*job.Arrived) {
 
 // noted stores a checkpoint with all starts so far.
 func (b *valveBench) noted() {
-	b.p.gathered()
-	if b.p.Noted() {
+	begin(b.p)
+	if b.p.Checkpoints.Store() {
 		b.v.NotedFirst(b.v, b.now)
 	}
 }
@@ -117,8 +118,8 @@ func TestNothingStartsUnderLimitsBeforeTheFirstCheckpoint(t *testing.T) {
 		if runs := b.start(); len(runs) > 0 {
 			t.Errorf("key %q: a job starts", key)
 		}
-		b.p.gathered()
-		if !b.p.Noted() {
+		begin(b.p)
+		if !b.p.Checkpoints.Store() {
 			t.Error("it is not the first")
 		}
 		b.v.NotedFirst(b.v, b.now)
@@ -224,7 +225,7 @@ func TestABudgetIsTrustedFromOwnersThatKeepIt(t *testing.T) {
 			}{"its own": {h, 160 - 10 - 10}, "of nobody": {old, 0}} {
 				next := unownedValve(t, p)
 				next.seq = b.seq
-				next.inheritFrom(Inheritance{Handover: c.told, Crashed: true,
+				next.inheritFrom(inheritance.State{Handover: c.told, Crashed: true,
 					Elapsed: second, Age: second, Fence: ms}).crowd("a").noted()
 				if n := next.soon(func(Run) { next.noted() }); n != c.want {
 					t.Errorf("key %q, cost %q, a budget %s: %d start, want %d", key, cost, name, n,
@@ -245,7 +246,7 @@ func TestDebtIsInTheBudget(t *testing.T) {
 		}
 		b.noted()
 		runs := 0
-		b.v.Policy.Workers = 1
+		b.v.Crew.Most = 1
 		b.until(300*ms, func(r Run) {
 			runs++
 			b.end(r, record.Outcome{Kind: record.OutcomeDone,
@@ -255,12 +256,12 @@ func TestDebtIsInTheBudget(t *testing.T) {
 			t.Errorf("key %q: %d start though the first used more than the budget", key, runs)
 		}
 		b.noted()
-		in := Inheritance{Handover: b.p.Handover(b.now)}
+		in := inheritance.State{Handover: b.p.Handover(b.now)}
 		of := b.v.quota
 		if of == nil {
 			of = b.v.together.Limits
 		}
-		if n := in.since(of, key != "")["tokens"]; n != 100-1+120 {
+		if n := in.Since(of, key != "")["tokens"]; n != 100-1+120 {
 			t.Errorf("key %q: %d tokens are charged by a crash", key, n)
 		}
 	}
@@ -283,8 +284,8 @@ func TestAJobMayCostMoreThanABudget(t *testing.T) {
 		if n := b.soon(func(Run) {}); n != 1 {
 			t.Errorf("%q: %d of two jobs start that cost more than the budget", named, n)
 		}
-		in := Inheritance{Handover: b.p.Handover(b.now)}
-		if n := in.since(b.v.quota, false)[named]; n != 10-1+30 {
+		in := inheritance.State{Handover: b.p.Handover(b.now)}
+		if n := in.Since(b.v.quota, false)[named]; n != 10-1+30 {
 			t.Errorf("%q: %d units are charged", named, n)
 		}
 	}
@@ -306,33 +307,33 @@ func TestABudgetIsAlsoTheRecords(t *testing.T) {
 		t.Fatalf("%d of six start", n)
 	}
 	b.v.Change(large.WithDefaults(), false, b.now)
-	b.p.gathered()
+	begin(b.p)
 	if n := b.crowd("a").soon(none); n != 4 {
 		t.Errorf("%d more start while the record is written, want what was left of ten", n)
 	}
-	b.p.Noted()
+	b.p.Checkpoints.Store()
 	if n := b.soon(none); n != 100-4 {
 		t.Errorf("%d start by the larger budget, want what is left of a hundred", n)
 	}
 	for range 3 {
-		b.p.gathered()
+		begin(b.p)
 		if n := b.soon(none); n != 0 {
 			t.Errorf("%d start though the record was not stored", n)
 		}
 	}
 	b.noted()
 	b.v.Change(daily(160, "").WithDefaults(), false, b.now)
-	b.p.gathered()
+	begin(b.p)
 	b.v.Change(large.WithDefaults(), false, b.now)
 	if n := b.soon(none); n != 10 {
 		t.Errorf("%d start though the record of a smaller budget may be stored, want 10", n)
 	}
 	b.noted()
-	b.p.gathered()
+	begin(b.p)
 	if n := b.soon(none); n != 100 {
 		t.Errorf("%d start once all is told, want 100", n)
 	}
-	b.p.Noted()
+	b.p.Checkpoints.Store()
 	if n := b.soon(none); n != 0 {
 		t.Errorf("%d start though none is told of the last hundred", n)
 	}

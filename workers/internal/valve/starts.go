@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -28,10 +29,10 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 	}
 	for _, v := range v.line.valves {
 		if len(v.due)+len(v.unread)+len(v.callers) == 0 {
-			v.total.awake = false
+			v.total.Rest()
 		}
 		if !v.contested(now) {
-			v.turns = v.mostTurns
+			v.turns.Rest()
 		}
 		v.offer(now)
 	}
@@ -42,14 +43,14 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 	for len(v.timers) > 0 && v.timers[0].At <= now {
 		v.timeout(v.timers.Remove(0).heldJob, now)
 	}
-	for k := v.claims.Silent(now); k != nil; k = v.claims.Silent(now) {
+	for k := v.Crew.Claimants.Silent(now); k != nil; k = v.Crew.Claimants.Silent(now) {
 		v.silent(k, now)
 	}
 	v.lapse(now)
 	v.placeChanged(now)
 	v.open, v.fence = now < fence, fence
 	if !v.open {
-		for k := v.claims.workers.First(); k != nil; k = v.claims.workers.First() {
+		for k := v.Crew.Claims().First(); k != nil; k = v.Crew.Claims().First() {
 			v.refuse(k, claimant.Leave)
 		}
 		return
@@ -59,7 +60,7 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 		v.sched[0].changed()
 	}
 	v.placeChanged(now)
-	v.all = hold{}
+	v.all = gates.Hold{}
 }
 
 // next returns the bucket that starts next, and the worker's claim for it, or nil for a call or a
@@ -69,8 +70,9 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 	if len(v.due)+len(v.callers) == 0 || !v.admits(now) {
 		return nil, nil
 	}
-	if b = v.caller(); b == nil && v.Free() > 0 {
-		b = v.nextDue(v.mayTakeWorker)
+	if b = v.caller(); b == nil && v.Crew.Free() > 0 {
+		able := func(b *bucket) bool { return v.Crew.MayTake(b.busy()) }
+		b = v.nextDue(v.health.All.Open, able)
 	}
 	if b == nil {
 		return v.match()
@@ -79,12 +81,9 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 }
 
 func (v *Valve) admits(now pace.Instant) bool {
-	if !v.total.awake {
-		v.total.awake = true
-		v.total.Wake(&v.total.clock, now)
-	}
+	v.total.Wake(now)
 	v.all = v.holdOfAll(now)
-	return v.all.until <= now
+	return v.all.Until <= now
 }
 
 // start gives a bucket's head to a claimant, or if that is nil to a local worker, unless it is a
@@ -99,36 +98,31 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	switch {
 	case j.call != nil:
 		j.stage = stageRunning
-		v.claims.Take(j.call, claimant.Start, pace.Never)
+		v.Crew.Claimants.Take(j.call, claimant.Start, pace.Never)
 	case by != nil:
 		worker = by.Worker
-		v.claims.Take(by, claimant.Start, pace.Never)
 		fallthrough
 	default:
 		j.enter(stageRunning)
 	}
 	j.began, j.holder = now, ""
 	b.runs(1)
-	b.Part.Changed = true
-	v.given++
+	b.Part.Checkpoints.Changed = true
 	t := b.ticket(j, v.fence)
 	v.charge(j, t, now)
 	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
 		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,
-		Number: v.given, Shadow: v.try(j, now), Worker: worker, Ticket: t}
-	v.runs[r.Number] = run{heldJob: j, attempt: r.Attempt, worker: by}
-	r.total = &v.total.clock
-	r.Due = max(due, v.total.Next(r.total))
-	v.total.Take(r.total, now, j.Cost)
+		Number: v.Crew.Begin(j, j.Attempts+1, by, j.call != nil), Shadow: v.try(j, now),
+		Worker: worker, Ticket: t}
+	r.total = &v.total.Clock
+	r.Due = max(due, v.total.Next().Until)
+	v.total.Take(j.Cost, now)
 	v.takeTurn(b, j.Cost)
-	if v.breaker.open {
-		v.breaker.probe = j
-		r.Due = max(r.Due, v.breaker.at)
+	v.health.Started(b.Target, j, now)
+	if v.health.All.Open {
+		r.Due = max(r.Due, v.health.All.At)
 	}
-	if b.down() {
-		b.target.probe = j
-	}
-	v.noteStart(b, now)
+	v.Losses.Started(&b.own().Late, b.pace, &b.clock, b.nextAt, now)
 	b.pace.Take(&b.clock, now, j.Cost)
 	b.since = now
 	b.own().rate.Count(b.pace, pace.Few, now)
@@ -136,12 +130,8 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	if j.call == nil && b.callers != noCallers {
 		b.callers.inRow = 0
 	}
-	switch {
-	case j.call != nil:
+	if j.call != nil {
 		r.Call = v.grant(j)
-	case by == nil:
-		v.Busy++
-		v.slots.Used++
 	}
 	v.out.Starts = append(v.out.Starts, r)
 }
@@ -154,7 +144,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 		j.holder = holder // a late report counts until the job restarts
 	case j.expires <= now:
 		v.detach(j)
-		v.bury(j, job.ReasonDeadline, "it waited longer than allowed")
+		v.out.bury(j, job.ReasonDeadline, "it waited longer than allowed")
 	default:
 		v.detach(j)
 		v.makeReady(j, now)
@@ -163,12 +153,12 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 
 // Idle reports whether Advance has no work until the next event.
 func (v *Valve) Idle() bool {
-	if len(v.line.valves) > 1 || len(v.runs)+v.claims.workers.Len()+v.claims.Offers > 0 ||
+	if len(v.line.valves) > 1 || !v.Crew.Idle() ||
 		v.Wake(true) != pace.Never {
 		return false
 	}
 	for _, p := range v.parts {
-		if len(p.jobs)+len(p.inherited)+p.deep.Len()+p.unseen > 0 {
+		if len(p.jobs)+p.legacy.Len()+p.deep.Len() > 0 {
 			return false
 		}
 	}
@@ -183,18 +173,15 @@ func (v *Valve) Wake(open bool) pace.Instant {
 	if len(v.timers) > 0 {
 		at = v.timers[0].At
 	}
-	at = min(at, v.lapsesAt(), v.claims.Wake())
+	at = min(at, v.lapsesAt(), v.Crew.Wake(open))
 	if len(v.marked) > 0 {
 		at = min(at, v.acted)
 	}
 	if open && len(v.sched) > 0 {
 		at = min(at, v.sched[0].at)
 	}
-	if open {
-		at = min(at, v.claims.wakeAt)
-		if v.all.until > v.acted {
-			at = min(at, v.all.until)
-		}
+	if open && v.all.Until > v.acted {
+		at = min(at, v.all.Until)
 	}
 	return at
 }

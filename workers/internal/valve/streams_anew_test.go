@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -46,7 +47,7 @@ func TestAnOutcomeOfAFormerStreamIsIgnored(t *testing.T) {
 		acks    int
 	}{{b.p.created, 1}, {b.p.created.Add(time.Minute), 0}} {
 		n := unownedValve(t,
-			leaky("api", "10/s")).inheritFrom(Inheritance{Owner: "me", Handover: h})
+			leaky("api", "10/s")).inheritFrom(inheritance.State{Owner: "me", Handover: h})
 		n.p.created = heir.created
 		n.deliver(1, "a")
 		if n.p.Reported(o, n.now); len(n.out.Acks) != heir.acks {

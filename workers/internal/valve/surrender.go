@@ -1,9 +1,6 @@
 package valve
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -30,12 +27,9 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 				Error: j.LastError, Reason: j.reason, Attempts: j.Attempts})
 		}
 	}
-	for _, seq := range slices.Sorted(maps.Keys(p.inherited)) {
-		if in := p.inherited[seq]; in.outcome != nil {
-			o := *in.outcome
-			o.Holder, o.Stream = p.v.Self, p.Stream()
-			p.passOn(o)
-		}
+	for _, o := range p.legacy.Outcomes() {
+		o.Holder, o.Stream = p.v.Self, p.Stream()
+		p.passOn(o)
 	}
 	p.Unreported += len(p.v.out.Reports) - before
 	p.holder = p.v.Self
@@ -46,7 +40,7 @@ func (p *Part) Surrender(now pace.Instant) record.Handover {
 func (p *Part) Undecided() bool { return p.undecided.any() || p.noting > 0 }
 
 func (p *Part) Quiet() bool {
-	if p.v.Busy+p.v.claims.Working > 0 {
+	if p.v.Crew.Busy+p.v.Crew.Claimants.Working > 0 {
 		return false
 	}
 	for _, j := range p.jobs {
@@ -82,15 +76,17 @@ func (p *Part) leave(state partitionState) {
 	if state != partitionOpening {
 		p.weighNothing()
 		for _, b := range p.buckets {
-			if b.down() {
-				p.v.broken--
-				b.target = nil
+			if b.Target.Down() {
+				p.v.health.Forget(b.Target)
+				b.Target = nil
 			}
 			p.v.remember(b, nil)
 		}
 	}
 	for _, b := range p.buckets {
-		p.v.noteHeld(b, "")
+		if b.Late.Limit != "" {
+			p.v.Losses.Wait(&b.Late, "")
+		}
 	}
 	p.v.agenda.leave(p)
 }

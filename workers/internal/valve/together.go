@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -25,62 +26,54 @@ type together struct {
 }
 
 type order struct {
-	total totalRate
-	// turns is the virtual time of start-time fair queueing (Goyal, Vin and Cheng, 1996), in starts
-	// by weight. A bucket that becomes active starts from here.
-	turns     float64
-	mostTurns float64
-	line      *line
-	taken     float64 // turns of this valve in its line
-}
-
-// totalRate is the rate of all buckets together. A limit would cost a guard and a checkpoint.
-type totalRate struct {
-	*pace.Pace
-	clock pace.Clock
-	awake bool
+	line  *line
+	taken float64 // turn of this valve in its line
 }
 
 func totalOf(p policy.Policy) *pace.Pace {
 	return pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1)
 }
 
-func (t *totalRate) change(to *pace.Pace, now pace.Instant) {
-	if before := t.Pace; before != nil && to != nil {
-		to.Adapt(&t.clock, before, now)
-	} else {
-		t.clock.Reset()
-		to.Hold(&t.clock, now)
-	}
-	t.Pace = to
-}
-
 const mostPassed = 64
 
-func (v *Valve) takesTurns() bool { return v.total.Pace != nil || len(v.common) > 0 }
+func (l *startLimits) takesTurns() bool { return l.total.Pace != nil || len(l.common) > 0 }
+
+// turning is the gate of turns, for later starts: no bucket waits for its own.
+type turning struct{ *startLimits }
+
+// Next implements [gates.Gate].
+func (turning) Next(*gates.Bucket) gates.Hold { return gates.Hold{} }
+
+// After implements [gates.Gate].
+func (l turning) After(_ *gates.Bucket, a *gates.Ahead, at pace.Instant) pace.Instant {
+	if !l.takesTurns() {
+		return at
+	}
+	return max(at, a.From.Add(pace.Times(a.Slots+a.Others, l.turnEvery())))
+}
 
 // nextTurn returns what delays the next turn; forever while a shared limit is elsewhere.
-func (v *Valve) nextTurn(now pace.Instant) hold {
-	h := hold{by: byTotalRate, until: v.total.Next(&v.total.clock)}
-	for _, t := range v.common {
-		if v.elsewhere(t) {
-			return hold{by: byLimit, limit: t.name, until: pace.Never}
+func (l *startLimits) nextTurn(now pace.Instant) gates.Hold {
+	h := l.total.Next()
+	for _, t := range l.common {
+		if l.elsewhere(t) {
+			return gates.Hold{By: gates.ByLimit, Limit: t.name, Until: pace.Never}
 		}
 		least := oneSlot
 		if b := t.first; b != nil && b.Part.Live() && b.queue.Near() > 0 {
 			least = b.queue.Head().takes()
 		}
-		wait, limit := t.Next(t.used, v.instant(now), least)
-		h = h.or(hold{by: byLimit, limit: limit, until: after(wait, now)})
+		wait, limit := t.Next(t.used, l.wall.reading(now), least)
+		h = h.Or(gates.Hold{By: gates.ByLimit, Limit: limit, Until: after(wait, now)})
 	}
 	return h
 }
 
-func (v *Valve) turnEvery() (every time.Duration) {
-	if v.total.Pace != nil {
-		every = v.total.Interval
+func (l *startLimits) turnEvery() (every time.Duration) {
+	if l.total.Pace != nil {
+		every = l.total.Interval
 	}
-	for _, t := range v.common {
+	for _, t := range l.common {
 		if t.host != nil {
 			every = max(every, t.Interval())
 		}
@@ -90,30 +83,31 @@ func (v *Valve) turnEvery() (every time.Duration) {
 
 // fits reports whether limits over all buckets allow a head to start. Otherwise it lets others
 // pass, or they wait for it.
-func (v *Valve) fits(b *bucket, now pace.Instant) bool {
-	if len(v.common) == 0 {
+func (l *startLimits) fits(b *bucket, now pace.Instant) bool {
+	if len(l.common) == 0 {
 		return true
 	}
 	head := b.queue.Head()
-	wait, by, t := v.commonWait(head.takes(), now)
+	wait, by, t := l.wait(head.takes(), now)
 	if wait == 0 {
 		return true
 	}
 	t.passed = slices.DeleteFunc(t.passed, func(b *bucket) bool { return b.passes(now) == 0 })
-	if b.passing.seq == head.Seq || len(t.passed) >= mostPassed {
+	if b.Passing.Seq == head.Seq || len(t.passed) >= mostPassed {
 		t.first = b
 		return false
 	}
-	b.own().passing = passing{head.Seq, after(wait, now), by}
+	b.own().Passing = gates.Passing{Seq: head.Seq, Until: after(wait, now), By: by}
 	t.passed = append(t.passed, b)
 	b.changed()
 	return false
 }
 
-func (v *Valve) commonWait(c quota.Cost,
+// wait returns the longest wait under limits over all buckets.
+func (l *startLimits) wait(c quota.Cost,
 	now pace.Instant) (wait time.Duration, by string, of *together) {
-	for _, t := range v.common {
-		if more, limit := t.Next(t.used, v.instant(now), c); more > wait {
+	for _, t := range l.common {
+		if more, limit := t.Next(t.used, l.wall.reading(now), c); more > wait {
 			wait, by, of = more, limit, t
 		}
 	}
@@ -128,15 +122,11 @@ func (v *Valve) contested(now pace.Instant) bool {
 }
 
 func (v *Valve) takeTurn(b *bucket, cost int64) {
-	v.line.turns = max(v.line.turns, v.taken)
-	v.taken = v.line.turns + float64(cost)/v.weight()
-	if !v.takesTurns() {
-		return
+	v.taken = v.line.turns.Take(v.taken, cost, v.weight())
+	if v.takesTurns() {
+		b.turns = v.turns.Take(b.turns, cost, float64(b.weight))
+		b.own().Passing = gates.Passing{}
 	}
-	v.turns = max(v.turns, b.turns)
-	b.turns = v.turns + float64(cost)/float64(b.weight)
-	v.mostTurns = max(v.mostTurns, b.turns)
-	b.own().passing = passing{}
 }
 
 // setTogether replaces the limits, and converts their usage.
@@ -164,8 +154,8 @@ func (t *together) callBack(now pace.Instant) {
 	}
 	for _, b := range slices.Clone(t.passed) {
 		if v := b.Part.v; b.passes(now) != 0 && b.Part.Live() {
-			wait, _ := t.Next(t.used, v.instant(now), b.queue.Head().takes())
-			b.passing.until = min(b.passing.until, after(wait, now))
+			wait, _ := t.Next(t.used, v.wall.reading(now), b.queue.Head().takes())
+			b.Passing.Until = min(b.Passing.Until, after(wait, now))
 			b.changed()
 		}
 	}
@@ -177,7 +167,7 @@ func (t *together) callBack(now pace.Instant) {
 
 type line struct {
 	valves []*Valve
-	turns  float64
+	turns  gates.Turns
 }
 
 func (s *settings) weight() float64 { return float64(max(s.Policy.Weight, 1)) }
@@ -191,23 +181,23 @@ type SharedLimit struct {
 	Of   *Valve
 }
 
-func (v *Valve) ShareLimits(all []SharedLimit) {
-	v.shared = v.shared[:0]
-	for _, l := range all {
-		t := &together{name: l.Name}
-		if l.Of != nil {
-			t = l.Of.together
-			t.name = l.Name
+func (l *startLimits) ShareLimits(all []SharedLimit) {
+	l.shared = l.shared[:0]
+	for _, s := range all {
+		t := &together{name: s.Name}
+		if s.Of != nil {
+			t = s.Of.together
+			t.name = s.Name
 		}
-		v.shared = append(v.shared, t)
+		l.shared = append(l.shared, t)
 	}
-	v.gatherCommon()
+	l.gatherCommon()
 }
 
-func (v *Valve) gatherCommon() {
-	v.common = slices.Clone(v.shared)
-	if v.together != nil {
-		v.common = append(v.common, v.together)
+func (l *startLimits) gatherCommon() {
+	l.common = slices.Clone(l.shared)
+	if l.together != nil {
+		l.common = append(l.common, l.together)
 	}
 }
 
@@ -218,39 +208,39 @@ func (t *together) here() *Part {
 	return nil
 }
 
-func (v *Valve) elsewhere(t *together) bool { return t.host != v && t.here() == nil }
+func (l *startLimits) elsewhere(t *together) bool { return t != l.together && t.here() == nil }
 
-func (v *Valve) spent() bool {
-	return slices.ContainsFunc(v.common, func(t *together) bool {
+func (l *startLimits) spent() bool {
+	return slices.ContainsFunc(l.common, func(t *together) bool {
 		p := t.here()
-		return p != nil && p.spent(t.Limits, t.used, p.unnoted.told.all)
+		return p != nil && p.Checkpoints.Spent(t.Limits, t.used, true)
 	})
 }
 
 // tellLate applies the usage of an end, at once or when the limit's state arrives. Units that the
 // run may hold lapse: where the limit was, its answer or end may have counted.
-func (v *Valve) tellLate(t *together, l late, now pace.Instant) {
-	l.ends, l.answers = false, false
+func (l *startLimits) tellLate(t *together, end late, now pace.Instant) {
+	end.ends, end.answers = false, false
 	switch {
-	case !v.elsewhere(t):
-		v.endLate(t, l, now)
+	case !l.elsewhere(t):
+		l.endLate(t, end, now)
 		t.callBack(now)
-	case len(t.late) < mostLate && len(l.Used) > 0:
-		t.late = append(t.late, l)
+	case len(t.late) < mostLate && len(end.Used) > 0:
+		t.late = append(t.late, end)
 	}
 }
 
-func (v *Valve) countLate(t *together, now pace.Instant) {
-	for _, l := range t.late {
-		v.endLate(t, l, now)
+func (l *startLimits) countLate(t *together, now pace.Instant) {
+	for _, end := range t.late {
+		l.endLate(t, end, now)
 	}
 	t.late = nil
 }
 
-func (v *Valve) endLate(t *together, l late, now pace.Instant) {
-	used, charge := t.Adopt(t.used, l.cost, l.ends, l.answers)
+func (l *startLimits) endLate(t *together, end late, now pace.Instant) {
+	used, charge := t.Adopt(t.used, end.cost, end.ends, end.answers)
 	t.used = used
-	charge.Done(v.instant(now), l.End, t.part.unnoted.noted)
+	charge.Done(l.wall.reading(now), end.End, t.part.Checkpoints.Noted)
 }
 
 // Join puts valves into one line. Their turns restart from 0.
@@ -292,6 +282,6 @@ func (l *line) rest(now pace.Instant) {
 		}
 	}
 	for _, v := range l.valves {
-		v.taken = l.turns
+		v.taken = l.turns.Now
 	}
 }

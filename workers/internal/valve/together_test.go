@@ -9,6 +9,7 @@ import (
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -124,7 +125,7 @@ func TestALimitForAllKeysIsHandedOverAndChargedByACrash(t *testing.T) {
 		next := unownedValve(t, policy)
 		next.own()
 		next.seq = b.seq
-		next.p.Opened(originWall, 0, &Inheritance{Handover: h, Crashed: crashed,
+		next.p.Opened(originWall, 0, &inheritance.State{Handover: h, Crashed: crashed,
 			Elapsed: second, Age: second, Fence: ms}, next.now)
 		next.p.GoLive(next.now)
 		next.noted()
@@ -157,7 +158,7 @@ func TestALimitThatWasLoweredAtACrashCountsStartsFromBefore(t *testing.T) {
 		next := unownedValve(t, low)
 		next.own()
 		next.seq = b.seq
-		next.p.Opened(originWall, 0, &Inheritance{Handover: h, Crashed: true,
+		next.p.Opened(originWall, 0, &inheritance.State{Handover: h, Crashed: true,
 			Elapsed: second, Age: second, Fence: ms}, next.now)
 		next.p.GoLive(next.now)
 		next.noted()

@@ -37,7 +37,7 @@ func TestAtMostOneJobOfANameWaits(t *testing.T) {
 		for _, memory := range []int64{0, 1} {
 			t.Run(fmt.Sprint(name, memory), func(t *testing.T) {
 				b := newValveBench(t, leaky("api", "1/m"))
-				b.v.memory.most = memory
+				b.v.texts.memory.most = memory
 				b.arrive("a")
 				for _, value := range c.headers {
 					b.arrive("a", unique(value))

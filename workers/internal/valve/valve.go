@@ -3,14 +3,14 @@
 //
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
 //     limits.go: their limits; adapt.go: limits learnt from the target; depth.go: deep jobs;
-//   - gates.go: what holds jobs back, and for how long it did; schedule.go: when a bucket's next
-//     job may start; starts.go: which bucket starts next; bodies.go: loading of bodies;
+//   - gates.go: what gates see of a bucket, and what lists say of its holds; schedule.go: when a
+//     bucket's next job may start; starts.go: which bucket starts next; bodies.go: bodies;
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
-//   - settle.go: outcomes, retries and attempt records; breaker.go: circuit breakers;
-//   - claims.go: offers to callers and to workers in other processes, and their claims; calls.go:
-//     what callers say;
-//   - inherit.go, handover.go: state received from a partition's previous owner and sent to its
-//     next;
+//   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
+//   - claims.go: offers to callers and to workers in other processes, and their claims (packages
+//     claimant and crew); calls.go: what callers say;
+//   - inherit.go, handover.go: state received from a partition's previous owner (package
+//     inheritance) and sent to its next;
 //   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
 //     and jobs, and expected starts;
 //   - edits.go: changes to jobs that operators made after they were stored;
@@ -24,6 +24,8 @@ import (
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
+	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -35,39 +37,22 @@ type Valve struct {
 	startLimits
 	order
 	agenda
-	crew
-	health
+	learning
+	health gates.Health
 	outlook
-	losses
+	Losses gates.Losses
 
+	Crew   crew.Crew[*heldJob]
 	Self   string         // holder of jobs that run here
 	random func() float64 // in [0, 1), for jitter
-	wall   wallClock
 	out    *Actions
-	memory *Memory
+	texts  texts
 	parts  map[int]*Part
-	bodies int64 // bytes of large bodies
 
 	open  bool         // starts were allowed on the last Advance
 	fence pace.Instant // of those starts
 	acted pace.Instant // when starts were last allowed
-	all   hold
-}
-
-type crew struct {
-	Local    bool
-	Busy     int // local workers with this valve's jobs
-	Reserved int // local workers with other drainers' jobs
-	slots    *Slots
-	claims   claims
-	runs     map[uint64]run // by number, here and elsewhere
-	given    uint64         // last run number
-}
-
-type run struct {
-	*heldJob
-	attempt int
-	worker  *claimer // in another process; nil: a local one, or a caller
+	all   gates.Hold
 }
 
 const (
@@ -85,12 +70,15 @@ func (c wallClock) at(now pace.Instant) time.Time {
 	return at
 }
 
+// of returns the instant of a date in Unix ns.
+func (c wallClock) of(date int64) pace.Instant { return c.instant(time.Unix(0, date), 0) }
+
 func (c wallClock) instant(date time.Time, now pace.Instant) pace.Instant {
 	return now.Later(date.Sub(c.at(now)))
 }
 
-func (v *Valve) instant(now pace.Instant) quota.Now {
-	wall, off := v.wall(now)
+func (c wallClock) reading(now pace.Instant) quota.Now {
+	wall, off := c(now)
 	return quota.Now{Own: time.Duration(now), Wall: wall, Off: off}
 }
 
@@ -100,19 +88,20 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		settings: settings{Policy: p, paused: paused,
 			base:      limitsFor(p, policy.Override{}, paused),
 			overrides: map[job.Key]policy.Override{}},
-		startLimits: startLimits{quota: quota.New(p), candidates: quota.NewCandidates(p)},
-		order:       order{total: totalRate{Pace: totalOf(p)}},
-		crew:        crew{runs: map[uint64]run{}, slots: &Slots{}},
-		losses:      losses{holding: map[string]int{}},
-		wall:        wall,
-		Self:        self,
-		memory:      &Memory{},
-		random:      random,
-		out:         out,
-		parts:       map[int]*Part{},
+		startLimits: startLimits{wall: wall, alone: &group{}, total: gates.Total{Pace: totalOf(p)},
+			quota: quota.New(p), candidates: quota.NewCandidates(p)},
+		Crew:   crew.New[*heldJob](p.Workers),
+		health: gates.NewHealth(random),
+		Self:   self,
+		texts:  texts{memory: &Memory{}},
+		random: random,
+		out:    out,
+		parts:  map[int]*Part{},
 	}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
+	v.gates.List = gates.List{gates.Breaking{Health: &v.health}, gates.Cooling{}, gates.Giving{},
+		gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}}
 	return v
 }
 
@@ -145,53 +134,53 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	if p.seen(a) {
 		return
 	}
-	b, edit := p.bucket(a.Key, now), p.edits.of(a.Seq, stored)
+	b, edit := p.bucket(a.Key, now), p.edits.Of(a.Seq, stored)
 	j := newJob(b)
 	j.Arrived, j.Front, j.generation = *a, edit.Front, p.generation
 	j.Key = b.queue.Key
 	apply(&j.Arrived, edit)
 	p.v.date(j, now)
-	p.unnoted.costing("", j.Cost)
+	p.Checkpoints.Cost("", j.Cost)
 	for cost, n := range j.Costs {
-		p.unnoted.costing(cost, n)
+		p.Checkpoints.Cost(cost, n)
 	}
 	b.queue.Arrive(&j.Job)
 	p.jobs[a.Seq] = j
-	p.v.weigh(j)
+	p.v.texts.weigh(j)
 	b.held++
 	if a.Seq > p.last {
 		p.v.out.Accepted = append(p.v.out.Accepted, Seen{Ref: j.ref(), Header: a.Header})
 	}
-	in := p.takeIn(a.Seq, stored)
-	j.Attempts, j.crashes, j.LastError, j.recorded = in.record.Attempts, in.record.Crashes,
-		in.record.LastError, in.saved
-	j.snoozes = in.record.Snoozes
-	if in.record.CrashedBy != "" {
-		p.crashes[a.Seq] = in.record.CrashedBy
+	in, last := p.legacy.Take(a.Seq, stored)
+	if last {
+		p.changed()
 	}
+	j.Attempts, j.crashes, j.LastError, j.recorded = in.Record.Attempts, in.Record.Crashes,
+		in.Record.LastError, in.Saved
+	j.snoozes = in.Record.Snoozes
 	switch {
-	case p.done(a.Seq, stored), again && p.finishedLately(a.Seq, stored, now):
-		p.v.ack(j)
+	case p.legacy.Finished(a.Seq, stored, again, now):
+		p.v.out.ack(j)
 	case a.Malformed != nil:
-		p.v.bury(j, job.ReasonMalformed, a.Malformed.Error())
-	case in.outcome != nil:
-		j.holder = in.outcome.Holder
+		p.v.out.bury(j, job.ReasonMalformed, a.Malformed.Error())
+	case in.Outcome != nil:
+		j.holder = in.Outcome.Holder
 		b.runs(1)
-		p.v.settle(j, *in.outcome, now)
+		p.v.settle(j, *in.Outcome, now)
 	case j.crashes >= MostCrashes:
-		p.v.buryCrashed(j)
-	case in.crashed != "" && in.crashed != in.record.CrashedBy:
-		p.v.crashed(j, in.crashed)
-	case in.holder != "":
+		p.v.out.buryCrashed(j)
+	case in.Crashed != "" && in.Crashed != in.Record.CrashedBy:
+		p.v.out.crashed(j, in.Crashed)
+	case in.Runs():
 		j.enter(stageRunning)
-		j.holder = in.holder
+		j.holder = in.Holder
 		b.runs(1)
 		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 	case p.repeats(j):
 	case p.v.impossible(j.Cost, j.Costs) != "":
-		p.v.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
-	case in.record.DueIn > 0 && edit.Run != j.ordinal():
-		p.v.delay(j, now.Later(time.Duration(in.record.DueIn)*time.Microsecond))
+		p.v.out.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
+	case in.Record.DueIn > 0 && edit.Run != j.ordinal():
+		p.v.delay(j, now.Later(time.Duration(in.Record.DueIn)*time.Microsecond))
 	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
 		if p.v.sinks(j, true, now) {
 			p.v.sink(j, true)
@@ -211,9 +200,6 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		return
 	}
 	b.changed()
-	if in.runs() {
-		p.saw()
-	}
 }
 
 func (v *Valve) date(j *heldJob, now pace.Instant) {
@@ -265,17 +251,18 @@ func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 		// a delivery's key would keep its subject in memory
 		key = job.Key(strings.Clone(string(key)))
 		b = newBucket(p, key, p.v.limitsOf(key))
-		if b.pace != nil && max(p.crashedAt, p.restsUntil) != 0 {
-			interval, from := b.pace.Interval, p.restsUntil
-			if p.crashedAt != 0 {
-				from = max(from, p.crashedAt.Add(interval))
+		if b.pace != nil {
+			interval := b.pace.Interval
+			if from := p.legacy.Holds(interval); from != 0 {
+				b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
 			}
-			b.pace.Hold(&b.clock, from.Add(spread(key, min(interval, mostSpread))))
 		}
-		p.v.beginUsed(b, now)
+		if used := p.legacy.Unlisted(p.v.quota, p.v.wall.reading, now); used != nil {
+			b.own().Used = used
+		}
 		p.buckets[key] = b
 		p.list.Add(b)
-		p.v.memory.near += bucketBytes
+		p.v.texts.memory.near += bucketBytes
 	}
 	return b
 }
@@ -291,16 +278,16 @@ func (p *Part) look(key job.Key) *bucket {
 func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
 	if j.call != nil {
 		j.stage = stageWaiting
-		v.claims.Take(j.call, claimant.Return, min(j.call.Ends, now.Add(callSilence)))
+		v.Crew.Claimants.Take(j.call, claimant.Return, min(j.call.Ends, now.Add(callSilence)))
 		return
 	}
 	b := j.Bucket
 	j.enter(stageWaiting)
 	if j.Body != nil && j.Size > leanSize {
-		if b.queue.Near() > 0 || v.bodies >= v.memory.bodies() {
+		if b.queue.Near() > 0 || v.texts.bytes >= v.texts.memory.bodies() {
 			j.Body, j.Lean = nil, true
 		} else {
-			v.keepBody(j)
+			v.texts.keep(j)
 		}
 	}
 	v.enqueue(j)
@@ -338,7 +325,7 @@ func (a *agenda) lookAt(j *heldJob, at pace.Instant) {
 
 func (v *Valve) detach(j *heldJob) {
 	j.Bucket.changed()
-	v.freeBody(j)
+	v.texts.free(j)
 	if j.inTimers >= 0 {
 		v.timers.Remove(j.inTimers)
 	}
@@ -349,48 +336,4 @@ func (v *Valve) detach(j *heldJob) {
 		return
 	}
 	j.Bucket.queue.Remove(&j.Job)
-}
-
-func (ls *losses) noteHeld(b *bucket, by string) {
-	if b.heldBy == by {
-		return
-	}
-	if ls.holding[b.heldBy]--; ls.holding[b.heldBy] <= 0 {
-		delete(ls.holding, b.heldBy)
-	}
-	if b.own().heldBy = by; by != "" {
-		ls.holding[by]++
-	}
-}
-
-func (v *Valve) Free() int {
-	if !v.Local {
-		return 0
-	}
-	return min(v.Policy.Workers-v.Busy-v.Reserved, v.slots.Left())
-}
-
-func (v *Valve) Reserve() bool {
-	if v.Free() <= 0 {
-		return false
-	}
-	v.Reserved++
-	v.slots.Used++
-	return true
-}
-
-func (c *crew) Release() {
-	c.Reserved--
-	c.slots.Used--
-}
-
-// Running counts running jobs, here and elsewhere, also other drainers' here.
-func (c *crew) Running() int { return c.Busy + c.Reserved + c.claims.Working }
-
-// mayTakeWorker keeps one bucket from taking all workers: it may run three times as many jobs as
-// workers stay free (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-// switches", 1998).
-func (v *Valve) mayTakeWorker(b *bucket) bool {
-	free := v.Free()
-	return free > 0 && b.busy() <= 3*(free-1)
 }

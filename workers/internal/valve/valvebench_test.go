@@ -47,7 +47,7 @@ func unownedValve(t testing.TB, p policy.Policy) *valveBench {
 	}
 	b := &valveBench{t: t, out: &Actions{}, now: origin, stored: map[uint64]time.Time{}}
 	b.v = New(p, false, "self", func() float64 { return 0.5 }, wallOfTests, b.out)
-	b.v.Local = true
+	b.v.Crew.Local = true
 	return b
 }
 
@@ -106,7 +106,7 @@ func (b *valveBench) start() []Run {
 // said so. Due ones are examined again when they start.
 func (b *valveBench) placed() {
 	b.t.Helper()
-	if b.v.quota != nil || len(b.v.common) > 0 || b.v.memory.most > 0 {
+	if b.v.quota != nil || len(b.v.common) > 0 || b.v.texts.memory.most > 0 {
 		return // limits, and expired deep jobs, are asked again by the clock
 	}
 	var all []*bucket

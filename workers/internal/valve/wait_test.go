@@ -25,8 +25,8 @@ func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 		b.arrive("a")
 	}
 	first := b.p.buckets["a"]
-	if first.running != 1 {
-		t.Errorf("%d jobs of the bucket run, want that of the old stream", first.running)
+	if first.Running != 1 {
+		t.Errorf("%d jobs of the bucket run, want that of the old stream", first.Running)
 	}
 	b.end(run, record.Outcome{Kind: record.OutcomeDone})
 	for range 30 {
@@ -128,7 +128,7 @@ func TestAnotherTargetIsProbedAtOnce(t *testing.T) {
 		b.arrive("a")
 	}
 	b.until(700*ms, b.down)
-	if !b.p.buckets["a"].down() {
+	if !b.p.buckets["a"].Target.Down() {
 		t.Fatal("the breaker is closed")
 	}
 	b.at(second)
