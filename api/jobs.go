@@ -84,6 +84,7 @@ type Hold struct {
 	//   - `limit:NAME`: that limit on starts; without `until`, another drainer keeps its state
 	//   - `concurrency`: its maximum number of jobs is running
 	//   - `paused`, `policy_paused`: an operator paused the bucket, or the policy
+	//   - `quiet`: the policy is in its quiet time
 	//   - `throttled_by_target`: the target asked for a pause
 	//   - `breaker`: the target is down: one job at a time probes it, the next at `until`, without
 	//     counting attempts

@@ -72,6 +72,9 @@ type Policy struct {
 	// needs one partition, the default then.
 	OutflowTotal algorithms.Rate `json:"outflow_total,omitzero"`
 
+	// Quiet is the spans of each day in which no job or call starts.
+	Quiet []Quiet `json:"quiet,omitempty"`
+
 	// Weight is the policy's share, 1 (default) to [MaxWeight], of turns under shared limits and of
 	// a worker's slots.
 	Weight int64 `json:"weight,omitempty"`

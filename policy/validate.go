@@ -62,9 +62,8 @@ const nameForm = "want 1 to 32 characters of a-z, 0-9 and -"
 var reservedNames = []string{"audit", "schedules"}
 
 var runFields = []string{"concurrency", "workers", "partitions", "timeout", "max_age",
-	"duplicate_window", "result_retention", "priority_step", "target", "callbacks", "retry",
-	"max_jobs",
-	"max_bytes", "dead"}
+	"duplicate_window", "result_retention", "priority_step", "quiet", "target", "callbacks",
+	"retry", "max_jobs", "max_bytes", "dead"}
 
 var algorithmNumbers = func() (names []string) {
 	for _, field := range decode.Fields(reflect.TypeFor[Rule]()) {
@@ -251,6 +250,7 @@ func (p Policy) checkNumbers(c *checker) {
 		c.add("target.http.url", "%s requires a leaking bucket with a queue", CallbackURL)
 	}
 	c.duration("priority_step", p.PriorityStep)
+	p.checkQuiet(c)
 	c.number("retry.max_attempts", int64(p.Retry.MaxAttempts), MaxAttempts)
 	first := c.duration("retry.backoff", p.Retry.Backoff)
 	last := c.duration("retry.max_backoff", p.Retry.MaxBackoff)

@@ -53,6 +53,36 @@ func TestValidate(t *testing.T) {
 		"longest name": {leaking(func(p P) {
 			p.Name = strings.Repeat("-", 32)
 		}), nil},
+		"a quiet night": {leaking(func(p P) {
+			p.Quiet = []policy.Quiet{{From: "22:00", To: "07:00", Zone: "Europe/Berlin"}}
+		}), nil},
+		"quiet time that is no time": {leaking(func(p P) {
+			p.Quiet = []policy.Quiet{{From: "10 pm", To: "07:00"}}
+		}), []string{`quiet[0]: "10 pm": want a time of day such as 22:00`}},
+		"quiet time at an hour that no clock shows": {leaking(func(p P) {
+			p.Quiet = []policy.Quiet{{From: "12:00", To: "13:00"}, {From: "22:00", To: "24:00"}}
+		}), []string{`quiet[1]: "24:00": want a time of day such as 22:00`}},
+		"quiet time in no zone": {leaking(func(p P) {
+			p.Quiet = []policy.Quiet{{From: "22:00", To: "07:00", Zone: "Berlin"}}
+		}), []string{`quiet[0]: "Berlin" is not a time zone; did you mean Europe/Berlin?`}},
+		"quiet time without an end": {leaking(func(p P) {
+			p.Quiet = []policy.Quiet{{From: "7:00", To: "07:00"}, {From: "07:00", To: "07:00"}}
+		}), []string{`quiet[0]: "7:00": want a time of day`}},
+		"quiet time of no length": {leaking(func(p P) {
+			p.Quiet = []policy.Quiet{{From: "07:00", To: "07:00"}}
+		}), []string{`quiet[0]: from and to are both 07:00: pause the policy instead`}},
+		"quiet all day": {leaking(func(p P) {
+			p.Quiet = []policy.Quiet{{From: "07:00", To: "06:00"}, {From: "20:00", To: "21:00"}}
+		}), []string{"quiet: the spans add up to 1d a day"}},
+		"nine quiet times": {leaking(func(p P) {
+			p.Quiet = make([]policy.Quiet, 9)
+			for i := range p.Quiet {
+				p.Quiet[i] = policy.Quiet{From: "07:00", To: "08:00"}
+			}
+		}), []string{"quiet: at most 8 spans, not 9"}},
+		"a quiet door": {door(func(p P) {
+			p.Quiet = []policy.Quiet{{From: "07:00", To: "08:00"}}
+		}), []string{"quiet: "}},
 		"unknown algorithm": {leaking(func(p P) { p.Algorithm = "leaky" }), []string{
 			`algorithm: "leaky": want token`,
 		}},

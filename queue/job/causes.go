@@ -8,6 +8,7 @@ const (
 	BlockedByConcurrency  = "concurrency" // of the bucket
 	BlockedByPaused       = "paused"      // the bucket
 	BlockedByPolicyPaused = "policy_paused"
+	BlockedByQuiet        = "quiet" // a span of the policy's quiet time
 	BlockedByThrottled    = "throttled_by_target"
 	// except one probe at a time
 	BlockedByBreaker   = "breaker"
@@ -48,6 +49,7 @@ var Causes = map[string]Cause{
 	BlockedByPaused: {Why: "an operator paused the bucket", Meant: true,
 		Evident: true},
 	BlockedByPolicyPaused: {Why: "an operator paused the policy", Meant: true, Evident: true},
+	BlockedByQuiet:        {Why: "the policy is in its quiet time, which ends{in}", Meant: true},
 	BlockedByThrottled:    {Why: "the target asked for a pause, which ends{in}{because}"},
 	BlockedByBreaker: {Why: "{down}; one job at a time probes it, without counting attempts, " +
 		"the next{in}{because}"},

@@ -6,13 +6,13 @@ import { span } from "./format.js";
 export const counted = (u) => Math.max(0, u.most - u.left - (u.open ?? 0));
 
 /** HARMLESS is what holds buckets that keep their pace. */
-export const HARMLESS = ["rate", "total_rate", "not_before"];
+export const HARMLESS = ["rate", "total_rate", "not_before", "quiet"];
 
 /** held is what holds a bucket or a job, in a word or two; `why` is the sentence. */
 export const held = (b) => (b.blocked_by ?? "").replace("limit:", "limit ").replaceAll("_", " ");
 
 /** MEANT is what operators want, so what waits is not late. */
-export const MEANT = ["paused", "policy_paused"];
+export const MEANT = ["paused", "policy_paused", "quiet"];
 
 const LATE = {
   processor: "its drainer's machine was busy", rate: "its rate",

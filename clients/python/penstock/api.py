@@ -599,6 +599,7 @@ class PolicySettings(TypedDict):
     max_delay: NotRequired[Duration]
     adaptive_rate: NotRequired[AdaptiveRate]
     outflow_total: NotRequired[Rate]
+    quiet: NotRequired[list[Quiet]]
     weight: NotRequired[int]
     peak: NotRequired[Rate]
     peak_total: NotRequired[Rate]
@@ -644,6 +645,13 @@ class Purged(TypedDict):
 class Quantiles(TypedDict):
     p50: int
     p99: int
+
+
+Quiet = TypedDict("Quiet", {
+    "from": 'str',
+    "to": 'str',
+    "zone": 'NotRequired[str]',
+})
 
 Rate = str
 

@@ -1195,6 +1195,7 @@ export interface components {
              *     - `limit:NAME`: that limit on starts; without `until`, another drainer keeps its state
              *     - `concurrency`: its maximum number of jobs is running
              *     - `paused`, `policy_paused`: an operator paused the bucket, or the policy
+             *     - `quiet`: the policy is in its quiet time
              *     - `throttled_by_target`: the target asked for a pause
              *     - `breaker`: the target is down: one job at a time probes it, the next at `until`, without counting attempts
              *     - `backoff`, `not_before`: all its jobs are waiting for a retry, or are not due yet
@@ -1265,6 +1266,7 @@ export interface components {
              *     - `limit:NAME`: that limit on starts; without `until`, another drainer keeps its state
              *     - `concurrency`: its maximum number of jobs is running
              *     - `paused`, `policy_paused`: an operator paused the bucket, or the policy
+             *     - `quiet`: the policy is in its quiet time
              *     - `throttled_by_target`: the target asked for a pause
              *     - `breaker`: the target is down: one job at a time probes it, the next at `until`, without counting attempts
              *     - `backoff`, `not_before`: all its jobs are waiting for a retry, or are not due yet
@@ -1610,6 +1612,7 @@ export interface components {
              *     - `limit:NAME`: that limit on starts; without `until`, another drainer keeps its state
              *     - `concurrency`: its maximum number of jobs is running
              *     - `paused`, `policy_paused`: an operator paused the bucket, or the policy
+             *     - `quiet`: the policy is in its quiet time
              *     - `throttled_by_target`: the target asked for a pause
              *     - `breaker`: the target is down: one job at a time probes it, the next at `until`, without counting attempts
              *     - `backoff`, `not_before`: all its jobs are waiting for a retry, or are not due yet
@@ -1890,6 +1893,7 @@ export interface components {
              *     - `limit:NAME`: that limit on starts; without `until`, another drainer keeps its state
              *     - `concurrency`: its maximum number of jobs is running
              *     - `paused`, `policy_paused`: an operator paused the bucket, or the policy
+             *     - `quiet`: the policy is in its quiet time
              *     - `throttled_by_target`: the target asked for a pause
              *     - `breaker`: the target is down: one job at a time probes it, the next at `until`, without counting attempts
              *     - `backoff`, `not_before`: all its jobs are waiting for a retry, or are not due yet
@@ -1989,6 +1993,8 @@ export interface components {
             adaptive_rate?: components["schemas"]["AdaptiveRate"];
             /** @description `outflow_total` is the rate of all buckets together, in fair turns. `outflow` may be left out. It needs one partition, the default then. */
             outflow_total?: components["schemas"]["Rate"];
+            /** @description `quiet` is the spans of each day in which no job or call starts. */
+            quiet?: components["schemas"]["Quiet"][];
             /** @description `weight` is the policy's share, 1 (default) to MaxWeight, of turns under shared limits and of a worker's slots. */
             weight?: number;
             /** @description `peak` is the rate that no window of a second or more exceeds while a bucket catches up; default 1.25 % above `outflow`. `peak_total` is the peak of `outflow_total`. */
@@ -2061,6 +2067,13 @@ export interface components {
         Quantiles: {
             p50: number;
             p99: number;
+        };
+        /** @description Quiet is a span of each day, by the clocks of a zone, in which nothing starts. From and To are written 22:00. A span that ends before it begins ends on the next day. */
+        Quiet: {
+            from: string;
+            to: string;
+            /** @description default UTC */
+            zone?: string;
         };
         /**
          * @description a number per s, m, h, d, w or duration

@@ -111,6 +111,7 @@ func (all List) After(b *Bucket, a *Ahead) pace.Instant {
 // Gates is a list with its last questions, which are kept to save allocations.
 type Gates struct {
 	List
+	Quiet *Quiet // one of them, which also holds all buckets
 	Seen  Bucket
 	Ahead Ahead
 }

@@ -20,6 +20,7 @@ const (
 	ByCooling
 	ByBreaker
 	ByStorage
+	ByQuiet
 	ByRate
 	reasons
 )
@@ -29,7 +30,7 @@ var names = [reasons]string{ByProcessor: job.LateByProcessor,
 	ByTotalRate: job.BlockedByTotalRate, ByLimit: job.LateByLimit,
 	ByConcurrency: job.BlockedByConcurrency, ByPaused: job.BlockedByPaused,
 	ByCooling: job.BlockedByThrottled, ByBreaker: job.BlockedByBreaker,
-	ByStorage: job.BlockedByStorage, ByRate: job.BlockedByRate}
+	ByStorage: job.BlockedByStorage, ByQuiet: job.BlockedByQuiet, ByRate: job.BlockedByRate}
 
 // meant has the reasons that make nothing late.
 var meant = func() (all [reasons]bool) {

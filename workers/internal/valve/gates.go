@@ -30,7 +30,8 @@ func (l *startLimits) holdOf(b *bucket, now pace.Instant) gates.Hold {
 }
 
 func (v *Valve) holdOfAll(now pace.Instant) (h gates.Hold) {
-	if h = v.health.Hold().Or(v.nextTurn(now)); h.Until <= now && v.spent() {
+	h = v.gates.Quiet.Hold(now).Or(v.health.Hold()).Or(v.nextTurn(now))
+	if h.Until <= now && v.spent() {
 		h = gates.Hold{By: gates.ByStorage, Until: now.Add(askAgain)}
 	}
 	return h

@@ -52,6 +52,7 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	v.total.Change(totalOf(p), now)
 	v.setQuota(quota.New(p), quota.NewCandidates(p))
 	v.setTogether(p)
+	v.gates.Quiet.Set(p.Quiet)
 	for _, part := range v.parts {
 		reorders := part.deep.Restep(time.Duration(p.PriorityStep))
 		for _, b := range part.buckets {

@@ -144,6 +144,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 	}
 	h := v.gates.Next(v.view(b, now))
 	b.note(h, now)
+	b.awake = h.By != gates.ByQuiet // which earns no credit
 	if b.callNext() {
 		v.planCall(b, h.Until, now)
 		return

@@ -117,7 +117,7 @@ func (v *Valve) againWithin(now pace.Instant) {
 	for _, t := range v.common {
 		t.callBack(now)
 	}
-	if v.quota == nil {
+	if v.quota == nil && len(v.Policy.Quiet) == 0 {
 		return
 	}
 	for _, part := range v.parts {

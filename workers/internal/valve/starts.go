@@ -108,7 +108,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	j.began, j.holder = now, ""
 	b.runs(1)
 	b.Part.Checkpoints.Changed = true
-	t := b.ticket(j, v.fence)
+	t := b.ticket(j, min(v.fence, v.gates.Quiet.Begins(now)))
 	v.charge(j, t, now)
 	r := Run{Ref: j.ref(), Stored: j.Stored, Header: j.Header, Body: j.Body,
 		Cost: j.Cost, Costs: j.Costs, Attempt: j.Attempts + 1, Crashes: j.crashes, Due: due,

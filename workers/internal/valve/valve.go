@@ -100,8 +100,10 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
+	v.gates.Quiet = gates.NewQuiet(wall.at)
+	v.gates.Quiet.Set(p.Quiet)
 	v.gates.List = gates.List{gates.Breaking{Health: &v.health}, gates.Cooling{}, gates.Giving{},
-		gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}}
+		gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}, v.gates.Quiet}
 	return v
 }
 
@@ -234,6 +236,7 @@ func (v *Valve) Redate(now pace.Instant) {
 			}
 		}
 	}
+	v.gates.Quiet.Forget()
 	v.againWithin(now)
 }
 
