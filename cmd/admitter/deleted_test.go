@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 
 // A server without its directory writes to deleted files, so the process ends soon, and the next
@@ -25,9 +27,9 @@ func TestADeletedDataDirectoryIsSetUpAgain(t *testing.T) {
 		if !running {
 			p.stop()
 		}
-		if err := os.RemoveAll(filepath.Join(filepath.Dir(file), "nats")); err != nil {
-			t.Fatal(err)
-		}
+		waittest.Until(t, "the directory is deleted, though its server may still write", func() bool {
+			return os.RemoveAll(filepath.Join(filepath.Dir(file), "nats")) == nil
+		})
 		if running {
 			const why = "was deleted or replaced while the server ran"
 			if status := p.end(); status != 1 || !strings.Contains(p.Log.String(), why) {
