@@ -79,9 +79,8 @@ func TestQuietTimeBeginsForDueJobsToo(t *testing.T) {
 	p.Quiet, p.Workers = quietFor(time.Minute, time.Hour), 1
 	b := newValveBench(t, p)
 	b.at(50 * second)
-	for range 3 {
-		b.arrive("a")
-	}
+	b.arrive("a")
+	b.arrive("b") // another bucket, so that the end of the first job does not place it again
 	first := b.start()[0]
 	b.at(59 * second)
 	b.v.Advance(b.now, pace.Never)
