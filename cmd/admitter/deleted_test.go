@@ -27,7 +27,7 @@ func TestADeletedDataDirectoryIsSetUpAgain(t *testing.T) {
 		if !running {
 			p.stop()
 		}
-		waittest.Until(t, "the directory is deleted, though its server may still write", func() bool {
+		waittest.Until(t, "the directory is deleted while its server writes", func() bool {
 			return os.RemoveAll(filepath.Join(filepath.Dir(file), "nats")) == nil
 		})
 		if running {
