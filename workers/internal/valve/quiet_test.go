@@ -36,7 +36,6 @@ func TestNothingStartsInQuietTime(t *testing.T) {
 		}
 		last, known := b.p.expect(b.seq, b.now)
 		var all []time.Duration
-		held := job.BucketState{}
 		run := func(until time.Duration) {
 			for b.now.Since(origin) < until {
 				b.noted()
@@ -44,7 +43,7 @@ func TestNothingStartsInQuietTime(t *testing.T) {
 			}
 		}
 		run(2 * time.Minute)
-		held = b.p.bucketState("a", b.now)
+		held := b.p.bucketState("a", b.now)
 		if n := len(all); n < jobsBefore*0.9 || all[n-1] >= begins {
 			t.Errorf("%s: %d started, the last after %v", rule, n, all[n-1])
 		}
