@@ -1,7 +1,6 @@
 package valve
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,67 +9,8 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
-	"github.com/penstock-mq/penstock/workers/internal/record"
 )
-
-type calling struct {
-	*offering
-	t     *testing.T
-	heard []string
-	n     int
-}
-
-func newCalling(t *testing.T, p policy.Policy) *calling {
-	c := &calling{offering: newOffering(p), t: t}
-	c.Crew.Local = true
-	c.out.Reset()
-	return c
-}
-
-func (c *calling) ask(id string, now pace.Instant) { c.askOf(id, job.Claim{}, now) }
-
-// askOf claims a permit with a wait of 10 s for the next number, of those given otherwise.
-func (c *calling) askOf(id string, q job.Claim, now pace.Instant) {
-	c.n++
-	q.Op, q.Want, q.Key, q.ID, q.N = job.OpClaim, job.WantPermit, "a", id, c.n
-	q.Partitions = cmp.Or(q.Partitions, c.Policy.Partitions)
-	q.WaitMS = cmp.Or(q.WaitMS, 10_000)
-	c.Hear(c.part, q, c.hears(id), now)
-}
-
-func (c *calling) hears(id string) func(job.Turn) {
-	return func(t job.Turn) {
-		switch {
-		case t.Error != "":
-			c.heard = append(c.heard, id+" error")
-		case t.StartMS != nil:
-			c.heard = append(c.heard, fmt.Sprintf("%s %s %d", id, t.State, *t.StartMS))
-		case t.State == job.TurnRefused && t.Reason == job.RefusedDown:
-			c.heard = append(c.heard, fmt.Sprintf("%s %s %s, again in %d", id, t.State,
-				t.Reason, t.RetryMS))
-		default:
-			c.heard = append(c.heard, strings.TrimSpace(id+" "+t.State+" "+t.Reason))
-		}
-	}
-}
-
-func (c *calling) settle(id, status string, now pace.Instant) string {
-	return c.tell(id, job.OpSettle, job.Settlement{Status: status}, now)
-}
-
-func (c *calling) progress(id string, now pace.Instant) string {
-	return c.tell(id, job.OpProgress, job.Settlement{}, now)
-}
-
-func (c *calling) tell(id, op string, s job.Settlement, now pace.Instant) string {
-	c.n++
-	said := ""
-	c.Hear(c.part, job.Claim{Op: op, Key: "a", ID: id, N: c.n, Settlement: s},
-		func(t job.Turn) { said = t.State }, now)
-	return said
-}
 
 // A policy for calls alone must not be reported as one without workers.
 func TestNoWorkerIsSoughtForCalls(t *testing.T) {
@@ -164,36 +104,6 @@ func TestAWaitingCallerThatAsksNoMoreHasGone(t *testing.T) {
 	c.at(now, "stays no paused")
 	if n := c.part.buckets["a"].callers.Len(); n != 0 || c.texts.memory.calls != 1 {
 		t.Errorf("%d calls wait, of %d", n, c.texts.memory.calls)
-	}
-}
-
-func (c *calling) at(now pace.Instant, want string) {
-	c.t.Helper()
-	c.begin(now)
-	if got := strings.Join(c.heard, ", "); got != want {
-		c.t.Fatalf("at %v: heard %q, want %q", time.Duration(now), got, want)
-	}
-	c.heard = nil
-}
-
-func (c *calling) begin(now pace.Instant) {
-	for more := true; more; {
-		c.Advance(now, pace.Never)
-		starts := c.out.Starts
-		c.out.Starts, more = nil, len(starts) > 0
-		for _, r := range starts {
-			begin, o := func() { c.heard = append(c.heard, fmt.Sprint("job ", r.Seq)) },
-				record.Outcome{Kind: record.OutcomeDone}
-			if r.Call != nil {
-				begin = r.Call.Tell
-			}
-			_, passed := r.Decide(func() (pace.Instant, pace.Instant) { return pace.Never, now },
-				begin)
-			if r.Call != nil {
-				o = r.Call.Outcome(passed)
-			}
-			c.Finished(r.Number, o, now)
-		}
 	}
 }
 
@@ -450,102 +360,6 @@ func TestACallGainsNothingByImpossibleNumbers(t *testing.T) {
 	if len(c.out.Starts) > 0 {
 		t.Error("another call got tokens that were used")
 	}
-}
-
-// A caller repeats a report whose confirmation is lost.
-func TestARepeatedReportCountsOnce(t *testing.T) {
-	p := leaky("api", "1000/s")
-	p.Capacity = 1000
-	p.Limits = []policy.Limit{{Name: "hour", Cost: "tokens", Rule: policy.Rule{
-		Algorithm: policy.SlidingLog, Limit: 1000, Window: policy.Duration(time.Hour)}}}
-	c, now := newCalling(t, p), callsBegin
-	noted := func() {
-		begin(c.part)
-		c.part.Checkpoints.Store()
-	}
-	noted()
-	c.NotedFirst(c.Valve, now)
-	c.ask("x", now)
-	c.at(now, "x go")
-	for range 3 {
-		c.tell("x", job.OpSettle,
-			job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": 400}}, now)
-		now += 1000 * milli
-	}
-	noted()
-	now += 5000 * milli
-	c.askOf("y", job.Claim{Costs: map[string]int64{"tokens": 300}}, now)
-	c.Advance(now, pace.Never)
-	if len(c.out.Starts) == 0 {
-		t.Error("a repeated report took units again")
-	}
-}
-
-func TestAReportRepeatedToTheNextOwnerCountsOnce(t *testing.T) {
-	p := leaky("api", "1000/s")
-	p.Capacity = 1000
-	p.Limits = []policy.Limit{{Name: "hour", Cost: "tokens", Rule: policy.Rule{
-		Algorithm: policy.SlidingLog, Limit: 1000, Window: policy.Duration(time.Hour)}}}
-	for name, x := range map[string]struct {
-		crashed, ended bool
-		starts         int
-	}{
-		"handed over": {false, true, 1}, "crashed": {true, true, 1},
-		"ended since the record": {false, false, 0},
-	} {
-		c, now := newCalling(t, p), callsBegin
-		c.begins(now)
-		c.ask("x", now)
-		c.at(now, "x go")
-		used := job.Settlement{Status: job.SettledDone, Used: map[string]int64{"tokens": 400}}
-		before := c.part.Handover(now)
-		c.tell("x", job.OpSettle, used, now)
-		h := c.part.Handover(now)
-		if !x.ended {
-			h.Ended = before.Ended
-		}
-		h, _ = stored(t, h, record.MostBytes)
-		heir := newCalling(t, p)
-		heir.part.inherit(inheritance.State{Owner: "old", Crashed: x.crashed,
-			Unstarted: x.crashed, Handover: h}, now)
-		heir.begins(now)
-		for range 2 {
-			heir.tell("x", job.OpSettle, used, now)
-			if n := heir.progress("x", now); n != job.TurnGone {
-				t.Errorf("%s: a report that came late is answered by %q", name, n)
-			}
-			now += 5000 * milli
-		}
-		heir.begins(now)
-		heir.askOf("y", job.Claim{Costs: map[string]int64{"tokens": 300}}, now)
-		if heir.Advance(now, pace.Never); len(heir.out.Starts) != x.starts {
-			t.Errorf("%s: %d starts, want %d", name, len(heir.out.Starts), x.starts)
-		}
-	}
-}
-
-// begins notes a checkpoint, which starts under limits need.
-func (c *calling) begins(now pace.Instant) {
-	begin(c.part)
-	c.part.Checkpoints.Store()
-	c.NotedFirst(c.Valve, now)
-}
-
-// Messages overtake each other.
-func TestALateCopyOfAClaimTakesNoStart(t *testing.T) {
-	p := leaky("api", "1000/s")
-	p.Concurrency = 1
-	c, now := newCalling(t, p), callsBegin
-	c.ask("x", now)
-	c.at(now, "x go")
-	c.settle("x", job.SettledDone, now)
-	c.ask("x", now+10*milli)
-	if said := c.progress("x", now+10*milli); said != job.TurnGone {
-		t.Error(said)
-	}
-	c.at(now+10*milli, "x gone")
-	c.ask("y", now+10*milli)
-	c.at(now+10*milli, "y go")
 }
 
 func TestCallsTakeNoWorkers(t *testing.T) {
