@@ -135,8 +135,14 @@ func (s *Service) PatchPolicy(ctx context.Context, name string, patch []byte,
 	if err != nil {
 		return Policy{}, err
 	}
-	if entry.Source == policy.SourceFile && policy.Overrides(patch) {
-		return s.OverridePolicy(ctx, name, patch, w)
+	if entry.Source == policy.SourceFile {
+		if policy.Overrides(patch) {
+			return s.OverridePolicy(ctx, name, patch, w)
+		}
+		// A slip of the finger is no wish to change the file.
+		if _, err := policy.Parse(patch); err != nil {
+			return Policy{}, err
+		}
 	}
 	patched, _, err := s.writePolicy(ctx, name, w, func(current policy.Entry) (policy.Policy,
 		error) {

@@ -102,6 +102,29 @@ func TestNoPolicyIsFoundByAnImpossibleName(t *testing.T) {
 	}
 }
 
+// In an incident nobody is sent to the file for a slip of the finger.
+func TestAMisspeltOverrideOfAFilesPolicyIsABadRequest(t *testing.T) {
+	p := open(t, penstock.Options{Policies: []policy.Policy{{Name: "mail", Rule: policy.Rule{
+		Algorithm: policy.LeakingBucket, Outflow: penstock.MustRate("2/s"), Capacity: 10}}}})
+	run(t, p)
+	for patch, want := range map[string]struct {
+		status int
+		field  string
+	}{
+		`{"outflow":"NaN/s"}`:               {400, "outflow"},
+		`{"outflow":"1/s","capacity":"20"}`: {400, "capacity"},
+		`{"outflo":"1/s"}`:                  {400, "outflo"},
+		`[]`:                                {400, ""},
+		`{"outflow":"1/s","duplicate_window":"1s"}`: {409, ""},
+	} {
+		status, answer := ask(t, p, "PATCH", "/v1/policies/mail", patch)
+		if status != want.status || !strings.Contains(answer, `"field":"`+want.field) &&
+			want.field != "" {
+			t.Errorf("%s: %d %s", patch, status, answer)
+		}
+	}
+}
+
 func TestPoliciesAreFollowedAfterAReload(t *testing.T) {
 	slow := queue.SinkFunc(func(e queue.Event) {
 		if e.Type == queue.EventFollowed {
