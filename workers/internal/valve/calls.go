@@ -422,10 +422,7 @@ func (v *Valve) dropCall(j *heldJob) {
 // leaveCall is for a running call whose end will be reported elsewhere, to an owner that is told if
 // it holds units. What it holds of limits that stay is held for another timeout.
 func (v *Valve) leaveCall(j *heldJob, now pace.Instant) {
-	holds := j.charged != nil
-	for c := j.charged; c != nil; c = c.next {
-		holds = holds && (c.all != nil && c.all.host != v || c.Holds())
-	}
+	holds := v.holds(j)
 	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
 	v.awaits(j, now)
 	if holds {

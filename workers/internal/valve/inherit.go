@@ -120,8 +120,8 @@ func (p *Part) changed() {
 }
 
 func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
-	shares := slices.ContainsFunc(v.common, func(t *together) bool { return t.host == of })
-	if of == v && v.quota != nil || shares {
+	shares := func(t *together) bool { return t.host == &of.startLimits }
+	if of == v && v.quota != nil || slices.ContainsFunc(v.common, shares) {
 		for _, p := range v.parts {
 			p.changed()
 		}

@@ -16,9 +16,9 @@ import (
 // them, and at most mostPassed buckets do so at a time. Then the others wait for it.
 type together struct {
 	*quota.Limits
-	host   *Valve // owner; nil: not here
-	part   *Part  // that stores it; nil: not yet
-	name   string // if shared
+	host   *startLimits // of its owner; nil: not here
+	part   *Part        // that stores it; nil: not yet
+	name   string       // if shared
 	used   *quota.Set
 	first  *bucket   // all others wait for its job; may be nil
 	passed []*bucket // these let others pass
@@ -135,7 +135,7 @@ func (v *Valve) setTogether(p policy.Policy) {
 	case to == nil:
 		v.together = nil
 	case before == nil:
-		v.together = &together{Limits: to, host: v}
+		v.together = &together{Limits: to, host: &v.startLimits}
 		for _, p := range v.parts {
 			v.together.part = p
 		}
