@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -151,44 +152,18 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	return aheadOf(slots, waiting, queued, named)
 }
 
-// group sums up the costs of calls, which precede what else waits in their bucket.
+// group is the calls before one, and what else waits in their bucket.
 type group struct {
-	of          *bucket
-	jobs, slots int64
-	named       map[string]int64 // less the slots, for calls that name them
-}
-
-func (c *group) add(takes quota.Cost) {
-	c.jobs++
-	c.slots += takes.Job
-	for name, n := range takes.Named {
-		if c.named == nil {
-			c.named = map[string]int64{}
-		}
-		c.named[name] += n - takes.Job
-	}
+	of *bucket
+	calls.Costs
 }
 
 // Own implements [gates.Work].
-func (c *group) Own(slots int64) quota.Ahead { return c.with(c.of.unitsOf(slots - c.slots)) }
+func (c *group) Own(slots int64) quota.Ahead { return c.With(c.of.unitsOf(slots - c.Slots)) }
 
 // All implements [gates.Work].
 func (c *group) All(slots int64) quota.Ahead {
-	return c.with(c.of.Part.unitsOfAll(slots - c.slots))
-}
-
-// with adds the calls to other work.
-func (c *group) with(other quota.Ahead) quota.Ahead {
-	if c.jobs == 0 {
-		return other
-	}
-	return quota.Ahead{Jobs: c.jobs + other.Jobs, Units: func(cost string) int64 {
-		units := c.slots + c.named[cost]
-		if other.Jobs > 0 {
-			units += other.Units(cost)
-		}
-		return units
-	}}
+	return c.With(c.of.Part.unitsOfAll(slots - c.Slots))
 }
 
 // limited returns when start limits allow a bucket's next job.
@@ -212,16 +187,16 @@ func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Inst
 }
 
 // expectSlots is expectBucket for calls, which need no worker.
-func (v *Valve) expectSlots(slots int64, calls *group, c quota.Cost, now pace.Instant) *int64 {
+func (v *Valve) expectSlots(slots int64, before *group, c quota.Cost, now pace.Instant) *int64 {
 	a, known := &v.gates.Ahead, true
-	a.Takes, a.Slots, a.Work, a.Others = c, slots, calls, 0
+	a.Takes, a.Slots, a.Work, a.Others = c, slots, before, 0
 	if v.takesTurns() {
-		if a.Others, a.From, known = v.slotsOfOthers(calls.of, slots, now); !known {
+		if a.Others, a.From, known = v.slotsOfOthers(before.of, slots, now); !known {
 			return nil
 		}
 		a.Others += v.slotsOfLine(slots + a.Others)
 	}
-	b := v.view(calls.of, now)
+	b := v.view(before.of, now)
 	at := v.gates.After(b, a)
 	if at == pace.Never || gates.Shut.Next(b).Shut() {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
@@ -29,7 +30,7 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 		stream:    stream{sweeping: true},
 		holding: holding{buckets: map[job.Key]*bucket{}, jobs: map[uint64]*heldJob{},
 			deep:  keyqueue.NewStore[*heldJob](time.Duration(v.Policy.PriorityStep)),
-			begun: map[uint64]*heldJob{}},
+			calls: calls.New(&v.Crew.Claimants), begun: map[uint64]*heldJob{}},
 		legacy:   inheritance.New(),
 		progress: map[uint64]string{},
 	}
@@ -81,10 +82,7 @@ func (p *Part) inherit(in inheritance.State, now pace.Instant) {
 		}
 	}
 	p.edits.Inherit(in.Handover.Edits)
-	p.ended.Inherit(in.Handover.Ended, now)
-	if !in.Crashed {
-		p.open.Inherit(in.Handover.Calls, now)
-	}
+	p.calls.Inherit(in.Handover.Ended, in.Handover.Calls, in.Crashed, now)
 	p.newest = max(p.newest, in.Handover.Through)
 }
 

@@ -30,7 +30,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
 	s.Depth, s.Waiting, s.Running = int(b.held), b.queue.Len(), b.Running
-	s.Calls, s.CallsRunning = b.callers.Len(), b.callers.running
+	s.Calls, s.CallsRunning = b.callers.Len(), b.callers.Running
 	if b.callNext() {
 		s.Waiting--
 	}
@@ -132,7 +132,7 @@ func (l *listing) size(b *bucket) int64 {
 }
 
 func (b *bucket) inCalls() int {
-	return b.callers.Len() + b.callers.running
+	return b.callers.Len() + b.callers.Running
 }
 
 func (l *listing) find() (done bool) {

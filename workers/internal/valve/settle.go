@@ -100,7 +100,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b.runs(-1)
 	delete(b.Part.progress, j.Seq)
 	if j.call != nil {
-		b.callers.running--
+		b.callers.Running--
 	}
 	local := j.holder == ""
 	j.holder = ""

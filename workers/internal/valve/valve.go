@@ -8,7 +8,7 @@
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
 //   - claims.go: offers to callers and to workers in other processes, and their claims (packages
-//     claimant and crew); calls.go: what callers say;
+//     claimant and crew); calls.go: what follows from what callers say (package calls);
 //   - inherit.go, handover.go: state received from a partition's previous owner (package
 //     inheritance) and sent to its next;
 //   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
@@ -333,7 +333,7 @@ func (v *Valve) detach(j *heldJob) {
 		v.timers.Remove(j.inTimers)
 	}
 	if j.call != nil {
-		if j.Bucket.callers.chosen == j {
+		if j.Bucket.callers.Chosen == j.call {
 			j.Bucket.unchoose()
 		}
 		return
