@@ -86,8 +86,8 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 		// Callers ask only whether their owner lives, and may be thousands: answer without a walk.
 		k.Reply, k.N = reply, c.N
 		p.calls.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
-		t := job.Turn{State: job.TurnWaiting,
-			StartMS: v.expectSlots(0, v.without(k.Of.Bucket), k.Takes, now)}
+		at := v.expectSlots(0, v.without(k.Of.Bucket), k.Takes, now)
+		t := job.Turn{State: job.TurnWaiting, StartMS: millisTo(at, now)}
 		if _, down := v.health.Down(k.Of.Bucket.Target); down {
 			t.Reason = job.RefusedDown
 		}
@@ -101,20 +101,20 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	b := k.Of.Bucket
 	b.changed()
 	b.unchoose()
-	in := v.expectCall(k, false, now)
+	at := v.expectCall(k, false, now)
 	if isNew || b.paused {
-		if refused := v.refuses(k, in, wait, now); refused != nil {
+		if refused := v.refuses(k, at, wait, now); refused != nil {
 			reply(*refused)
 			v.giveBack(k.Of, now)
 			return
 		}
 	}
 	k.Reply, k.N, k.Ends = reply, c.N, now.Add(wait+callGrace)
-	if in != nil && *in <= ahead.Milliseconds() {
+	if at <= now.Add(ahead) {
 		p.calls.Take(k, claimant.Claim, min(k.Ends, now.Add(claimFor)))
 	} else {
 		p.calls.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
-		reply(job.Turn{State: job.TurnWaiting, StartMS: in})
+		reply(job.Turn{State: job.TurnWaiting, StartMS: millisTo(at, now)})
 	}
 }
 
@@ -143,7 +143,9 @@ func (s *settings) neverPasses(c *job.Claim) string {
 	return s.impossible(max(c.Cost, 1), c.Costs)
 }
 
-func (v *Valve) refuses(k *claimer, wait *int64, most time.Duration, now pace.Instant) *job.Turn {
+func (v *Valve) refuses(k *claimer, at pace.Instant, most time.Duration,
+	now pace.Instant) *job.Turn {
+
 	b := k.Of.Bucket
 	t := &job.Turn{State: job.TurnRefused, RetryMS: unknownRoom.Milliseconds()}
 	probe, down := v.health.Down(b.Target)
@@ -152,28 +154,23 @@ func (v *Valve) refuses(k *claimer, wait *int64, most time.Duration, now pace.In
 	case b.paused:
 		t.Reason = job.RefusedPaused
 	case v.texts.memory.calls > mostCalls, b.callers.Len() >= int(v.Policy.Capacity):
-		t.Reason = job.RefusedFull
-		if turn := v.turnAway(k, most, now); turn != nil {
-			t.RetryMS = *turn
-		}
+		t.Reason, t.RetryMS = job.RefusedFull, v.turnAway(k, most, t.RetryMS, now)
 	case down && (in > most || b.callers.Len() > 0):
 		if t.Reason = job.RefusedDown; !v.health.Probing(b.Target) { // a probe may end at any time
 			t.RetryMS = max(in.Milliseconds(), t.RetryMS)
 		}
-	case wait != nil && *wait > most.Milliseconds():
-		t.Reason, t.RetryMS = job.RefusedLate, *wait-most.Milliseconds()
-		if turn := v.turnAway(k, most, now); turn != nil {
-			t.RetryMS = *turn
-		}
+	case at < pace.Never && at > now.Add(most):
+		t.Reason = job.RefusedLate
+		t.RetryMS = v.turnAway(k, most, ceilMillis(at.Since(now)-most), now)
 	default:
 		return nil
 	}
 	return t
 }
 
-// expectCall returns the ms until a call starts, after those in the bucket and, if they are to be
-// counted, away; nil: unpredictable.
-func (v *Valve) expectCall(k *claimer, away bool, now pace.Instant) *int64 {
+// expectCall returns when a call starts, after those in the bucket and, if they are to be counted,
+// away; Never: unpredictable.
+func (v *Valve) expectCall(k *claimer, away bool, now pace.Instant) pace.Instant {
 	b := k.Of.Bucket
 	before := &group{b, b.callers.Before(k, away, now)}
 	slots := before.Slots
@@ -181,14 +178,13 @@ func (v *Valve) expectCall(k *claimer, away bool, now pace.Instant) *int64 {
 		slots += b.callers.JobsBefore(slots)
 	}
 	at, down := v.health.Down(b.Target)
-	if !down {
+	switch {
+	case !down:
 		return v.expectSlots(slots, before, k.Takes, now)
+	case slots > 0:
+		return pace.Never
 	}
-	if at = max(at, v.holdOf(b, now).Until); slots > 0 || at == pace.Never {
-		return nil
-	}
-	ms := ceilMillis(max(0, at.Since(now)))
-	return &ms
+	return max(at, v.holdOf(b, now).Until)
 }
 
 // grant answers a call that starts, with a lease if its end affects a limit, or while the target is

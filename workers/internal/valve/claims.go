@@ -258,15 +258,16 @@ func (v *Valve) againForCalls(now pace.Instant) {
 	}
 }
 
-// turnAway returns the time in ms after which a refused call may come back; nil: unknown. Calls
-// that were refused earlier come back earlier, so each is told its own turn. That is when half of
-// its wait is left: the bucket does not run dry, and a late forecast does not refuse it again.
-func (v *Valve) turnAway(k *claimer, most time.Duration, now pace.Instant) *int64 {
-	wait := v.expectCall(k, true, now)
+// turnAway returns the time in ms after which a refused call may come back, or what it is while
+// that is unknown. Calls that were refused earlier come back earlier, so each is told its own turn.
+// That is when half of its wait is left: the bucket does not run dry, and a late forecast does not
+// refuse it again.
+func (v *Valve) turnAway(k *claimer, most time.Duration, unknown int64, now pace.Instant) int64 {
+	wait := millisTo(v.expectCall(k, true, now), now)
 	if wait == nil {
-		return nil
+		return unknown
 	}
 	again := max(*wait-most.Milliseconds()/2, 1)
 	k.Of.Bucket.callers.SendAway(k, now.Add(time.Duration(again)*time.Millisecond))
-	return &again
+	return again
 }

@@ -178,31 +178,30 @@ func (l *startLimits) without(b *bucket) *group {
 	return l.alone
 }
 
-// expectBucket returns the ms until a bucket starts a job after some slots; nil: unpredictable.
-func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
+// expectBucket returns when a bucket starts a job after some slots; Never: unpredictable.
+func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) pace.Instant {
 	if v.Crew.Free() <= 0 && v.Crew.Declined {
-		return nil
+		return pace.Never
 	}
 	return v.expectSlots(slots, v.without(b), c, now)
 }
 
 // expectSlots is expectBucket for calls, which need no worker.
-func (v *Valve) expectSlots(slots int64, before *group, c quota.Cost, now pace.Instant) *int64 {
+func (v *Valve) expectSlots(slots int64, before *group, c quota.Cost,
+	now pace.Instant) pace.Instant {
 	a, known := &v.gates.Ahead, true
 	a.Takes, a.Slots, a.Work, a.Others = c, slots, before, 0
 	if v.takesTurns() {
 		if a.Others, a.From, known = v.slotsOfOthers(before.of, slots, now); !known {
-			return nil
+			return pace.Never
 		}
 		a.Others += v.slotsOfLine(slots + a.Others)
 	}
 	b := v.view(before.of, now)
-	at := v.gates.After(b, a)
-	if at == pace.Never || gates.Shut.Next(b).Shut() {
-		return nil
+	if gates.Shut.Next(b).Shut() {
+		return pace.Never
 	}
-	ms := ceilMillis(max(0, at.Since(now)))
-	return &ms
+	return v.gates.After(b, a)
 }
 
 // slotsOfOthers returns the slots of other buckets, from an instant on, before a bucket has taken
@@ -266,13 +265,13 @@ func (b *bucket) slotsUntil(turn, from float64) int64 {
 	return 0
 }
 
-// expectJob is expectBucket for a waiting job; also nil without a worker.
-func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
-	ms := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
-	if ms != nil && *ms == 0 && !v.Crew.MayTake(j.Bucket.busy()) {
-		return nil
+// expectJob is expectBucket for a waiting job; also Never without a worker.
+func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) pace.Instant {
+	at := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
+	if at <= now && !v.Crew.MayTake(j.Bucket.busy()) {
+		return pace.Never
 	}
-	return ms
+	return at
 }
 
 // expect returns the time until a job starts, assuming success; 0: it has started.
@@ -281,17 +280,17 @@ func (p *Part) expect(seq uint64, now pace.Instant) (wait time.Duration, known b
 	if j == nil {
 		return 0, seq <= p.highest
 	}
+	at := now
 	switch j.stage {
 	case stageWaiting:
-		ms := p.v.expectJob(j, j.Bucket.queue.SlotsBefore(&j.Job), now)
-		if ms == nil {
-			return 0, false
-		}
-		return time.Duration(*ms) * time.Millisecond, true
+		at = p.v.expectJob(j, j.Bucket.queue.SlotsBefore(&j.Job), now)
 	case stageDelayed:
-		return max(0, j.At.Since(now)), true
+		at = j.At
 	}
-	return 0, true
+	if at == pace.Never {
+		return 0, false
+	}
+	return max(0, at.Since(now)), true
 }
 
 const unknownRoom = time.Second
@@ -327,11 +326,21 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 func (p *Part) tail(q job.Question, now pace.Instant) *int64 {
 	if b := p.buckets[q.Key]; b != nil && b.queue.Len() > 0 {
 		before := b.slotsFor(q.Priority, p.v.wall.reading(now).Wall.UnixNano())
-		return p.v.expectBucket(b, before, quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}, now)
+		takes := quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}
+		return millisTo(p.v.expectBucket(b, before, takes, now), now)
 	}
 	return nil
 }
 
 func ceilMillis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// millisTo returns the ms until an instant; nil: unpredictable.
+func millisTo(at, now pace.Instant) *int64 {
+	if at == pace.Never {
+		return nil
+	}
+	ms := ceilMillis(max(0, at.Since(now)))
+	return &ms
 }

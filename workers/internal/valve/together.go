@@ -41,10 +41,7 @@ func (l *startLimits) takesTurns() bool { return l.total.Pace != nil || len(l.co
 // turning is the gate of turns, for later starts: no bucket waits for its own.
 type turning struct{ *startLimits }
 
-// Next implements [gates.Gate].
-func (turning) Next(*gates.Bucket) gates.Hold { return gates.Hold{} }
-
-// After implements [gates.Gate].
+// After implements [gates.Later].
 func (l turning) After(_ *gates.Bucket, a *gates.Ahead, at pace.Instant) pace.Instant {
 	if !l.takesTurns() {
 		return at

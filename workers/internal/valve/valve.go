@@ -102,8 +102,11 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	v.setTogether(p)
 	v.gates.Quiet = gates.NewQuiet(wall.at)
 	v.gates.Quiet.Set(p.Quiet)
-	v.gates.List = gates.List{gates.Breaking{Health: &v.health}, gates.Cooling{}, gates.Giving{},
-		gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}, v.gates.Quiet}
+	breaking, limits := gates.Breaking{Health: &v.health}, limiting{&v.startLimits}
+	v.gates.List = gates.List{breaking, gates.Cooling{}, gates.Giving{}, gates.Rate{}, limits,
+		v.gates.Quiet}
+	v.gates.Later = []gates.Later{breaking, gates.Rate{}, turning{&v.startLimits}, limits,
+		v.gates.Quiet}
 	return v
 }
 
