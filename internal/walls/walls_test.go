@@ -54,6 +54,7 @@ workers/internal/core: api policy queue/job workers/internal/crew workers/intern
 	workers/internal/record workers/internal/valve
 workers/internal/crew: queue/job workers/internal/claimant workers/internal/gates workers/internal/pace
 workers/internal/deep:
+workers/internal/forecast:
 workers/internal/gates: policy queue/job workers/internal/pace workers/internal/quota
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
@@ -65,7 +66,7 @@ workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
 workers/internal/valve: api policy queue/job workers/internal/adapt workers/internal/calls workers/internal/claimant workers/internal/crew workers/internal/deep
-	workers/internal/gates workers/internal/handle workers/internal/heap workers/internal/inheritance
+	workers/internal/forecast workers/internal/gates workers/internal/handle workers/internal/heap workers/internal/inheritance
 	workers/internal/keyqueue
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:

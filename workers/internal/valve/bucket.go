@@ -138,7 +138,7 @@ type bucket struct {
 	*limits
 	*near
 	queue keyqueue.Queue[*heldJob]
-	turns float64 // virtual time: see order
+	turns float64 // virtual time: see gates.Turns
 
 	Part  *Part
 	clock pace.Clock

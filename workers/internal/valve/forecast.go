@@ -1,39 +1,29 @@
 package valve
 
 import (
-	"math"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/calls"
+	"github.com/penstock-mq/penstock/workers/internal/forecast"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// forecast estimates the slots that go to other buckets before a bucket's turn. One walk over all
-// buckets serves all questions for forecastFor.
-//
-// It assumes that every bucket takes its turns evenly, by weight, in jobs of its average cost.
-// Turns are exact to one part in 64. The estimate errs to the late side, by at most one job of each
-// other bucket.
-type forecast struct {
-	made  pace.Instant
-	from  pace.Instant // earliest next start
-	turns float64
-
-	// A bucket's slots grow linearly between its first and last turn, as fixed + slope·turn. The
-	// bins hold sums over all buckets that have begun, minus the ended ones.
-	fixed, slope [turnBins]float64
+// outlook is a forecast of the turns of a partition's buckets. One walk over all of them serves all
+// questions for forecastFor.
+type outlook struct {
+	forecast.Forecast
+	made pace.Instant
+	from pace.Instant // earliest next start
 
 	// Set while it is made for questions, which may be abandoned.
 	of       *Part
 	walk     *walk.Walk[*bucket]
 	lookedAt pace.Instant
 }
-
-type outlook struct{ forecast, coming *forecast }
 
 const (
 	// mostExact bounds the buckets that each question may walk.
@@ -42,50 +32,18 @@ const (
 	forecastFor       = 100 * time.Millisecond
 	forecastPerBucket = time.Microsecond
 	staleForecast     = 2 * time.Second
-
-	turnBits = 6 // mantissa bits that select a bin
-	turnBins = 48 << turnBits
 )
 
 // The buckets examined, and starts computed, in about 10 µs.
 const walkPiece, expectPiece = 256, 16
 
-// turnBin returns the bin of some turns. Bins widen as floating-point numbers do.
-func turnBin(turns float64) int {
-	const mantissa, bias = 52, 1023
-	return min(int(math.Float64bits(1+turns)>>(mantissa-turnBits))-bias<<turnBits, turnBins-1)
-}
-
-// add adds a bucket, before sum.
-func (f *forecast) add(b *bucket, turns float64) {
-	if !b.competes() {
-		return
+// waits returns what waits in a bucket that competes for turns.
+func (b *bucket) waits() forecast.Waits {
+	w := forecast.Waits{Turn: b.turns, Weight: b.weight}
+	if b.competes() {
+		w.Slots, w.Jobs = b.queue.Waiting(), int64(b.queue.Len())
 	}
-	waiting := float64(b.queue.Waiting())
-	perJob, weight := waiting/float64(b.queue.Len()), float64(b.weight)
-	first := max(0, max(b.turns, turns)-f.turns)
-	last := first + (waiting-perJob)/weight
-	f.line(first, perJob-first*weight, weight)
-	f.line(last, last*weight, -weight)
-}
-
-func (f *forecast) line(from, fixed, slope float64) {
-	bin := turnBin(from)
-	f.fixed[bin] += fixed
-	f.slope[bin] += slope
-}
-
-func (f *forecast) sum() {
-	for i := 1; i < turnBins; i++ {
-		f.fixed[i] += f.fixed[i-1]
-		f.slope[i] += f.slope[i-1]
-	}
-}
-
-func (f *forecast) slotsBefore(turn float64) float64 {
-	ahead := max(0, turn-f.turns)
-	bin := turnBin(ahead)
-	return f.fixed[bin] + f.slope[bin]*ahead
+	return w
 }
 
 func (b *bucket) competes() bool { return b.queue.Len() > 0 && !b.paused }
@@ -107,15 +65,15 @@ func (p *Part) foreseen(now pace.Instant) bool {
 		c = nil
 	}
 	if c == nil {
-		c = &forecast{made: now, from: v.turnsFrom(now), turns: v.turns.Now, of: p,
-			walk: p.list.Walk()}
+		c = &outlook{Forecast: forecast.Forecast{From: v.turns.Now}, made: now,
+			from: v.turnsFrom(now), of: p, walk: p.list.Walk()}
 		v.coming = c
 	}
 	c.lookedAt = now
-	if !c.walk.Some(walkPiece, func(b *bucket) { c.add(b, v.turns.Now) }) {
+	if !c.walk.Some(walkPiece, func(b *bucket) { c.Add(b.waits(), v.turns.Now) }) {
 		return false
 	}
-	c.sum()
+	c.Sum()
 	v.forecast, v.coming = c, nil
 	return true
 }
@@ -214,16 +172,11 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 		if f == nil || f.from == pace.Never || now.Since(f.made) > staleForecast {
 			return 0, 0, false
 		}
-		before := f.slotsBefore(turn)
-		if b.competes() {
-			waiting := float64(b.queue.Waiting())
-			before -= min(waiting, float64(slots)+waiting/float64(b.queue.Len()))
-		}
-		return int64(max(0, before)), f.from, true
+		return f.Before(turn, b.waits(), slots), f.from, true
 	}
 	for _, other := range b.Part.list.All() {
 		if other != b {
-			others += other.slotsUntil(turn, v.turns.Now)
+			others += other.waits().Until(turn, v.turns.Now)
 		}
 	}
 	from = v.turnsFrom(now)
@@ -242,27 +195,12 @@ func (v *Valve) slotsOfLine(slots int64) (others int64) {
 				break
 			}
 			for _, b := range p.list.All() {
-				if b.competes() {
-					waiting += b.queue.Waiting()
-				}
+				waiting += b.waits().Slots
 			}
 		}
 		others += min(share, waiting)
 	}
 	return others
-}
-
-// slotsUntil returns the slots that a bucket takes before a turn, from another on.
-func (b *bucket) slotsUntil(turn, from float64) int64 {
-	if !b.competes() {
-		return 0
-	}
-	waiting := b.queue.Waiting()
-	perJob := float64(waiting) / float64(b.queue.Len())
-	if ahead := (turn - max(b.turns, from)) * float64(b.weight); ahead >= 0 {
-		return min(waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
-	}
-	return 0
 }
 
 // expectJob is expectBucket for a waiting job; also Never without a worker.

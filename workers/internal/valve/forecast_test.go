@@ -62,7 +62,7 @@ func TestAForecastIsNearAWalk(t *testing.T) {
 			var exact int64
 			for _, other := range b.p.list.All() {
 				if other != asked {
-					exact += other.slotsUntil(turn, b.v.turns.Now)
+					exact += other.waits().Until(turn, b.v.turns.Now)
 				}
 			}
 			if off := float64(told - exact); !known || off < -0.02*float64(exact)-2 ||

@@ -25,11 +25,6 @@ type together struct {
 	late   []late    // corrections while its state is elsewhere
 }
 
-type order struct {
-	line  *line
-	taken float64 // turn of this valve in its line
-}
-
 func totalOf(p policy.Policy) *pace.Pace {
 	return pace.New(p.OutflowTotal, p.PeakTotalRatio(), 1)
 }

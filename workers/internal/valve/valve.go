@@ -12,7 +12,7 @@
 //   - inherit.go, handover.go: state received from a partition's previous owner (package
 //     inheritance) and sent to its next;
 //   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
-//     and jobs, and expected starts;
+//     and jobs, and expected starts (package forecast);
 //   - edits.go: changes to jobs that operators made after they were stored;
 //   - actions.go: requested I/O.
 package valve
@@ -35,12 +35,14 @@ import (
 type Valve struct {
 	settings
 	startLimits
-	order
 	agenda
 	learning
+	line   *line
+	taken  float64 // turn in the line
 	health gates.Health
-	outlook
 	Losses gates.Losses
+
+	forecast, coming *outlook
 
 	Crew   crew.Crew[*heldJob]
 	Self   string         // holder of jobs that run here
