@@ -138,8 +138,8 @@ func (p *Part) restart() {
 	p.changed()
 }
 
-// lose drops a job that left the stream. A local run holds concurrency until it ends; a remote one
-// will never report.
+// lose drops a job that left the stream, or that another client removed. A local run holds
+// concurrency until it ends; a remote one will never report.
 func (v *Valve) lose(j *heldJob) {
 	v.detach(j)
 	switch {
@@ -179,7 +179,7 @@ func (p *Part) Swept(now pace.Instant) {
 		case stageAcking:
 			p.Confirmed(j.Seq, now)
 		case stageWaiting, stageDelayed:
-			p.v.vanish(j)
+			p.v.lose(j)
 		}
 	}
 	gone, seen := p.legacy.Swept(p.last)
