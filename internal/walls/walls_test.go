@@ -48,11 +48,13 @@ workers/httptarget: internal/base/answers internal/base/clienttls internal/base/
 	oauth2
 workers/internal/adapt:
 workers/internal/alarm: workers/internal/pace sys
-workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace workers/internal/record
+workers/internal/calls: queue/job workers/internal/claimant workers/internal/pace workers/internal/quota workers/internal/record
+workers/internal/claimant: queue/job workers/internal/heap workers/internal/pace workers/internal/quota workers/internal/record
 workers/internal/core: api policy queue/job workers/internal/crew workers/internal/handle workers/internal/inheritance workers/internal/pace
 	workers/internal/record workers/internal/valve
 workers/internal/crew: queue/job workers/internal/claimant workers/internal/gates workers/internal/pace
 workers/internal/deep:
+workers/internal/forecast:
 workers/internal/gates: policy queue/job workers/internal/pace workers/internal/quota
 workers/internal/handle: queue/job workers/internal/record
 workers/internal/heap:
@@ -63,8 +65,8 @@ workers/internal/pace/pacetest: policy
 workers/internal/quota: algorithms policy
 workers/internal/record: queue/job
 workers/internal/timepiece: workers/internal/pace sys
-workers/internal/valve: api policy queue/job workers/internal/adapt workers/internal/claimant workers/internal/crew workers/internal/deep
-	workers/internal/gates workers/internal/handle workers/internal/heap workers/internal/inheritance
+workers/internal/valve: api policy queue/job workers/internal/adapt workers/internal/calls workers/internal/claimant workers/internal/crew workers/internal/deep
+	workers/internal/forecast workers/internal/gates workers/internal/handle workers/internal/heap workers/internal/inheritance
 	workers/internal/keyqueue
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:

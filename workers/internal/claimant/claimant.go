@@ -10,6 +10,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -65,7 +66,8 @@ type Claimant[J any] struct {
 	// a caller's place in its queue: by priority, then by sequence
 	Priority int
 	Seq      uint64
-	Cost     int64
+	Came     pace.Instant
+	Takes    quota.Cost
 
 	N       int             // number of its last claim
 	Reply   func(job.Turn)  // to that claim
@@ -188,12 +190,12 @@ func (q *Queue[J]) of(k *Claimant[J]) *heap.Heap[*Claimant[J]] {
 }
 
 func (q *Queue[J]) push(k *Claimant[J]) {
-	q.Slots += k.Cost
+	q.Slots += k.Takes.Job
 	q.of(k).Push(k)
 }
 
 func (q *Queue[J]) remove(k *Claimant[J]) {
-	q.Slots -= k.Cost
+	q.Slots -= k.Takes.Job
 	q.of(k).Remove(k.place)
 }
 

@@ -21,7 +21,7 @@ func reached(t *testing.T, worker string) (claimants [states]*Claimant[int], way
 	make := func(way []Event) (*set, *Claimant[int], *queue) {
 		s, q := &set{}, &queue{}
 		k := New(0, q)
-		k.Worker, k.Cost = worker, 3
+		k.Worker, k.Takes.Job = worker, 3
 		for _, e := range way {
 			if !s.Take(k, e, 5) {
 				return s, nil, q
@@ -59,7 +59,7 @@ func TestTransitions(t *testing.T) {
 			for event := range events {
 				s, q := &set{}, &queue{}
 				k := New(7, q)
-				k.Worker, k.Cost = worker, 3
+				k.Worker, k.Takes.Job = worker, 3
 				for _, e := range ways[state] {
 					s.Take(k, e, 5)
 				}
@@ -115,7 +115,7 @@ func TestAQueueIsInTheOrderOfStarts(t *testing.T) {
 	var all []*Claimant[int]
 	for i := range 200 {
 		k := New(i, q)
-		k.Priority, k.Seq, k.Cost = rng.IntN(3), uint64(rng.IntN(100)), 1
+		k.Priority, k.Seq, k.Takes.Job = rng.IntN(3), uint64(rng.IntN(100)), 1
 		all = append(all, k)
 		s.Take(k, Ask, pace.Instant(i))
 	}

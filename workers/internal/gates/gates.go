@@ -9,8 +9,12 @@ import (
 type Gate interface {
 	// Next returns until when, and why.
 	Next(*Bucket) Hold
+}
+
+// Later is a gate that may hold a later start for longer than the next one.
+type Later interface {
 	// After returns when a later start may be that the gates before allow at an instant; Never:
-	// unpredictable. It is asked while none is shut.
+	// unpredictable. It is asked while no gate is shut.
 	After(b *Bucket, a *Ahead, at pace.Instant) pace.Instant
 }
 
@@ -96,33 +100,29 @@ func (all List) Next(b *Bucket) (h Hold) {
 	return h
 }
 
-// After returns when a later start may be; Never: unpredictable.
-func (all List) After(b *Bucket, a *Ahead) pace.Instant {
-	at := all.Next(b).Until
-	for _, g := range all {
-		if at == pace.Never {
-			break
-		}
-		at = g.After(b, a, at)
-	}
-	return at
-}
-
 // Gates is a list with its last questions, which are kept to save allocations.
 type Gates struct {
 	List
+	Later []Later
 	Quiet *Quiet // one of them, which also holds all buckets
 	Seen  Bucket
 	Ahead Ahead
 }
 
+// After returns when a later start may be; Never: unpredictable.
+func (g *Gates) After(b *Bucket, a *Ahead) pace.Instant {
+	at := g.Next(b).Until
+	for _, l := range g.Later {
+		if at == pace.Never {
+			break
+		}
+		at = l.After(b, a, at)
+	}
+	return at
+}
+
 // Shut has the gates that only an event opens.
 var Shut = List{pause{}, storage{}, concurrency{}}
-
-// waits is a gate whose end is the same for later starts.
-type waits struct{}
-
-func (waits) After(_ *Bucket, _ *Ahead, at pace.Instant) pace.Instant { return at }
 
 func shut(by Reason, is bool) Hold {
 	if is {
@@ -131,15 +131,15 @@ func shut(by Reason, is bool) Hold {
 	return Hold{}
 }
 
-type pause struct{ waits }
+type pause struct{}
 
 func (pause) Next(b *Bucket) Hold { return shut(ByPaused, b.Paused) }
 
-type storage struct{ waits }
+type storage struct{}
 
 func (storage) Next(b *Bucket) Hold { return shut(ByStorage, !b.Live || b.State.Noting > 0) }
 
-type concurrency struct{ waits }
+type concurrency struct{}
 
 func (concurrency) Next(b *Bucket) Hold {
 	return shut(ByConcurrency, b.Concurrency > 0 && (b.State.Running >= b.Concurrency || b.Unseen))
@@ -155,7 +155,7 @@ func (Breaking) Next(b *Bucket) (h Hold) {
 	return h
 }
 
-// After implements [Gate]: a probe may fail.
+// After implements [Later]: a probe may fail.
 func (g Breaking) After(b *Bucket, _ *Ahead, at pace.Instant) pace.Instant {
 	if g.All.Open || b.State.Target.Down() {
 		return pace.Never
@@ -164,12 +164,12 @@ func (g Breaking) After(b *Bucket, _ *Ahead, at pace.Instant) pace.Instant {
 }
 
 // Cooling is the gate of the target's pauses.
-type Cooling struct{ waits }
+type Cooling struct{}
 
 func (Cooling) Next(b *Bucket) Hold { return Hold{By: ByCooling, Until: b.State.Cool} }
 
 // Giving is the gate of a bucket that lets others pass.
-type Giving struct{ waits }
+type Giving struct{}
 
 func (Giving) Next(b *Bucket) Hold {
 	p := &b.State.Passing
@@ -189,7 +189,7 @@ type Rate struct{}
 
 func (Rate) Next(b *Bucket) Hold { return Hold{By: ByRate, Until: b.Pace.Next(b.Clock)} }
 
-// After implements [Gate].
+// After implements [Later].
 func (Rate) After(b *Bucket, a *Ahead, at pace.Instant) pace.Instant {
 	if b.Pace == nil {
 		return at

@@ -9,14 +9,16 @@ import (
 )
 
 // never fails the test if it is asked.
-type never struct {
-	waits
-	t *testing.T
-}
+type never struct{ t *testing.T }
 
 func (n never) Next(*Bucket) Hold {
 	n.t.Error("a gate behind a shut one was asked")
 	return Hold{}
+}
+
+func (n never) After(*Bucket, *Ahead, pace.Instant) pace.Instant {
+	n.t.Error("a later start was asked for while a gate is shut")
+	return 0
 }
 
 func bucket() *Bucket {
@@ -42,11 +44,12 @@ func TestAnEventOpensAShutGate(t *testing.T) {
 			t.Errorf("%s: held by %s before", name, h.By)
 		}
 		c.shut(b)
-		all := append(Shut[:len(Shut):len(Shut)], never{t: t})
+		all := append(Shut[:len(Shut):len(Shut)], never{t})
 		if h := all.Next(b); h.By != c.by || !h.Shut() {
 			t.Errorf("%s: held by %s until %v", name, h.By, h.Until)
 		}
-		if at := all.After(b, &Ahead{}); at != pace.Never {
+		g := Gates{List: all, Later: []Later{never{t}}}
+		if at := g.After(b, &Ahead{}); at != pace.Never {
 			t.Errorf("%s: expected at %v", name, at)
 		}
 	}
@@ -78,7 +81,8 @@ func TestTheLongestHoldIsTheReason(t *testing.T) {
 
 func TestLaterStarts(t *testing.T) {
 	h := NewHealth(nil)
-	all := List{Breaking{&h}, Cooling{}, Rate{}}
+	all := Gates{List: List{Breaking{&h}, Cooling{}, Rate{}},
+		Later: []Later{Breaking{&h}, Rate{}}}
 	b := bucket()
 	b.State.Cool = 4 * second
 	if at := all.After(b, &Ahead{Slots: 20}); at != 6*second {

@@ -64,7 +64,7 @@ func (q *Quiet) Next(b *Bucket) Hold { return q.Hold(b.Now) }
 // mostStretches bounds a forecast, by more than a year of one span a day.
 const mostStretches = 400
 
-// After implements [Gate]: slots that would be taken within stretches are taken after them.
+// After implements [Later]: slots that would be taken within stretches are taken after them.
 func (q *Quiet) After(b *Bucket, a *Ahead, at pace.Instant) pace.Instant {
 	if len(q.spans) == 0 {
 		return at

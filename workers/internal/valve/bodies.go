@@ -154,7 +154,7 @@ func (p *Part) Fetched(t Text, now pace.Instant) {
 	case j.stage != stageWaiting:
 		return
 	case t.Gone:
-		p.v.vanish(j)
+		p.v.lose(j)
 		return
 	case t.Malformed != nil:
 		p.v.detach(j)

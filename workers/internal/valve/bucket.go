@@ -6,6 +6,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/adapt"
+	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
@@ -137,7 +138,7 @@ type bucket struct {
 	*limits
 	*near
 	queue keyqueue.Queue[*heldJob]
-	turns float64 // virtual time: see order
+	turns float64 // virtual time: see gates.Turns
 
 	Part  *Part
 	clock pace.Clock
@@ -156,7 +157,7 @@ type bucket struct {
 type near struct {
 	gates.State
 
-	callers *callers
+	callers *calls.Line[*heldJob]
 
 	last      *Ticket // the last start
 	undecided undecided
@@ -201,7 +202,7 @@ func (b *bucket) jobsBefore(j *heldJob) int {
 }
 
 func (b *bucket) slotsOfCalls(jobs int64) int64 {
-	return min(b.callers.Slots, b.callers.perJob*(jobs+1))
+	return b.callers.SlotsBefore(jobs)
 }
 
 func (b *bucket) passes(now pace.Instant) pace.Instant {
@@ -229,7 +230,7 @@ func (b *bucket) notes(n int) {
 }
 
 func (b *bucket) busy() int {
-	return b.Running - b.callers.running
+	return b.Running - b.callers.Running
 }
 
 // learnt lowers the rate to a target's apparent limit, and never raises it (law 2).

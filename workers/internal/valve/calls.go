@@ -2,13 +2,12 @@ package valve
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
@@ -71,76 +70,63 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 		return
 	}
 	wait := time.Duration(min(max(c.WaitMS, 0), longestCall.Milliseconds())) * time.Millisecond
-	j := p.calls[c.ID]
+	k, is := p.calls.Hear(c)
 	switch {
-	case j == nil && p.ended.Has(c.ID): // a late copy
+	case is == calls.Old:
+		return
+	case is == calls.Ended: // a late copy
 		reply(job.Turn{State: job.TurnGone})
 		return
-	case j == nil:
-	case c.N <= j.call.N:
-		return
-	case j.call.State() == claimant.Granted:
+	case is == calls.Early:
 		reply(moved)
 		return
-	case j.call.State() == claimant.Running: // it asked again, so it cannot have begun
-		v.giveBack(j, now)
-		j = nil
-	case j.call.State() == claimant.Waiting && !j.Bucket.paused:
+	case is == calls.Runs: // it asked again, so it cannot have begun
+		v.giveBack(k.Of, now)
+	case is == calls.Waits && k.State() == claimant.Waiting && !k.Of.Bucket.paused:
 		// Callers ask only whether their owner lives, and may be thousands: answer without a walk.
-		j.call.Reply, j.call.N = reply, c.N
-		v.Crew.Claimants.Take(j.call, claimant.Ask, min(j.call.Ends, now.Add(callSilence)))
-		t := job.Turn{State: job.TurnWaiting,
-			StartMS: v.expectSlots(0, v.without(j.Bucket), j.takes(), now)}
-		if _, down := v.health.Down(j.Bucket.Target); down {
+		k.Reply, k.N = reply, c.N
+		p.calls.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
+		at := v.expectSlots(0, v.without(k.Of.Bucket), k.Takes, now)
+		t := job.Turn{State: job.TurnWaiting, StartMS: millisTo(at, now)}
+		if _, down := v.health.Down(k.Of.Bucket.Target); down {
 			t.Reason = job.RefusedDown
 		}
 		reply(t)
 		return
 	}
-	isNew := j == nil
+	isNew := is != calls.Waits
 	if isNew {
-		j = v.newCall(p, c, now)
-		p.callSeq++
-		age := time.Duration(min(max(c.AgeMS, 0), time.Duration(now).Milliseconds())) *
-			time.Millisecond
-		j.Seq = firstCall | uint64((time.Duration(now)-age).Milliseconds())<<20 |
-			p.callSeq&(1<<20-1)
-		j.call.Seq, j.Stored = j.Seq, v.wall.reading(now).Wall.Add(-age)
+		k = v.newCall(p, c, now)
 	}
-	b, k := j.Bucket, j.call
+	b := k.Of.Bucket
 	b.changed()
 	b.unchoose()
-	in := v.expectCall(j, nil, now)
+	at := v.expectCall(k, false, now)
 	if isNew || b.paused {
-		if refused := v.refuses(j, in, wait, now); refused != nil {
+		if refused := v.refuses(k, at, wait, now); refused != nil {
 			reply(*refused)
-			v.giveBack(j, now)
+			v.giveBack(k.Of, now)
 			return
 		}
 	}
 	k.Reply, k.N, k.Ends = reply, c.N, now.Add(wait+callGrace)
-	if in != nil && *in <= ahead.Milliseconds() {
-		v.Crew.Claimants.Take(k, claimant.Claim, min(k.Ends, now.Add(claimFor)))
+	if at <= now.Add(ahead) {
+		p.calls.Take(k, claimant.Claim, min(k.Ends, now.Add(claimFor)))
 	} else {
-		v.Crew.Claimants.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
-		reply(job.Turn{State: job.TurnWaiting, StartMS: in})
+		p.calls.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
+		reply(job.Turn{State: job.TurnWaiting, StartMS: millisTo(at, now)})
 	}
 }
 
-func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *heldJob {
+func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *claimer {
 	b := p.bucket(c.Key, now)
 	j := newJob(b)
-	j.Front = keyqueue.Alone
-	j.Key, j.Cost, j.Costs = b.queue.Key, max(c.Cost, 1), c.Costs
-	j.Priority = min(max(c.Priority, job.MinPriority), job.MaxPriority)
-	j.call = claimant.New(j, &b.calls().Queue)
-	j.call.ID, j.call.Cost, j.call.Priority = c.ID, j.Cost, j.Priority
-	if p.calls == nil {
-		p.calls = map[string]*heldJob{}
-	}
-	p.calls[c.ID] = j
+	k := p.calls.Add(c, j, b.calls(), now)
+	j.call, j.Front, j.Stored = k, keyqueue.Alone, v.wall.at(k.Came)
+	j.Key, j.Seq, j.Priority = b.queue.Key, k.Seq, k.Priority
+	j.Cost, j.Costs = k.Takes.Job, k.Takes.Named
 	v.texts.memory.calls++
-	return j
+	return k
 }
 
 func (s *settings) neverPasses(c *job.Claim) string {
@@ -157,13 +143,10 @@ func (s *settings) neverPasses(c *job.Claim) string {
 	return s.impossible(max(c.Cost, 1), c.Costs)
 }
 
-// firstCall is the least sequence of a call. Calls are ordered by their first question.
-const firstCall = 1 << 63
-
-func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
+func (v *Valve) refuses(k *claimer, at pace.Instant, most time.Duration,
 	now pace.Instant) *job.Turn {
 
-	b := j.Bucket
+	b := k.Of.Bucket
 	t := &job.Turn{State: job.TurnRefused, RetryMS: unknownRoom.Milliseconds()}
 	probe, down := v.health.Down(b.Target)
 	in := max(0, probe.Since(now))
@@ -171,58 +154,43 @@ func (v *Valve) refuses(j *heldJob, wait *int64, most time.Duration,
 	case b.paused:
 		t.Reason = job.RefusedPaused
 	case v.texts.memory.calls > mostCalls, b.callers.Len() >= int(v.Policy.Capacity):
-		t.Reason = job.RefusedFull
-		if turn := v.turnAway(j, most, now); turn != nil {
-			t.RetryMS = *turn
-		}
+		t.Reason, t.RetryMS = job.RefusedFull, v.turnAway(k, most, t.RetryMS, now)
 	case down && (in > most || b.callers.Len() > 0):
 		if t.Reason = job.RefusedDown; !v.health.Probing(b.Target) { // a probe may end at any time
 			t.RetryMS = max(in.Milliseconds(), t.RetryMS)
 		}
-	case wait != nil && *wait > most.Milliseconds():
-		t.Reason, t.RetryMS = job.RefusedLate, *wait-most.Milliseconds()
-		if turn := v.turnAway(j, most, now); turn != nil {
-			t.RetryMS = *turn
-		}
+	case at < pace.Never && at > now.Add(most):
+		t.Reason = job.RefusedLate
+		t.RetryMS = v.turnAway(k, most, ceilMillis(at.Since(now)-most), now)
 	default:
 		return nil
 	}
 	return t
 }
 
-// expectCall returns the ms until a call starts, after those in the bucket and away; nil:
-// unpredictable.
-func (v *Valve) expectCall(j *heldJob, away []absent, now pace.Instant) *int64 {
-	b, calls := j.Bucket, &group{of: j.Bucket}
-	for _, other := range away {
-		calls.add(other.takes)
-	}
-	for k := range b.callers.All() {
-		if k.Precedes(j.call) {
-			calls.add(k.Of.takes())
-		}
-	}
-	slots := calls.slots
+// expectCall returns when a call starts, after those in the bucket and, if they are to be counted,
+// away; Never: unpredictable.
+func (v *Valve) expectCall(k *claimer, away bool, now pace.Instant) pace.Instant {
+	b := k.Of.Bucket
+	before := &group{b, b.callers.Before(k, away, now)}
+	slots := before.Slots
 	if b.queue.Waiting() > 0 {
-		slots += (slots + b.callers.inRow) / b.callers.perJob
+		slots += b.callers.JobsBefore(slots)
 	}
 	at, down := v.health.Down(b.Target)
-	if !down {
-		return v.expectSlots(slots, calls, j.takes(), now)
+	switch {
+	case !down:
+		return v.expectSlots(slots, before, k.Takes, now)
+	case slots > 0:
+		return pace.Never
 	}
-	if at = max(at, v.holdOf(b, now).Until); slots > 0 || at == pace.Never {
-		return nil
-	}
-	ms := ceilMillis(max(0, at.Since(now)))
-	return &ms
+	return max(at, v.holdOf(b, now).Until)
 }
 
 // grant answers a call that starts, with a lease if its end affects a limit, or while the target is
 // in trouble.
 func (v *Valve) grant(j *heldJob) *Grant {
 	b, k := j.Bucket, j.call
-	b.callers.inRow++
-	b.callers.running++
 	k.Leased = b.concurrency > 0 || v.quota != nil || len(v.common) > 0 ||
 		v.health.Troubled(b.Target) || b.Throttles > 0 || b.lastError != ""
 	g := &Grant{reply: k.Reply, maxDelayMS: ceilMillis(time.Duration(v.Policy.MaxDelay))}
@@ -250,7 +218,7 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.leaveCall(j, now)
 		return
 	case o.Kind == record.OutcomeProgress &&
-		v.Crew.Claimants.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
+		p.calls.Take(k, claimant.Pass, now.Add(v.leaseOf(k))):
 		if !k.Leased {
 			k.Reply = nil
 		}
@@ -280,7 +248,7 @@ func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
 // giveBack ends a call that did not begin.
 func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
 	switch {
-	case j == nil || !v.Crew.Claimants.Take(j.call, claimant.Settle, pace.Never):
+	case !j.Bucket.Part.calls.Settles(j.call):
 	case j.stage == stageRunning:
 		v.settle(j, v.unused(j, now), now)
 	default:
@@ -291,105 +259,87 @@ func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
 // hearReport handles a caller's report. A call without a lease, or of a crashed owner, is unknown
 // here; its report still pauses its bucket, and its progress counts it again.
 func (v *Valve) hearReport(p *Part, c *job.Claim, now pace.Instant) job.Turn {
-	j, settled := p.calls[c.ID], job.Turn{State: job.TurnSettled}
-	switch {
-	case j != nil && (c.N < j.call.N || j.call.State() == claimant.Granted):
-		if c.N >= j.call.N {
-			j.call.Report = c
-		}
+	switch k, is := p.calls.Hear(c); {
+	case is == calls.Old:
+	case is == calls.Early:
+		k.Report = c
 	case c.Op != job.OpSettle:
-		if !v.goesOn(p, j, c, now) && c.RetryAfterMS <= 0 {
+		if !v.goesOn(p, k, is, c, now) && c.RetryAfterMS <= 0 {
 			return job.Turn{State: job.TurnGone}
 		}
-	case c.Status == job.SettledReturned:
-		v.giveBack(j, now)
-	default:
-		v.ends(p, j, c, now)
+	case is == calls.Ended:
+	case c.Status != job.SettledReturned:
+		v.ends(p, k, is, c, now)
+	case k != nil:
+		v.giveBack(k.Of, now)
 	}
-	return settled
+	return job.Turn{State: job.TurnSettled}
 }
 
 // goesOn renews a lease, and reports whether there is one.
-func (v *Valve) goesOn(p *Part, j *heldJob, c *job.Claim, now pace.Instant) bool {
+func (v *Valve) goesOn(p *Part, k *claimer, is calls.Heard, c *job.Claim, now pace.Instant) bool {
 	b := p.bucket(c.Key, now)
 	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
 	counts := b.concurrency > 0 || v.Policy.CountsArrivals()
-	if j == nil && counts && v.texts.memory.calls < mostCalls && !p.ended.Has(c.ID) {
-		j = v.adopt(p, c, now)
+	if is == calls.Unknown && counts && v.texts.memory.calls < mostCalls {
+		k = v.adopt(p, c, now)
 	}
-	event := claimant.Progress
-	if c.Op == job.OpAnswered {
-		event = claimant.Answered
-	}
-	if j == nil || p.ended.Has(c.ID) ||
-		!v.Crew.Claimants.Take(j.call, event, now.Add(v.leaseOf(j.call))) {
+	if k == nil || is == calls.Ended || !p.calls.GoesOn(k, c, now.Add(v.leaseOf(k))) {
 		return false
 	}
-	j.call.Ending = nil
-	v.awaits(j, now)
-	if event == claimant.Answered {
-		j.call.Answers = true
-		v.answer(j, now, now)
+	v.awaits(k.Of, now)
+	if c.Op == job.OpAnswered {
+		v.answer(k.Of, now, now)
 	}
 	return true
 }
 
 // ends applies the outcome of a call that runs, perhaps by another owner's start.
-func (v *Valve) ends(p *Part, j *heldJob, c *job.Claim, now pace.Instant) {
-	if p.ended.Has(c.ID) {
-		return
+func (v *Valve) ends(p *Part, k *claimer, is calls.Heard, c *job.Claim, now pace.Instant) {
+	if is == calls.Waits { // as a late copy of its claim says
+		v.giveBack(k.Of, now)
 	}
-	if j != nil && j.stage == stageWaiting { // as a late copy of its claim says
-		v.giveBack(j, now)
-		j = nil
-	}
-	if j == nil {
-		j = v.adopt(p, c, now)
+	if is != calls.Runs {
+		k = v.adopt(p, c, now)
 	} else if c.Status == job.SettledUnreached {
-		v.unused(j, now)
+		v.unused(k.Of, now)
 	}
 	o, err := record.Settled(c.Settlement, v.wall.reading(now).Wall)
 	if err != nil {
 		o.Kind = record.OutcomeFailed // it has ended, and must not hold its place
 	}
-	switch {
-	case o.Answer == record.AnswerNone && v.lingers(j, o, now):
-		p.ended.Add(c.ID, now)
-	case v.Crew.Claimants.Take(j.call, claimant.Settle, pace.Never):
-		v.settle(j, o, now)
-		p.ended.Add(c.ID, now)
+	p.calls.Report(k, now)
+	if (o.Answer != record.AnswerNone || !v.lingers(k, o, now)) && p.calls.Settles(k) {
+		v.settle(k.Of, o, now)
 	}
 }
 
 // lingers keeps a call running, with its outcome, while its request may arrive without an answer:
 // for the longest delay from its end. A pause begins at once.
-func (v *Valve) lingers(j *heldJob, o record.Outcome, ended pace.Instant) bool {
-	delay := time.Duration(v.Policy.MaxDelay)
-	until := ended.Add(delay)
-	if !v.Policy.CountsArrivals() || j.call.Answers ||
-		!v.Crew.Claimants.Take(j.call, claimant.Progress, until) {
+func (v *Valve) lingers(k *claimer, o record.Outcome, ended pace.Instant) bool {
+	b, delay, pause := k.Of.Bucket, time.Duration(v.Policy.MaxDelay), o.RetryAfter
+	if pause > 0 {
+		o.RetryAfter = max(1, pause-delay)
+	}
+	if !v.Policy.CountsArrivals() || !b.Part.calls.Lingers(k, o, ended.Add(delay)) {
 		return false
 	}
-	if o.RetryAfter > 0 {
-		v.coolDown(j.Bucket, o.RetryAfter, ended)
-		o.RetryAfter = max(1, o.RetryAfter-delay)
-	}
-	o.Answer = record.AnswerSeen // as of then
-	j.call.Ending = &o
+	v.coolDown(b, pause, ended)
 	return true
 }
 
 // adopt counts a running call that another owner's start began. If it left without an answer, it
 // continues to hold its units.
-func (v *Valve) adopt(p *Part, c *job.Claim, now pace.Instant) *heldJob {
-	j := v.newCall(p, c, now)
-	j.stage, j.holder, j.call.Leased = stageRunning, "elsewhere", c.Op != job.OpSettle
+func (v *Valve) adopt(p *Part, c *job.Claim, now pace.Instant) *claimer {
+	k := v.newCall(p, c, now)
+	j := k.Of
+	j.stage, j.holder, k.Leased = stageRunning, "elsewhere", c.Op != job.OpSettle
 	j.Bucket.runs(1)
-	j.Bucket.callers.running++
-	if p.open.Take(c.ID) {
-		v.adoptRun(j, late{cost: j.takes(), ends: true, answers: true}, now)
+	j.Bucket.callers.Running++
+	if p.calls.Held(k) {
+		v.adoptRun(j, late{cost: k.Takes, ends: true, answers: true}, now)
 	}
-	return j
+	return k
 }
 
 func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
@@ -414,7 +364,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 
 func (v *Valve) dropCall(j *heldJob) {
 	v.detach(j)
-	delete(j.Bucket.Part.calls, j.call.ID)
+	j.Bucket.Part.calls.Drop(j.call)
 	v.texts.memory.calls--
 	j.stage = stageGone
 }
@@ -422,32 +372,28 @@ func (v *Valve) dropCall(j *heldJob) {
 // leaveCall is for a running call whose end will be reported elsewhere, to an owner that is told if
 // it holds units. What it holds of limits that stay is held for another timeout.
 func (v *Valve) leaveCall(j *heldJob, now pace.Instant) {
-	holds := j.charged != nil
-	for c := j.charged; c != nil; c = c.next {
-		holds = holds && (c.all != nil && c.all.host != v || c.Holds())
-	}
+	holds := v.holds(j)
 	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, false, now)
 	v.awaits(j, now)
 	if holds {
-		j.Bucket.Part.open.Add(j.call.ID, now)
+		j.Bucket.Part.calls.Leave(j.call, now)
 	}
 }
 
 func (v *Valve) leaveCalls(p *Part) {
-	for _, id := range slices.Sorted(maps.Keys(p.calls)) { // a seed must reproduce a run
-		j := p.calls[id]
-		if j.call.State() == claimant.Running {
-			v.leaveCall(j, v.acted)
+	for _, k := range p.calls.All() {
+		if k.State() == claimant.Running {
+			v.leaveCall(k.Of, v.acted)
 		}
-		v.Crew.Claimants.Take(j.call, claimant.Leave, pace.Never)
-		if j.call.Reply != nil {
-			j.call.Reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+		p.calls.Take(k, claimant.Leave, pace.Never)
+		if k.Reply != nil {
+			k.Reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
 		}
-		v.dropCall(j)
+		v.dropCall(k.Of)
 	}
 	for _, b := range p.buckets {
 		if b.callers != noCallers {
-			b.own().callers = &callers{running: b.callers.running, perJob: callsPerJob}
+			b.callers.Leave()
 		}
 	}
 }

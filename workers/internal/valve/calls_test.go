@@ -49,8 +49,8 @@ func TestACallEndsAfterItsPartitionStopped(t *testing.T) {
 	run.Decide(func() (pace.Instant, pace.Instant) { return pace.Never, now }, run.Call.Tell)
 	c.part.Quiesce()
 	c.Finished(run.Number, run.Call.Outcome(true), now)
-	if b := c.part.buckets["a"]; b != nil && (b.Running != 0 || b.callers.running != 0) {
-		t.Errorf("%d jobs and %d calls still run", b.Running, b.callers.running)
+	if b := c.part.buckets["a"]; b != nil && (b.Running != 0 || b.callers.Running != 0) {
+		t.Errorf("%d jobs and %d calls still run", b.Running, b.callers.Running)
 	}
 }
 
@@ -74,9 +74,9 @@ func TestACallerSpeaksBeforeItsFinalCheckIsKnown(t *testing.T) {
 			c.Finished(run.Number, run.Call.Outcome(passed), now)
 			b := c.part.buckets["a"]
 			if status != job.SettledDone && c.texts.memory.calls != 0 || b.Running != 0 ||
-				b.callers.running != 0 {
+				b.callers.Running != 0 {
 				t.Errorf("%s, passed %v: %d calls, %d run, %d of them calls", status, passed,
-					c.texts.memory.calls, b.Running, b.callers.running)
+					c.texts.memory.calls, b.Running, b.callers.Running)
 			}
 		}
 	}
@@ -129,8 +129,8 @@ func TestACallIsOfferedItsTurnAndClaimsIt(t *testing.T) {
 	c.at(now+229*milli, "")
 	c.at(now+230*milli, "job 1")
 	c.at(now+500*milli, "")
-	if len(c.part.calls) > 0 || c.texts.memory.calls != 0 {
-		t.Errorf("%d calls are left, %d counted", len(c.part.calls), c.texts.memory.calls)
+	if len(c.part.calls.All()) > 0 || c.texts.memory.calls != 0 {
+		t.Errorf("%d calls are left, %d counted", len(c.part.calls.All()), c.texts.memory.calls)
 	}
 }
 

@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
-	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -20,7 +20,6 @@ const (
 	// ahead is the time before a start when it is offered.
 	ahead = 20 * time.Millisecond
 
-	callsPerJob = 9 // in a row, before a waiting job
 	// mostCalled bounds the offers and claims of an unpaced bucket, and of a policy with turns.
 	mostCalled = 32
 )
@@ -47,7 +46,7 @@ func (v *Valve) Offered(result crew.Offered, now pace.Instant) {
 func (v *Valve) offer(now pace.Instant) {
 	turns, next := v.nearTurns(now)
 	for _, b := range v.callers[:min(turns, mostCalled, len(v.callers))] {
-		v.offerCall(b.callers.chosen.call, now)
+		v.offerCall(b.callers.Chosen, now)
 	}
 	if v.Crew.Rests(next, now) {
 		return
@@ -141,7 +140,7 @@ func (v *Valve) silent(k *claimer, now pace.Instant) {
 		if k.Ending != nil {
 			o = *k.Ending
 		}
-		if k.Ending != nil || !v.lingers(j, o, k.Until()) {
+		if k.Ending != nil || !v.lingers(k, o, k.Until()) {
 			c.Take(k, claimant.Silence, pace.Never)
 			v.settle(j, o, now)
 		}
@@ -155,62 +154,38 @@ func (v *Valve) silent(k *claimer, now pace.Instant) {
 	j.Bucket.changed()
 }
 
-type callers struct {
-	claimant.Queue[*heldJob]
-	chosen  *heldJob // head of the ready jobs; stays in the queue
-	inRow   int64    // calls since the last stored job
-	perJob  int64    // calls before the next stored job
-	running int
-	away    []absent // refused callers
-}
-
 // noCallers is shared and read-only.
-var noCallers = &callers{perJob: callsPerJob}
+var noCallers = &calls.Line[*heldJob]{}
 
-// mostAway bounds the absent callers of a bucket; the others get the time of the last one.
-const mostAway = 1 << 12
-
-// absent is a refused caller that will ask again, in a call of its own.
-type absent struct {
-	back  pace.Instant
-	takes quota.Cost
-}
-
-func (b *bucket) calls() *callers {
+func (b *bucket) calls() *calls.Line[*heldJob] {
 	if b.callers == noCallers {
-		b.own().callers = &callers{perJob: callsPerJob}
+		b.own().callers = &calls.Line[*heldJob]{}
 	}
 	return b.callers
 }
 
 func (b *bucket) unchoose() {
-	if j := b.callers.chosen; j != nil {
-		b.callers.chosen = nil
-		b.queue.Remove(&j.Job)
+	if k := b.callers.Chosen; k != nil {
+		b.callers.Chosen = nil
+		b.queue.Remove(&k.Of.Job)
 	}
 }
 
-// choose makes the next call the head of the ready jobs, where code for heads applies to it. Every
-// tenth start is left to a stored job with a worker, every second one if that is overdue.
+// choose makes the next call the head of the ready jobs, where code for heads applies to it. Jobs
+// without a worker leave their starts to calls.
 func (v *Valve) choose(b *bucket, now pace.Instant) {
-	c := b.callers
-	if c == noCallers {
+	if b.callers == noCallers {
 		return
 	}
 	b.unchoose()
-	if c.perJob = callsPerJob; b.queue.Overdue(job.MaxPriority, v.wall.at(now).UnixNano()) {
-		c.perJob = 1
+	canStart := b.queue.Len() > 0 && (v.Crew.Free() > 0 || !v.Crew.Declined)
+	overdue := b.queue.Overdue(job.MaxPriority, v.wall.at(now).UnixNano())
+	if k := b.callers.Choose(canStart, overdue); k != nil {
+		b.queue.Push(&k.Of.Job)
 	}
-	if c.Len() == 0 ||
-		b.queue.Len() > 0 && c.inRow >= c.perJob && (v.Crew.Free() > 0 || !v.Crew.Declined) {
-		return
-	}
-	j := c.First().Of
-	c.chosen = j
-	b.queue.Push(&j.Job)
 }
 
-func (b *bucket) callNext() bool { return b.callers.chosen != nil }
+func (b *bucket) callNext() bool { return b.callers.Chosen != nil }
 
 // planCall is plan for a call, which is offered its turn shortly before.
 func (v *Valve) planCall(b *bucket, at, now pace.Instant) {
@@ -218,7 +193,7 @@ func (v *Valve) planCall(b *bucket, at, now pace.Instant) {
 	if v.health.All.Open {
 		at = max(at, v.health.All.Due())
 	}
-	claimed := c.chosen.call.State() == claimant.Claiming
+	claimed := c.Chosen.State() == claimant.Claiming
 	if soon := at.Add(-ahead); soon > now && !claimed {
 		v.schedule(b, b.tunedAt(soon, now))
 		return
@@ -258,7 +233,7 @@ func (v *Valve) offerCall(k *claimer, now pace.Instant) {
 // first.
 func (v *Valve) caller() (first *bucket) {
 	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
-		if b.callers.chosen.call.State() == claimant.Claiming &&
+		if b.callers.Chosen.State() == claimant.Claiming &&
 			(first == nil || b.Before(dueBucket{first})) {
 			first = b.bucket
 		}
@@ -283,20 +258,16 @@ func (v *Valve) againForCalls(now pace.Instant) {
 	}
 }
 
-// turnAway returns the time in ms after which a refused call may come back; nil: unknown. Calls
-// that were refused earlier come back earlier, so each is told its own turn. That is when half of
-// its wait is left: the bucket does not run dry, and a late forecast does not refuse it again.
-func (v *Valve) turnAway(j *heldJob, most time.Duration, now pace.Instant) *int64 {
-	c := j.Bucket.calls()
-	c.away = slices.DeleteFunc(c.away, func(a absent) bool { return a.back <= now })
-	wait := v.expectCall(j, c.away, now)
+// turnAway returns the time in ms after which a refused call may come back, or what it is while
+// that is unknown. Calls that were refused earlier come back earlier, so each is told its own turn.
+// That is when half of its wait is left: the bucket does not run dry, and a late forecast does not
+// refuse it again.
+func (v *Valve) turnAway(k *claimer, most time.Duration, unknown int64, now pace.Instant) int64 {
+	wait := millisTo(v.expectCall(k, true, now), now)
 	if wait == nil {
-		return nil
+		return unknown
 	}
 	again := max(*wait-most.Milliseconds()/2, 1)
-	if len(c.away) < mostAway {
-		c.away = append(c.away, absent{now.Add(time.Duration(again) * time.Millisecond),
-			j.takes()})
-	}
-	return &again
+	k.Of.Bucket.callers.SendAway(k, now.Add(time.Duration(again)*time.Millisecond))
+	return again
 }

@@ -165,7 +165,7 @@ func TestEndedCallsAreDroppedFirst(t *testing.T) {
 	}
 	b.begin(200)
 	for i := range 1000 {
-		b.p.ended.Add(fmt.Sprint(i), b.now)
+		b.p.calls.Report(&claimer{ID: fmt.Sprint(i)}, b.now)
 	}
 	all, size := stored(t, b.p.Handover(b.now), record.MostBytes)
 	most := 500*(record.ClockBytes+len("tenant.000000")) + 2000

@@ -1,38 +1,29 @@
 package valve
 
 import (
-	"math"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/calls"
+	"github.com/penstock-mq/penstock/workers/internal/forecast"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-// forecast estimates the slots that go to other buckets before a bucket's turn. One walk over all
-// buckets serves all questions for forecastFor.
-//
-// It assumes that every bucket takes its turns evenly, by weight, in jobs of its average cost.
-// Turns are exact to one part in 64. The estimate errs to the late side, by at most one job of each
-// other bucket.
-type forecast struct {
-	made  pace.Instant
-	from  pace.Instant // earliest next start
-	turns float64
-
-	// A bucket's slots grow linearly between its first and last turn, as fixed + slope·turn. The
-	// bins hold sums over all buckets that have begun, minus the ended ones.
-	fixed, slope [turnBins]float64
+// outlook is a forecast of the turns of a partition's buckets. One walk over all of them serves all
+// questions for forecastFor.
+type outlook struct {
+	forecast.Forecast
+	made pace.Instant
+	from pace.Instant // earliest next start
 
 	// Set while it is made for questions, which may be abandoned.
 	of       *Part
 	walk     *walk.Walk[*bucket]
 	lookedAt pace.Instant
 }
-
-type outlook struct{ forecast, coming *forecast }
 
 const (
 	// mostExact bounds the buckets that each question may walk.
@@ -41,50 +32,18 @@ const (
 	forecastFor       = 100 * time.Millisecond
 	forecastPerBucket = time.Microsecond
 	staleForecast     = 2 * time.Second
-
-	turnBits = 6 // mantissa bits that select a bin
-	turnBins = 48 << turnBits
 )
 
 // The buckets examined, and starts computed, in about 10 µs.
 const walkPiece, expectPiece = 256, 16
 
-// turnBin returns the bin of some turns. Bins widen as floating-point numbers do.
-func turnBin(turns float64) int {
-	const mantissa, bias = 52, 1023
-	return min(int(math.Float64bits(1+turns)>>(mantissa-turnBits))-bias<<turnBits, turnBins-1)
-}
-
-// add adds a bucket, before sum.
-func (f *forecast) add(b *bucket, turns float64) {
-	if !b.competes() {
-		return
+// waits returns what waits in a bucket that competes for turns.
+func (b *bucket) waits() forecast.Waits {
+	w := forecast.Waits{Turn: b.turns, Weight: b.weight}
+	if b.competes() {
+		w.Slots, w.Jobs = b.queue.Waiting(), int64(b.queue.Len())
 	}
-	waiting := float64(b.queue.Waiting())
-	perJob, weight := waiting/float64(b.queue.Len()), float64(b.weight)
-	first := max(0, max(b.turns, turns)-f.turns)
-	last := first + (waiting-perJob)/weight
-	f.line(first, perJob-first*weight, weight)
-	f.line(last, last*weight, -weight)
-}
-
-func (f *forecast) line(from, fixed, slope float64) {
-	bin := turnBin(from)
-	f.fixed[bin] += fixed
-	f.slope[bin] += slope
-}
-
-func (f *forecast) sum() {
-	for i := 1; i < turnBins; i++ {
-		f.fixed[i] += f.fixed[i-1]
-		f.slope[i] += f.slope[i-1]
-	}
-}
-
-func (f *forecast) slotsBefore(turn float64) float64 {
-	ahead := max(0, turn-f.turns)
-	bin := turnBin(ahead)
-	return f.fixed[bin] + f.slope[bin]*ahead
+	return w
 }
 
 func (b *bucket) competes() bool { return b.queue.Len() > 0 && !b.paused }
@@ -106,15 +65,15 @@ func (p *Part) foreseen(now pace.Instant) bool {
 		c = nil
 	}
 	if c == nil {
-		c = &forecast{made: now, from: v.turnsFrom(now), turns: v.turns.Now, of: p,
-			walk: p.list.Walk()}
+		c = &outlook{Forecast: forecast.Forecast{From: v.turns.Now}, made: now,
+			from: v.turnsFrom(now), of: p, walk: p.list.Walk()}
 		v.coming = c
 	}
 	c.lookedAt = now
-	if !c.walk.Some(walkPiece, func(b *bucket) { c.add(b, v.turns.Now) }) {
+	if !c.walk.Some(walkPiece, func(b *bucket) { c.Add(b.waits(), v.turns.Now) }) {
 		return false
 	}
-	c.sum()
+	c.Sum()
 	v.forecast, v.coming = c, nil
 	return true
 }
@@ -151,44 +110,18 @@ func (p *Part) unitsOfAll(slots int64) quota.Ahead {
 	return aheadOf(slots, waiting, queued, named)
 }
 
-// group sums up the costs of calls, which precede what else waits in their bucket.
+// group is the calls before one, and what else waits in their bucket.
 type group struct {
-	of          *bucket
-	jobs, slots int64
-	named       map[string]int64 // less the slots, for calls that name them
-}
-
-func (c *group) add(takes quota.Cost) {
-	c.jobs++
-	c.slots += takes.Job
-	for name, n := range takes.Named {
-		if c.named == nil {
-			c.named = map[string]int64{}
-		}
-		c.named[name] += n - takes.Job
-	}
+	of *bucket
+	calls.Costs
 }
 
 // Own implements [gates.Work].
-func (c *group) Own(slots int64) quota.Ahead { return c.with(c.of.unitsOf(slots - c.slots)) }
+func (c *group) Own(slots int64) quota.Ahead { return c.With(c.of.unitsOf(slots - c.Slots)) }
 
 // All implements [gates.Work].
 func (c *group) All(slots int64) quota.Ahead {
-	return c.with(c.of.Part.unitsOfAll(slots - c.slots))
-}
-
-// with adds the calls to other work.
-func (c *group) with(other quota.Ahead) quota.Ahead {
-	if c.jobs == 0 {
-		return other
-	}
-	return quota.Ahead{Jobs: c.jobs + other.Jobs, Units: func(cost string) int64 {
-		units := c.slots + c.named[cost]
-		if other.Jobs > 0 {
-			units += other.Units(cost)
-		}
-		return units
-	}}
+	return c.With(c.of.Part.unitsOfAll(slots - c.Slots))
 }
 
 // limited returns when start limits allow a bucket's next job.
@@ -203,31 +136,30 @@ func (l *startLimits) without(b *bucket) *group {
 	return l.alone
 }
 
-// expectBucket returns the ms until a bucket starts a job after some slots; nil: unpredictable.
-func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) *int64 {
+// expectBucket returns when a bucket starts a job after some slots; Never: unpredictable.
+func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) pace.Instant {
 	if v.Crew.Free() <= 0 && v.Crew.Declined {
-		return nil
+		return pace.Never
 	}
 	return v.expectSlots(slots, v.without(b), c, now)
 }
 
 // expectSlots is expectBucket for calls, which need no worker.
-func (v *Valve) expectSlots(slots int64, calls *group, c quota.Cost, now pace.Instant) *int64 {
+func (v *Valve) expectSlots(slots int64, before *group, c quota.Cost,
+	now pace.Instant) pace.Instant {
 	a, known := &v.gates.Ahead, true
-	a.Takes, a.Slots, a.Work, a.Others = c, slots, calls, 0
+	a.Takes, a.Slots, a.Work, a.Others = c, slots, before, 0
 	if v.takesTurns() {
-		if a.Others, a.From, known = v.slotsOfOthers(calls.of, slots, now); !known {
-			return nil
+		if a.Others, a.From, known = v.slotsOfOthers(before.of, slots, now); !known {
+			return pace.Never
 		}
 		a.Others += v.slotsOfLine(slots + a.Others)
 	}
-	b := v.view(calls.of, now)
-	at := v.gates.After(b, a)
-	if at == pace.Never || gates.Shut.Next(b).Shut() {
-		return nil
+	b := v.view(before.of, now)
+	if gates.Shut.Next(b).Shut() {
+		return pace.Never
 	}
-	ms := ceilMillis(max(0, at.Since(now)))
-	return &ms
+	return v.gates.After(b, a)
 }
 
 // slotsOfOthers returns the slots of other buckets, from an instant on, before a bucket has taken
@@ -240,16 +172,11 @@ func (v *Valve) slotsOfOthers(b *bucket, slots int64,
 		if f == nil || f.from == pace.Never || now.Since(f.made) > staleForecast {
 			return 0, 0, false
 		}
-		before := f.slotsBefore(turn)
-		if b.competes() {
-			waiting := float64(b.queue.Waiting())
-			before -= min(waiting, float64(slots)+waiting/float64(b.queue.Len()))
-		}
-		return int64(max(0, before)), f.from, true
+		return f.Before(turn, b.waits(), slots), f.from, true
 	}
 	for _, other := range b.Part.list.All() {
 		if other != b {
-			others += other.slotsUntil(turn, v.turns.Now)
+			others += other.waits().Until(turn, v.turns.Now)
 		}
 	}
 	from = v.turnsFrom(now)
@@ -268,9 +195,7 @@ func (v *Valve) slotsOfLine(slots int64) (others int64) {
 				break
 			}
 			for _, b := range p.list.All() {
-				if b.competes() {
-					waiting += b.queue.Waiting()
-				}
+				waiting += b.waits().Slots
 			}
 		}
 		others += min(share, waiting)
@@ -278,26 +203,13 @@ func (v *Valve) slotsOfLine(slots int64) (others int64) {
 	return others
 }
 
-// slotsUntil returns the slots that a bucket takes before a turn, from another on.
-func (b *bucket) slotsUntil(turn, from float64) int64 {
-	if !b.competes() {
-		return 0
+// expectJob is expectBucket for a waiting job; also Never without a worker.
+func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) pace.Instant {
+	at := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
+	if at <= now && !v.Crew.MayTake(j.Bucket.busy()) {
+		return pace.Never
 	}
-	waiting := b.queue.Waiting()
-	perJob := float64(waiting) / float64(b.queue.Len())
-	if ahead := (turn - max(b.turns, from)) * float64(b.weight); ahead >= 0 {
-		return min(waiting, int64((math.Floor(ahead/perJob)+1)*perJob))
-	}
-	return 0
-}
-
-// expectJob is expectBucket for a waiting job; also nil without a worker.
-func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) *int64 {
-	ms := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
-	if ms != nil && *ms == 0 && !v.Crew.MayTake(j.Bucket.busy()) {
-		return nil
-	}
-	return ms
+	return at
 }
 
 // expect returns the time until a job starts, assuming success; 0: it has started.
@@ -306,17 +218,17 @@ func (p *Part) expect(seq uint64, now pace.Instant) (wait time.Duration, known b
 	if j == nil {
 		return 0, seq <= p.highest
 	}
+	at := now
 	switch j.stage {
 	case stageWaiting:
-		ms := p.v.expectJob(j, j.Bucket.queue.SlotsBefore(&j.Job), now)
-		if ms == nil {
-			return 0, false
-		}
-		return time.Duration(*ms) * time.Millisecond, true
+		at = p.v.expectJob(j, j.Bucket.queue.SlotsBefore(&j.Job), now)
 	case stageDelayed:
-		return max(0, j.At.Since(now)), true
+		at = j.At
 	}
-	return 0, true
+	if at == pace.Never {
+		return 0, false
+	}
+	return max(0, at.Since(now)), true
 }
 
 const unknownRoom = time.Second
@@ -352,11 +264,21 @@ func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
 func (p *Part) tail(q job.Question, now pace.Instant) *int64 {
 	if b := p.buckets[q.Key]; b != nil && b.queue.Len() > 0 {
 		before := b.slotsFor(q.Priority, p.v.wall.reading(now).Wall.UnixNano())
-		return p.v.expectBucket(b, before, quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}, now)
+		takes := quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}
+		return millisTo(p.v.expectBucket(b, before, takes, now), now)
 	}
 	return nil
 }
 
 func ceilMillis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// millisTo returns the ms until an instant; nil: unpredictable.
+func millisTo(at, now pace.Instant) *int64 {
+	if at == pace.Never {
+		return nil
+	}
+	ms := ceilMillis(max(0, at.Since(now)))
+	return &ms
 }

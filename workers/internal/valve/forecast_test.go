@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
 func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total int) {
@@ -43,7 +44,7 @@ func crowd(t *testing.T, buckets int) *valveBench {
 func TestAForecastIsNearAWalk(t *testing.T) {
 	b := crowd(t, 3*mostExact)
 	b.until(second, b.done)
-	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) != nil {
+	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) != pace.Never {
 		t.Fatal("something is told before there is a forecast")
 	}
 	pieces := 0
@@ -61,7 +62,7 @@ func TestAForecastIsNearAWalk(t *testing.T) {
 			var exact int64
 			for _, other := range b.p.list.All() {
 				if other != asked {
-					exact += other.slotsUntil(turn, b.v.turns.Now)
+					exact += other.waits().Until(turn, b.v.turns.Now)
 				}
 			}
 			if off := float64(told - exact); !known || off < -0.02*float64(exact)-2 ||
@@ -84,9 +85,9 @@ func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 	for !b.p.foreseen(b.now) {
 	}
 	asked := b.p.buckets["asked"]
-	told := b.v.expectBucket(asked, asked.queue.Waiting(), oneSlot, b.now)
-	if told == nil || *told < 20_900 || *told > 22_100 {
-		t.Errorf("told %v ms, want those of 20,000 jobs and 1000 others at 1000/s", told)
+	told := b.v.expectBucket(asked, asked.queue.Waiting(), oneSlot, b.now).Since(b.now)
+	if told < 20_900*ms || told > 22_100*ms {
+		t.Errorf("told %v, want those of 20,000 jobs and 1000 others at 1000/s", told)
 	}
 }
 
@@ -162,7 +163,7 @@ func TestAnAbandonedForecastStartsOver(t *testing.T) {
 	b.now = b.now.Add(time.Minute)
 	for !b.p.foreseen(b.now) {
 	}
-	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) == nil {
+	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) == pace.Never {
 		t.Error("nothing is told, for the forecast is too old")
 	}
 	if b.p.list.Walks() != 0 {

@@ -171,7 +171,7 @@ func (p *Part) HandoverBut(now pace.Instant) record.Handover {
 	}
 	h.Running, h.Stream, h.Last = p.runningJobs(), p.Stream(), max(p.highest, p.last)
 	h.Through, h.Edits = p.legacy.Through(p.newest, p.sweeping), p.edits.Records()
-	h.Ended, h.Calls = p.ended.Last(), p.open.Last()
+	h.Ended, h.Calls = p.calls.Tell()
 	h.Crashed, h.Rest = p.legacy.Tell(p.v.slowest(), now)
 	p.tellLimits(&h, now)
 	return h

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
@@ -29,7 +30,7 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 		stream:    stream{sweeping: true},
 		holding: holding{buckets: map[job.Key]*bucket{}, jobs: map[uint64]*heldJob{},
 			deep:  keyqueue.NewStore[*heldJob](time.Duration(v.Policy.PriorityStep)),
-			begun: map[uint64]*heldJob{}},
+			calls: calls.New(&v.Crew.Claimants), begun: map[uint64]*heldJob{}},
 		legacy:   inheritance.New(),
 		progress: map[uint64]string{},
 	}
@@ -81,10 +82,7 @@ func (p *Part) inherit(in inheritance.State, now pace.Instant) {
 		}
 	}
 	p.edits.Inherit(in.Handover.Edits)
-	p.ended.Inherit(in.Handover.Ended, now)
-	if !in.Crashed {
-		p.open.Inherit(in.Handover.Calls, now)
-	}
+	p.calls.Inherit(in.Handover.Ended, in.Handover.Calls, in.Crashed, now)
 	p.newest = max(p.newest, in.Handover.Through)
 }
 
@@ -120,8 +118,8 @@ func (p *Part) changed() {
 }
 
 func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
-	shares := slices.ContainsFunc(v.common, func(t *together) bool { return t.host == of })
-	if of == v && v.quota != nil || shares {
+	shares := func(t *together) bool { return t.host == &of.startLimits }
+	if of == v && v.quota != nil || slices.ContainsFunc(v.common, shares) {
 		for _, p := range v.parts {
 			p.changed()
 		}
@@ -140,8 +138,8 @@ func (p *Part) restart() {
 	p.changed()
 }
 
-// lose drops a job that left the stream. A local run holds concurrency until it ends; a remote one
-// will never report.
+// lose drops a job that left the stream, or that another client removed. A local run holds
+// concurrency until it ends; a remote one will never report.
 func (v *Valve) lose(j *heldJob) {
 	v.detach(j)
 	switch {
@@ -181,7 +179,7 @@ func (p *Part) Swept(now pace.Instant) {
 		case stageAcking:
 			p.Confirmed(j.Seq, now)
 		case stageWaiting, stageDelayed:
-			p.v.vanish(j)
+			p.v.lose(j)
 		}
 	}
 	gone, seen := p.legacy.Swept(p.last)

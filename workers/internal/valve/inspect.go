@@ -30,7 +30,7 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
 	s.Depth, s.Waiting, s.Running = int(b.held), b.queue.Len(), b.Running
-	s.Calls, s.CallsRunning = b.callers.Len(), b.callers.running
+	s.Calls, s.CallsRunning = b.callers.Len(), b.callers.Running
 	if b.callNext() {
 		s.Waiting--
 	}
@@ -38,7 +38,8 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	s.RateMinute = b.minute.Now(b.pace, time.Minute, now)
 	s.LateMS, _ = b.lateMS(now)
 	s.ThrottledMS = max(0, ceilMillis(b.Cool.Since(now)))
-	s.ETAMS = p.v.expectBucket(b, b.slotsFor(0, p.v.wall.at(now).UnixNano()), oneSlot, now)
+	slots := b.slotsFor(0, p.v.wall.at(now).UnixNano())
+	s.ETAMS = millisTo(p.v.expectBucket(b, slots, oneSlot, now), now)
 	s.Delayed = b.queue.Later()
 	by, until := p.v.held(b, now)
 	s.Hold, s.LastError = p.v.wall.hold(by, until), b.lastError
@@ -132,7 +133,7 @@ func (l *listing) size(b *bucket) int64 {
 }
 
 func (b *bucket) inCalls() int {
-	return b.callers.Len() + b.callers.running
+	return b.callers.Len() + b.callers.Running
 }
 
 func (l *listing) find() (done bool) {
@@ -183,7 +184,8 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	switch j.stage {
 	case stageWaiting:
 		position, slots := j.Bucket.queue.Position(&j.Job)
-		s.State, s.Position, s.ETAMS = job.Waiting, &position, p.v.expectJob(j, slots, now)
+		s.State, s.Position = job.Waiting, &position
+		s.ETAMS = millisTo(p.v.expectJob(j, slots, now), now)
 		s.Calls = j.Bucket.callers.Len()
 		if s.ETAMS != nil && position > 0 &&
 			(by == job.BlockedByRate || by == job.BlockedByTotalRate ||
@@ -194,8 +196,7 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 	case stageDelayed:
 		s.State = job.Delayed
 		if !j.Bucket.paused {
-			wait := ceilMillis(max(0, j.At.Since(now)))
-			s.ETAMS = &wait
+			s.ETAMS = millisTo(j.At, now)
 		}
 	case stageRunning:
 		s.State, s.ETAMS, s.Progress = job.Running, &zero, p.progress[seq]

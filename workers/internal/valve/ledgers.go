@@ -19,13 +19,13 @@ type ledger struct {
 }
 
 // ledgers returns those of a bucket that are here.
-func (v *Valve) ledgers(b *bucket) iter.Seq[ledger] {
+func (l *startLimits) ledgers(b *bucket) iter.Seq[ledger] {
 	return func(yield func(ledger) bool) {
-		if v.quota != nil && !yield(ledger{v.quota, b.Used, b.Part, nil}) {
+		if l.quota != nil && !yield(ledger{l.quota, b.Used, b.Part, nil}) {
 			return
 		}
-		for _, t := range v.common {
-			if !v.elsewhere(t) && !yield(ledger{t.Limits, t.used, t.part, t}) {
+		for _, t := range l.common {
+			if !l.elsewhere(t) && !yield(ledger{t.Limits, t.used, t.part, t}) {
 				return
 			}
 		}
@@ -49,11 +49,11 @@ func (j *heldJob) hold(a ledger, used *quota.Set, charge *quota.Charge) {
 }
 
 // charge charges a start to all limits, and bounds the time until its final check.
-func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
+func (l *startLimits) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	j.charged = nil
-	for a := range v.ledgers(j.Bucket) {
+	for a := range l.ledgers(j.Bucket) {
 		t.latest = min(t.latest, now.Later(a.Lag(a.used)))
-		used, charge := a.Take(a.used, v.wall.reading(now), j.takes())
+		used, charge := a.Take(a.used, l.wall.reading(now), j.takes())
 		j.hold(a, used, charge)
 		if a.all != nil {
 			a.all.first = nil
@@ -65,29 +65,29 @@ func (v *Valve) charge(j *heldJob, t *Ticket, now pace.Instant) {
 	}
 }
 
-func (v *Valve) try(j *heldJob, now pace.Instant) (delays map[string]time.Duration) {
-	if v.candidates != nil {
+func (l *startLimits) try(j *heldJob, now pace.Instant) (delays map[string]time.Duration) {
+	if l.candidates != nil {
 		b := j.Bucket
-		b.own().trial, delays = v.candidates.Start(b.trial, v.wall.reading(now), j.takes())
+		b.own().trial, delays = l.candidates.Start(b.trial, l.wall.reading(now), j.takes())
 	}
 	return delays
 }
 
 // here reports whether a charge still is to the ledger: not once a partition was handed over, or
 // a limit was elsewhere in between.
-func (v *Valve) here(j *heldJob, c *charged) bool {
-	if c.all == nil || c.all.host == v {
+func (l *startLimits) here(j *heldJob, c *charged) bool {
+	if c.all == nil || c.all.host == l {
 		return j.Bucket.Part.state <= partitionLive
 	}
-	return !v.elsewhere(c.all) && c.Of(c.all.used)
+	return !l.elsewhere(c.all) && c.Of(c.all.used)
 }
 
 // answer charges what waited for the answer to a job's or call's request, which had begun by an
 // instant.
-func (v *Valve) answer(j *heldJob, at, now pace.Instant) {
+func (l *startLimits) answer(j *heldJob, at, now pace.Instant) {
 	for c := j.charged; c != nil; c = c.next {
-		if v.here(j, c) {
-			c.Answered(v.wall.reading(now), v.wall.reading(at))
+		if l.here(j, c) {
+			c.Answered(l.wall.reading(now), l.wall.reading(at))
 			c.all.callBack(now)
 		}
 	}
@@ -104,45 +104,45 @@ type late struct {
 }
 
 // adopt continues a run of another process under the limits that are here.
-func (v *Valve) adoptRun(j *heldJob, end late, now pace.Instant) {
-	for a := range v.ledgers(j.Bucket) {
-		if a.all == nil || a.all.host == v {
+func (l *startLimits) adoptRun(j *heldJob, end late, now pace.Instant) {
+	for a := range l.ledgers(j.Bucket) {
+		if a.all == nil || a.all.host == l {
 			used, charge := a.Adopt(a.used, end.cost, end.ends, end.answers)
 			j.hold(a, used, charge)
 		}
 	}
-	for _, t := range v.common {
-		if t.host != v {
-			v.tellLate(t, end, now)
+	for _, t := range l.common {
+		if t.host != l {
+			l.tellLate(t, end, now)
 		}
 	}
 }
 
 // account ends a job's charges. A call may have been answered where it began, so what it holds
 // there lapses, unless the record names it.
-func (v *Valve) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
+func (l *startLimits) account(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
 	end := late{j.takes(), endOf(o, local), j.call == nil, j.call == nil && !o.Answered}
 	if j.charged == nil && !local && !o.Ended && o.Kind != record.OutcomeReturned {
-		v.adoptRun(j, end, now)
+		l.adoptRun(j, end, now)
 	}
 	c := j.charged
 	j.charged = nil
 	for ; c != nil; c = c.next {
 		switch {
-		case !v.here(j, c):
-			if c.all != nil && c.all.host != v {
-				v.tellLate(c.all, end, now)
+		case !l.here(j, c):
+			if c.all != nil && c.all.host != l {
+				l.tellLate(c.all, end, now)
 			}
 			continue
 		case local && o.Kind == record.OutcomeReturned:
-			c.Return(v.wall.reading(now))
+			c.Return(l.wall.reading(now))
 		default:
-			p, l := j.Bucket.Part, v.quota
+			p, of := j.Bucket.Part, l.quota
 			if c.all != nil {
-				p, l = c.all.part, c.all.Limits
+				p, of = c.all.part, c.all.Limits
 			}
-			c.Done(v.wall.reading(now), end.End, p.Checkpoints.Noted)
-			p.Checkpoints.Used(l, o.Used)
+			c.Done(l.wall.reading(now), end.End, p.Checkpoints.Noted)
+			p.Checkpoints.Used(of, o.Used)
 		}
 		c.all.callBack(now)
 	}
@@ -158,6 +158,15 @@ func (v *Valve) awaits(j *heldJob, now pace.Instant) {
 			a.Await(a.used, v.wall.reading(now))
 		}
 	}
+}
+
+// holds reports whether a run holds units of each limit that is kept with its partition.
+func (l *startLimits) holds(j *heldJob) bool {
+	holds := j.charged != nil
+	for c := j.charged; c != nil; c = c.next {
+		holds = holds && (c.all != nil && c.all.host != l || c.Holds())
+	}
+	return holds
 }
 
 // endOf says what an outcome says of limits. Another process's run that is no longer waited for may

@@ -107,7 +107,7 @@ func TestAClaimThatRanOutIsOfferedAgain(t *testing.T) {
 	c.ask("x", now+90*milli)
 	c.total.Hold(now + 500*milli)
 	c.at(now+121*milli, "")
-	if k := c.part.calls["x"].call; k.State() != claimant.Waiting {
+	if k := c.part.calls.All()[0]; k.State() != claimant.Waiting {
 		t.Fatalf("state %d", k.State())
 	}
 	c.at(now+480*milli, "x offer")

@@ -5,11 +5,13 @@ import (
 	"os"
 	"reflect"
 	"testing"
+
+	"github.com/penstock-mq/penstock/workers/internal/calls"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	empty := &near{callers: &callers{perJob: callsPerJob}}
+	empty := &near{callers: &calls.Line[*heldJob]{}}
 	if !reflect.DeepEqual(nothingNear, empty) {
 		fmt.Printf("buckets that have nothing near share %+v\n", nothingNear)
 		code = 1

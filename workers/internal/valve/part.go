@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/claimant"
+	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
@@ -37,10 +37,7 @@ type holding struct {
 	buckets map[job.Key]*bucket
 	list    walk.List[*bucket] // the same
 	jobs    map[uint64]*heldJob
-	calls   map[string]*heldJob // by callers' ids
-	callSeq uint64
-	ended   claimant.Names // calls whose end was reported
-	open    claimant.Names // calls that left without an answer, and hold units
+	calls   calls.Calls[*heldJob]
 	deep    *keyqueue.Store[*heldJob]
 	// running anywhere, or with an outcome being recorded
 	begun     map[uint64]*heldJob

@@ -48,8 +48,7 @@ func (v *Valve) Finished(number uint64, o record.Outcome, now pace.Instant) {
 		if o.Kind == record.OutcomeFailed {
 			o.Attempts = r.Attempt
 		}
-		o.Holder, o.Stream = p.holder, p.Stream()
-		p.passOn(o)
+		p.passOn(o, p.holder)
 	}
 }
 
@@ -100,7 +99,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	b.runs(-1)
 	delete(b.Part.progress, j.Seq)
 	if j.call != nil {
-		b.callers.running--
+		b.callers.Running--
 	}
 	local := j.holder == ""
 	j.holder = ""
@@ -108,12 +107,13 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	if o.Kind != record.OutcomeThrottled {
 		v.coolDown(b, o.RetryAfter, now)
 	}
+	returned := local && o.Kind == record.OutcomeReturned
+	if returned {
+		b.cameBack()
+		b.own().stalled = true
+	}
 	if j.stage == stageGone {
-		switch o.Kind {
-		case record.OutcomeReturned:
-			b.cameBack()
-			b.own().stalled = true
-		case record.OutcomeThrottled:
+		if o.Kind == record.OutcomeThrottled {
 			v.throttle(j, o.RetryAfter, local, now)
 		}
 		return
@@ -176,9 +176,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		}
 		v.makeReady(j, now)
 	case record.OutcomeReturned:
-		if local {
-			b.cameBack()
-			b.own().stalled = true
+		if returned {
 			b.pace.Spare(&b.clock, j.Cost)
 			v.total.Return(j.Cost)
 		}
@@ -363,13 +361,6 @@ func (v *Valve) remove(j *heldJob) {
 	if b.held == 0 {
 		b.changed()
 	}
-}
-
-// vanish drops a waiting job that another client removed.
-func (v *Valve) vanish(j *heldJob) {
-	v.out.Vanished++
-	v.detach(j)
-	v.remove(j)
 }
 
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {

@@ -157,8 +157,8 @@ func TestNothingStartsWhileASharedLimitIsElsewhere(t *testing.T) {
 	if by, until := b.v.held(a, b.now); by != job.BlockedByLimit+"account" || until != 0 {
 		t.Errorf("held by %q until %v", by, until)
 	}
-	if ms := b.v.expectBucket(a, 0, oneSlot, b.now); ms != nil {
-		t.Errorf("a start is foretold, in %d ms", *ms)
+	if at := b.v.expectBucket(a, 0, oneSlot, b.now); at != pace.Never {
+		t.Errorf("a start is foretold, in %v", at.Since(b.now))
 	}
 	told := time.Duration(0)
 	b.v.TakeHeld(b.now.Add(second), second, func(limit string, held time.Duration) {

@@ -62,7 +62,7 @@ func (l limiting) Next(b *gates.Bucket) gates.Hold {
 	return gates.Hold{By: gates.ByLimit, Limit: by, Until: after(wait, b.Now)}
 }
 
-// After implements [gates.Gate], also of limits over all buckets.
+// After implements [gates.Later], also of limits over all buckets.
 func (l limiting) After(b *gates.Bucket, a *gates.Ahead, at pace.Instant) pace.Instant {
 	wait, seen := time.Duration(0), l.wall.reading(b.Now)
 	if l.quota != nil {

@@ -127,10 +127,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	b.since = now
 	b.own().rate.Count(b.pace, pace.Few, now)
 	b.own().minute.Count(b.pace, time.Minute, now)
-	if j.call == nil && b.callers != noCallers {
-		b.callers.inRow = 0
-	}
-	if j.call != nil {
+	if b.callers.Started(j.call != nil); j.call != nil {
 		r.Call = v.grant(j)
 	}
 	v.out.Starts = append(v.out.Starts, r)

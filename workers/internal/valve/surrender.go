@@ -13,23 +13,25 @@ func (p *Part) Drop() { p.leave(partitionLost) }
 func (p *Part) Surrender(now pace.Instant) record.Handover {
 	h, before := p.Handover(now), len(p.v.out.Reports)
 	for _, j := range p.jobs {
+		o := record.Outcome{Seq: j.Seq, Error: j.LastError, Attempts: j.Attempts, Ended: true}
 		switch {
 		case j.stage == stageRunning && j.holder == "":
 			p.Unreported++
+			continue
 		case j.stage == stageSaving && j.snoozed:
-			p.v.report(j,
-				record.Outcome{Seq: j.Seq, Kind: record.OutcomeUncounted, Again: j.backoff})
+			o = record.Outcome{Seq: j.Seq, Kind: record.OutcomeUncounted, Again: j.backoff,
+				Ended: true}
 		case j.stage == stageSaving:
-			p.v.report(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeFailed, Error: j.LastError,
-				Attempts: j.Attempts})
+			o.Kind = record.OutcomeFailed
 		case j.stage == stageBurying && j.ran():
-			p.v.report(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomePermanent,
-				Error: j.LastError, Reason: j.reason, Attempts: j.Attempts})
+			o.Kind, o.Reason = record.OutcomePermanent, j.reason
+		default:
+			continue
 		}
+		p.passOn(o, p.v.Self)
 	}
 	for _, o := range p.legacy.Outcomes() {
-		o.Holder, o.Stream = p.v.Self, p.Stream()
-		p.passOn(o)
+		p.passOn(o, p.v.Self)
 	}
 	p.Unreported += len(p.v.out.Reports) - before
 	p.holder = p.v.Self
@@ -58,12 +60,8 @@ func (p *Part) Quiesce() {
 	}
 }
 
-func (v *Valve) report(j *heldJob, o record.Outcome) {
-	o.Holder, o.Stream, o.Ended = v.Self, j.Bucket.Part.Stream(), true
-	j.Bucket.Part.passOn(o)
-}
-
-func (p *Part) passOn(o record.Outcome) {
+func (p *Part) passOn(o record.Outcome, holder string) {
+	o.Holder, o.Stream = holder, p.Stream()
 	p.v.out.Reports = append(p.v.out.Reports,
 		record.Report{Policy: p.Policy, Partition: p.Number, Outcome: o})
 }

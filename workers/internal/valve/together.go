@@ -16,18 +16,13 @@ import (
 // them, and at most mostPassed buckets do so at a time. Then the others wait for it.
 type together struct {
 	*quota.Limits
-	host   *Valve // owner; nil: not here
-	part   *Part  // that stores it; nil: not yet
-	name   string // if shared
+	host   *startLimits // of its owner; nil: not here
+	part   *Part        // that stores it; nil: not yet
+	name   string       // if shared
 	used   *quota.Set
 	first  *bucket   // all others wait for its job; may be nil
 	passed []*bucket // these let others pass
 	late   []late    // corrections while its state is elsewhere
-}
-
-type order struct {
-	line  *line
-	taken float64 // turn of this valve in its line
 }
 
 func totalOf(p policy.Policy) *pace.Pace {
@@ -41,10 +36,7 @@ func (l *startLimits) takesTurns() bool { return l.total.Pace != nil || len(l.co
 // turning is the gate of turns, for later starts: no bucket waits for its own.
 type turning struct{ *startLimits }
 
-// Next implements [gates.Gate].
-func (turning) Next(*gates.Bucket) gates.Hold { return gates.Hold{} }
-
-// After implements [gates.Gate].
+// After implements [gates.Later].
 func (l turning) After(_ *gates.Bucket, a *gates.Ahead, at pace.Instant) pace.Instant {
 	if !l.takesTurns() {
 		return at
@@ -135,7 +127,7 @@ func (v *Valve) setTogether(p policy.Policy) {
 	case to == nil:
 		v.together = nil
 	case before == nil:
-		v.together = &together{Limits: to, host: v}
+		v.together = &together{Limits: to, host: &v.startLimits}
 		for _, p := range v.parts {
 			v.together.part = p
 		}

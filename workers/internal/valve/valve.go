@@ -8,11 +8,11 @@
 //     ticket.go: the final check before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
 //   - claims.go: offers to callers and to workers in other processes, and their claims (packages
-//     claimant and crew); calls.go: what callers say;
+//     claimant and crew); calls.go: what follows from what callers say (package calls);
 //   - inherit.go, handover.go: state received from a partition's previous owner (package
 //     inheritance) and sent to its next;
 //   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
-//     and jobs, and expected starts;
+//     and jobs, and expected starts (package forecast);
 //   - edits.go: changes to jobs that operators made after they were stored;
 //   - actions.go: requested I/O.
 package valve
@@ -35,12 +35,14 @@ import (
 type Valve struct {
 	settings
 	startLimits
-	order
 	agenda
 	learning
+	line   *line
+	taken  float64 // turn in the line
 	health gates.Health
-	outlook
 	Losses gates.Losses
+
+	forecast, coming *outlook
 
 	Crew   crew.Crew[*heldJob]
 	Self   string         // holder of jobs that run here
@@ -102,8 +104,11 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	v.setTogether(p)
 	v.gates.Quiet = gates.NewQuiet(wall.at)
 	v.gates.Quiet.Set(p.Quiet)
-	v.gates.List = gates.List{gates.Breaking{Health: &v.health}, gates.Cooling{}, gates.Giving{},
-		gates.Rate{}, turning{&v.startLimits}, limiting{&v.startLimits}, v.gates.Quiet}
+	breaking, limits := gates.Breaking{Health: &v.health}, limiting{&v.startLimits}
+	v.gates.List = gates.List{breaking, gates.Cooling{}, gates.Giving{}, gates.Rate{}, limits,
+		v.gates.Quiet}
+	v.gates.Later = []gates.Later{breaking, gates.Rate{}, turning{&v.startLimits}, limits,
+		v.gates.Quiet}
 	return v
 }
 
@@ -333,7 +338,7 @@ func (v *Valve) detach(j *heldJob) {
 		v.timers.Remove(j.inTimers)
 	}
 	if j.call != nil {
-		if j.Bucket.callers.chosen == j {
+		if j.Bucket.callers.Chosen == j.call {
 			j.Bucket.unchoose()
 		}
 		return
