@@ -192,6 +192,7 @@ type elsewhere struct {
 	mu          sync.Mutex
 	over        bool
 	interrupted bool
+	until       pace.Instant // the worker may be silent
 	silence     *time.Timer
 	listen      func() bool // ends its interruption by the drainer's stop
 	forwarded   pace.Instant
@@ -260,7 +261,7 @@ func (e *elsewhere) hear(m *nats.Msg) {
 			e.say(m.Reply, job.Turn{State: job.TurnStop})
 			return
 		}
-		e.silence.Reset(e.timeout + travel)
+		e.wait(e.timeout + travel)
 		e.say(m.Reply, job.Turn{State: job.TurnSettled})
 		e.job.settled.advance(c.Progress)
 		if now := e.now(); now.Since(e.forwarded) > e.timeout/4 {
@@ -277,22 +278,28 @@ func (e *elsewhere) interrupt() {
 	if !e.over {
 		e.interrupted = true
 		e.say(e.run.Worker, job.Turn{State: job.TurnStop})
-		e.silence.Reset(e.remote.patient)
+		e.wait(e.remote.patient)
 	}
+}
+
+func (e *elsewhere) wait(most time.Duration) {
+	e.until = e.now().Add(most)
+	e.silence.Reset(most)
 }
 
 func (e *elsewhere) silent() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	o := record.Outcome{Kind: record.OutcomeUncounted, Answer: record.AnswerNone}
 	switch {
-	case e.over:
-	case e.interrupted:
-		e.close(record.Outcome{Kind: record.OutcomeUncounted, Answer: record.AnswerNone})
-	default:
+	case e.over, e.now() < e.until: // a report came just in time
+		return
+	case !e.interrupted:
 		e.say(e.run.Worker, job.Turn{State: job.TurnStop})
-		e.close(record.Outcome{Kind: record.OutcomeFailed, Answer: record.AnswerNone, Error: fmt.
-			Sprintf("the worker sent neither progress nor an outcome for %v", e.timeout)})
+		o.Kind = record.OutcomeFailed
+		o.Error = fmt.Sprintf("the worker sent neither progress nor an outcome for %v", e.timeout)
 	}
+	e.close(o)
 }
 
 // The messages between valves (remote.go) and workers elsewhere (lender.go), except outcomes, which
