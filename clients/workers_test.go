@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -208,6 +210,58 @@ func TestWorkersReportAnswers(t *testing.T) {
 				return
 			default:
 				t.Fatalf("report %+v before the answer", c)
+			}
+		}
+	})
+}
+
+// A worker that has claimed a job when it is told to stop runs it, or gives it back: one on its way
+// to a closed connection would be a failed attempt.
+func TestAStoppedWorkerWaitsForWhatItClaimed(t *testing.T) {
+	each(t, func(t *testing.T, l *language) {
+		i := start(t, jobs())
+		reports, err := i.nc.SubscribeSync(i.nc.NewInbox())
+		if err != nil {
+			t.Fatal(err)
+		}
+		offer, err := json.Marshal(job.Turn{V: job.FormatVersion, State: job.TurnOffer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for inTime := false; !inTime; { // on a machine that is not too busy
+			w := i.work(l, i.p.NATSURL(), "jobs")
+			var claim *nats.Msg
+			waittest.Until(t, "the worker claims a job", func() bool {
+				claim, err = i.nc.Request("penstock.work.jobs", offer, waittest.Patience())
+				return err == nil
+			})
+			told := time.Now()
+			w.Signal(syscall.SIGTERM)
+			time.Sleep(job.ClaimWindow / 2)
+			text, err := json.Marshal(job.Turn{V: job.FormatVersion, State: job.TurnGo,
+				LeaseMS: 1000, Job: &job.Started{ID: "jobs:1", Policy: "jobs", Key: "a"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := i.nc.PublishMsg(&nats.Msg{Subject: claim.Reply, Reply: reports.Subject,
+				Header: nats.Header{job.HeaderTurn: {string(text)}}}); err != nil {
+				t.Fatal(err)
+			}
+			inTime = time.Since(told) < job.ClaimWindow*4/5
+			for inTime {
+				m, err := reports.NextMsg(waittest.Patience())
+				if err != nil {
+					t.Fatalf("the job that the worker claimed: %v", err)
+				}
+				if c, err := job.ReadClaim(m.Data); err == nil && c.Op == job.OpSettle {
+					if err := m.Respond(offer); err != nil {
+						t.Error(err)
+					}
+					break
+				}
+			}
+			if err := w.End(); err != nil { // a second signal would end it at once
+				t.Error(err)
 			}
 		}
 	})

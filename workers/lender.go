@@ -39,14 +39,15 @@ type lender struct {
 	untold  chan struct{} // limits the settlements whose workers continue
 }
 
+// workforce has a policy's workers. It outlives a policy whose jobs run: that may come back.
 type workforce struct {
 	handle Handler
 	all    int
 	busy   int             // for other drainers' valves
 	keys   map[job.Key]int // the same by bucket, open claims at ""
 
-	subject string
-	stop    func()
+	subject string // of offers; empty: it takes none
+	stop    func() // ends these
 }
 
 // loan is a worker for another drainer's valve.
@@ -77,10 +78,11 @@ func (l *lender) serve(changed iter.Seq[string]) {
 	for name := range changed {
 		crew, handle := l.crews[name], l.catalog.running[name]
 		if handle == nil || l.closing {
-			if crew != nil {
+			if crew != nil && crew.subject != "" {
 				crew.stop()
-				delete(l.crews, name)
+				crew.subject = ""
 			}
+			l.forget(name)
 			continue
 		}
 		if subject := l.catalog.workSubject(name); crew == nil || crew.subject != subject {
@@ -92,12 +94,19 @@ func (l *lender) serve(changed iter.Seq[string]) {
 			if crew == nil {
 				crew = &workforce{keys: map[job.Key]int{}}
 				l.crews[name] = crew
-			} else {
+			} else if crew.subject != "" {
 				crew.stop()
 			}
 			crew.subject, crew.stop = subject, stop
 		}
 		crew.handle, crew.all = handle, l.catalog.policies[name].Workers
+	}
+}
+
+// forget drops a workforce that neither takes offers nor runs jobs.
+func (l *lender) forget(name string) {
+	if crew := l.crews[name]; crew != nil && crew.subject == "" && crew.busy == 0 {
+		delete(l.crews, name)
 	}
 }
 
@@ -149,7 +158,7 @@ func (l *lender) offered(name string) nats.MsgHandler {
 func (l *lender) claim(name, to string, understood bool) {
 	c := job.Claim{Op: job.OpClaim, Want: job.WantJob}
 	k := &loan{Claimant: l.claims.Open(rand.Text()), policy: name, crew: l.crews[name]}
-	if understood && k.crew != nil {
+	if understood && k.crew != nil && k.crew.subject != "" {
 		_, free, shared := l.core.Workers(name)
 		if !shared {
 			free = min(free, k.crew.all-k.crew.busy)
@@ -211,6 +220,7 @@ func (c *workforce) count(key job.Key, n int) {
 func (l *lender) release(k *loan) {
 	k.crew.busy--
 	k.crew.count(k.key, -1)
+	l.forget(k.policy)
 	l.core.Release(k.worker)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
 )
 
@@ -326,4 +327,42 @@ func TestRoomForOtherDrainersJobs(t *testing.T) {
 	if _, except := many.room(1); len(except) != mostExcept || except[0] != "hangs" {
 		t.Errorf("%d buckets, %s first", len(except), except[0])
 	}
+}
+
+// A policy that comes back has only the workers that its earlier runs leave.
+func TestWorkersOfAPolicyThatComesBackAreStillBusy(t *testing.T) {
+	p := leaky("api", "1000/s")
+	p.Workers = 1
+	b := newBench(t, p)
+	o := b.owns()
+	began, release := make(chan struct{}), make(chan struct{})
+	b.lend(Options{}, map[string]Handler{"api": func(context.Context, Job) error {
+		began <- struct{}{}
+		<-release
+		return nil
+	}})
+	o.runs(began, time.Minute)
+	elsewhere := p
+	elsewhere.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://127.0.0.1:1"}}
+	b.put(elsewhere)
+	b.until("nobody hears offers", func() bool {
+		_, err := o.nc.Request("penstock.work.api", encoded(job.Turn{State: job.TurnOffer}),
+			deadline)
+		return errors.Is(err, nats.ErrNoResponders)
+	})
+	b.put(p)
+	if _, c := o.offers(); c.Slots != 0 {
+		t.Errorf("claim %+v, while the only worker is busy", c)
+	}
+	close(release)
+	b.until("the run has ended", func() bool {
+		m, c := o.hears()
+		o.says(m, job.TurnSettled)
+		return c.Op == job.OpSettle
+	})
+	b.until("the worker is free again", func() bool {
+		m, c := o.offers()
+		o.says(m, job.TurnRefused)
+		return c.Slots == 1
+	})
 }

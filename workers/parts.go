@@ -57,7 +57,7 @@ func newParts(nc *nats.Conn, broker *queue.Broker, jobs context.Context, o Optio
 		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
 	p.pool = &pool{calls: c, gate: p.gate, broker: broker, catalog: p.catalog, backlogs: p.backlogs,
 		callbacks: p.callbacks, jobs: jobs, results: make(chan core.Finished, 1024)}
-	p.remote = &remote{calls: c, pool: p.pool, catalog: p.catalog, linger: o.Lease / 2,
+	p.remote = &remote{calls: c, pool: p.pool, catalog: p.catalog, patient: o.Lease / 2,
 		workerless: workerless{l, map[string]*missing{}}, offers: map[string]*offer{},
 		others: map[string]pace.Instant{}}
 	p.lender = &lender{calls: c, broker: broker, catalog: p.catalog, own: p.remote,

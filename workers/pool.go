@@ -15,8 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
-// pool runs this drainer's jobs in local workers, with code for remote runs, too. start belongs to
-// the loop; runs have goroutines.
+// pool runs this drainer's jobs in local workers. It belongs to the loop; each run has a goroutine.
 type pool struct {
 	*calls
 	gate      *gate
@@ -33,161 +32,170 @@ func (p *pool) start(r valve.Run) {
 		go p.grant(r)
 		return
 	}
-	handle := p.catalog.running[r.Part.Policy]
-	timeout, born := p.catalog.timeout(r.Part.Policy, r.Header), p.born(r)
+	a, handle := p.attempt(r), p.catalog.running[r.Part.Policy]
 	go func() {
-		p.work(&r, newJob(&r, born), born.owed, nil, func(j Job) record.Outcome {
-			return unlessInterrupted(p.jobs, call(p.jobs, p.seldom, timeout, handle, r.Seq, j))
-		})
+		if !a.begin(nil) {
+			return
+		}
+		o := exited(r.Seq)
+		defer func() { a.end(o) }()
+		o = unlessInterrupted(p.jobs, call(p.jobs, p.seldom, a.timeout, handle, r.Seq, a.job))
 	}()
 }
 
-type born struct {
-	created time.Time
-	owed    callback
-	said    *settled
+// grant starts a call, whose end its caller reports to the valve.
+func (p *pool) grant(r valve.Run) {
+	name := r.Part.Policy
+	a := attempt{pool: p, run: r, job: Job{ID: job.CallID(name), Policy: name, Key: r.Key,
+		Accepted: r.Stored}}
+	if a.begin(r.Call.Tell) {
+		a.report(r.Call.Outcome(true))
+	}
 }
 
-func (p *pool) born(r valve.Run) born {
+// attempt is a job or call that starts or runs, here or elsewhere.
+type attempt struct {
+	*pool
+	run     valve.Run
+	job     Job
+	owed    callback
+	timeout time.Duration
+	began   pace.Instant
+}
+
+// attempt belongs to the loop, unlike the methods of what it returns.
+func (p *pool) attempt(r valve.Run) *attempt {
 	name, created := r.Part.Policy, p.backlogs.born(r.Part, r.Stored)
 	policy := p.catalog.policies[name]
 	said := &settled{kept: policy.ResultRetention > 0}
 	if policy.CountsArrivals() {
 		said.maxDelay = time.Duration(policy.MaxDelay)
 	}
-	return born{created, p.callbacks.of(policy.Callbacks, name, r.Key, r.Header, created, r.Seq),
-		said}
+	return &attempt{pool: p, run: r, timeout: p.catalog.timeout(name, r.Header),
+		owed: p.callbacks.of(policy.Callbacks, name, r.Key, r.Header, created, r.Seq),
+		job: Job{ID: job.ID(name, r.Seq),
+			IdempotencyKey: job.IdempotencyKey(r.Header, name, created, r.Seq), Policy: name,
+			Key: r.Key, Body: r.Body, Header: r.Header, Attempt: r.Attempt, Accepted: r.Stored,
+			settled: said}}
 }
 
-// work makes a job's final check, runs it and reports. False: it did not pass.
-func (p *pool) work(r *valve.Run, job Job, owed callback, begin func(),
-	run func(Job) record.Outcome) bool {
-	now, passed := r.Decide(p.gate.check, begin)
-	if !passed {
-		p.tellReturned(*r)
-		p.report(*r, record.Outcome{Seq: r.Seq, Kind: record.OutcomeReturned})
+// begin makes the final check, and tells those who follow a start of it. False: it did not pass.
+// tell, if not nil, starts what passes; see [valve.Ticket.Decide].
+func (a *attempt) begin(tell func()) (passed bool) {
+	if a.began, passed = a.run.Decide(a.gate.check, tell); !passed {
+		a.sink.Take(queue.Event{Type: queue.EventReturned, Policy: a.job.Policy,
+			Name: string(a.run.Returned())})
+		a.report(record.Outcome{Seq: a.run.Seq, Kind: record.OutcomeReturned})
 		return false
 	}
-	job.Started = p.clock.Date(now)
-	p.tellStart(r, job, now)
-	o := exited(r.Seq)
-	defer func() {
-		o = p.end(job, o, owed, now)
-		p.linger(r, job, &o)
-		p.report(*r, o)
-	}()
-	o = run(job)
-	return true
-}
-
-// linger waits until the request of a run without an answer no longer arrives, as far as a limit
-// asks. A pause begins at once. If the drainer stops meanwhile, the outcome says so.
-func (p *pool) linger(r *valve.Run, job Job, o *record.Outcome) {
-	if job.settled.maxDelay == 0 || o.Answer != record.AnswerNone {
-		return
-	}
-	if o.RetryAfter > 0 {
-		paused := core.Paused{Policy: r.Part.Policy, Run: r.Number, For: o.RetryAfter}
-		p.post(func(now pace.Instant) { p.core.Handle(paused, now) })
-		o.RetryAfter = max(1, o.RetryAfter-job.settled.maxDelay)
-	}
-	timer := time.NewTimer(job.settled.maxDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		o.Answer = record.AnswerSeen // as of now
-	case <-p.jobs.Done():
-	}
-}
-
-func (p *pool) grant(r valve.Run) {
-	now, passed := r.Decide(p.gate.check, r.Call.Tell)
-	if name := r.Part.Policy; passed {
-		p.tellStart(&r, Job{ID: job.CallID(name), Policy: name, Key: r.Key, Accepted: r.Stored,
-			Started: p.clock.Date(now)}, now)
-	} else {
-		p.tellReturned(r)
-	}
-	p.report(r, r.Call.Outcome(passed))
-}
-
-func (p *pool) tellReturned(r valve.Run) {
-	p.sink.Take(queue.Event{Type: queue.EventReturned, Policy: r.Part.Policy,
-		Name: string(r.Returned())})
-}
-
-func (p *pool) report(r valve.Run, o record.Outcome) {
-	finished := core.Finish(r, o)
-	select {
-	case p.results <- finished: // usually has room, at half of the cost
-		return
-	default:
-	}
-	select {
-	case p.results <- finished:
-	case <-p.stopped:
-	}
-}
-
-func newJob(r *valve.Run, born born) Job {
-	return Job{ID: job.ID(r.Part.Policy, r.Seq),
-		IdempotencyKey: job.IdempotencyKey(r.Header, r.Part.Policy, born.created, r.Seq),
-		Policy:         r.Part.Policy, Key: r.Key, Body: r.Body, Header: r.Header,
-		Attempt: r.Attempt, Accepted: r.Stored, settled: born.said}
-}
-
-// answered reports that the answer to a run's request has begun by the instant it returns.
-func (p *pool) answered(r valve.Run) (at pace.Instant) {
-	at = p.now() // not the loop's, which may be earlier
-	p.post(func(now pace.Instant) {
-		p.core.Handle(core.Answered{Policy: r.Part.Policy, Run: r.Number, At: at}, now)
+	a.job.Started = a.clock.Date(a.began)
+	a.job.settled.with(func(s *settled) {
+		if s.pass = a.progress; s.maxDelay > 0 {
+			s.answer = a.answered
+		}
 	})
-	return at
-}
-
-func (p *pool) tellStart(r *valve.Run, j Job, now pace.Instant) {
-	if j.settled != nil {
-		j.settled.pass = func(text string) {
-			e := newJob(r, born{}).event(queue.EventProgress) // j would move to the heap
-			e.Progress = text
-			p.sink.Take(e)
-			p.post(func(pace.Instant) { p.progressed(*r, text) })
-		}
-		if j.settled.maxDelay > 0 {
-			j.settled.answer = func() pace.Instant { return p.answered(*r) }
-		}
+	e := a.job.event(queue.EventStarted)
+	e.WaitMS = max(0, a.job.Started.Sub(a.job.Accepted)).Milliseconds()
+	e.At, e.Costs, e.For = a.job.Started, a.run.Costs, max(0, a.began.Since(a.run.Due))
+	e.Trace = job.SampledTrace(a.job.Header)
+	if a.run.Cost != 1 {
+		e.Cost = a.run.Cost
 	}
-	e := j.event(queue.EventStarted)
-	e.WaitMS = max(0, j.Started.Sub(j.Accepted)).Milliseconds()
-	e.At, e.Costs, e.For = j.Started, r.Costs, max(0, now.Since(r.Due))
-	e.Trace = job.SampledTrace(j.Header)
-	if r.Cost != 1 {
-		e.Cost = r.Cost
-	}
-	for limit, by := range r.Shadow {
+	for limit, by := range a.run.Shadow {
 		if e.Shadow == nil {
 			e.Shadow = map[string]int64{}
 		}
 		e.Shadow[limit] = by.Milliseconds()
 	}
-	p.sink.Take(e)
+	a.sink.Take(e)
+	return true
 }
 
-// progressed takes a run's report, and passes it on to a new owner of its partition.
-func (p *pool) progressed(r valve.Run, text string) {
-	report, handedOver := p.core.Progress(r, text)
+// answered reports that the answer to the request has begun by the instant it returns.
+func (a *attempt) answered() (at pace.Instant) {
+	at = a.now() // not the loop's, which may be earlier
+	a.post(func(now pace.Instant) {
+		a.core.Handle(core.Answered{Policy: a.job.Policy, Run: a.run.Number, At: at}, now)
+	})
+	return at
+}
+
+func (a *attempt) progress(text string) {
+	e := a.job.event(queue.EventProgress)
+	e.Progress = text
+	a.sink.Take(e)
+	a.post(func(pace.Instant) { a.goesOn(text) })
+}
+
+// goesOn tells the core, or a new owner of the partition. It belongs to the loop.
+func (a *attempt) goesOn(text string) {
+	report, handedOver := a.core.Progress(a.run, text)
 	if !handedOver {
 		return
 	}
 	question := encodeOutcome(report.Outcome)
-	p.call(p.jobs, purpose{r.Part.Policy, "pass progress on"}, func() {
-		ctx, cancel := context.WithTimeout(p.jobs, p.patience)
+	a.call(a.jobs, purpose{a.job.Policy, "pass progress on"}, func() {
+		ctx, cancel := context.WithTimeout(a.jobs, a.patience)
 		defer cancel()
-		if _, err := p.broker.AskValve(ctx, r.Part.Policy, r.Part.Number, question); err != nil {
-			p.log.Debug("progress not passed on", "job", job.ID(r.Part.Policy, r.Seq),
-				"error", err)
+		if _, err := a.broker.AskValve(ctx, a.job.Policy, a.run.Part.Number, question); err != nil {
+			a.log.Debug("progress not passed on", "job", a.job.ID, "error", err)
 		}
 	})
+}
+
+// end delivers the result to waiters and callback, and reports the outcome.
+func (a *attempt) end(o record.Outcome) {
+	took := a.now().Since(a.began)
+	a.job.settled.with(func(s *settled) { s.pass = nil })
+	if t, ended := told(a.job, o); ended {
+		if !a.owed.settle(a.jobs, t) {
+			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted, Answer: o.Answer}
+		} else {
+			a.broker.PublishResult(a.job.Header, t)
+		}
+	}
+	e := a.job.ended(o, took)
+	if counts := a.job.settled.maxDelay > 0; counts && o.Answer != record.AnswerUnsent {
+		e.Started = a.job.Started
+		e.AnswerMS = a.job.settled.unanswered(o.Answer, a.began, took).Milliseconds()
+	}
+	a.sink.Take(e)
+	a.linger(&o)
+	a.report(o)
+}
+
+// linger waits until the request of a run without an answer no longer arrives, as far as a limit
+// asks. A pause begins at once. If the drainer stops meanwhile, the outcome says so.
+func (a *attempt) linger(o *record.Outcome) {
+	most := a.job.settled.maxDelay
+	if most == 0 || o.Answer != record.AnswerNone {
+		return
+	}
+	if o.RetryAfter > 0 {
+		paused := core.Paused{Policy: a.job.Policy, Run: a.run.Number, For: o.RetryAfter}
+		a.post(func(now pace.Instant) { a.core.Handle(paused, now) })
+		o.RetryAfter = max(1, o.RetryAfter-most)
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		o.Answer = record.AnswerSeen // as of now
+	case <-a.jobs.Done():
+	}
+}
+
+func (a *attempt) report(o record.Outcome) {
+	finished := core.Finish(a.run, o)
+	select {
+	case a.results <- finished: // usually has room, at half of the cost
+		return
+	default:
+	}
+	select {
+	case a.results <- finished:
+	case <-a.stopped:
+	}
 }
 
 func (j Job) event(kind string) queue.Event {
@@ -207,26 +215,6 @@ func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 	e.Answer = string(o.Answer)
 	e.For = took
 	return e
-}
-
-// end delivers an attempt's result to waiters and callback, and returns the final outcome.
-func (p *pool) end(job Job, o record.Outcome, owed callback, began pace.Instant) record.Outcome {
-	took := p.now().Since(began)
-	job.settled.with(func(s *settled) { s.pass = nil })
-	if t, ended := told(job, o); ended {
-		if !owed.settle(p.jobs, t) {
-			o = record.Outcome{Seq: o.Seq, Kind: record.OutcomeUncounted, Answer: o.Answer}
-		} else {
-			p.broker.PublishResult(job.Header, t)
-		}
-	}
-	e := job.ended(o, took)
-	if counts := job.settled.maxDelay > 0; counts && o.Answer != record.AnswerUnsent {
-		e.Started = job.Started
-		e.AnswerMS = job.settled.unanswered(o.Answer, began, took).Milliseconds()
-	}
-	p.sink.Take(e)
-	return o
 }
 
 // told returns the result for waiters, if the job has ended. Others end when they are buried.

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,14 +23,13 @@ import (
 )
 
 // remote is the valves' side of work in other processes: it offers work (Offer), and gives jobs to
-// claims (start). Offers belong to the loop; a remote run has a goroutine, and reports like a local
-// one.
+// claims (start). It belongs to the loop; see elsewhere for the runs.
 type remote struct {
 	*calls
 	pool       *pool
 	catalog    *catalog
 	workerless workerless
-	linger     time.Duration // for interrupted runs when the drainer stops
+	patient    time.Duration // with interrupted runs when the drainer stops
 	id         string
 	sub        *nats.Subscription
 
@@ -38,18 +37,16 @@ type remote struct {
 	offers map[string]*offer       // by reply subject
 	others map[string]pace.Instant // last answer of another process's worker, by policy
 
-	followed atomic.Uint64
-	runs     sync.Map // of chan *nats.Msg, by reply subject
+	runs sync.Map // of *elsewhere, by reply subject
 }
 
 // offer goes to one worker after another until the claim of one fits.
 type offer struct {
-	reply   string
-	policy  string
-	at      pace.Instant
-	tries   int
-	foreign bool // asked in another process
-	timer   *time.Timer
+	reply  string
+	policy string
+	at     pace.Instant
+	tries  int
+	timer  *time.Timer
 }
 
 const (
@@ -58,8 +55,7 @@ const (
 	// remembered is the time that a remote worker counts as present after a reply.
 	remembered = 10 * time.Second
 	// travel is added to the attempt's timeout.
-	travel     = 500 * time.Millisecond
-	mostUnread = 8
+	travel = 500 * time.Millisecond
 )
 
 func (r *remote) listen() (err error) {
@@ -83,17 +79,17 @@ func (r *remote) hear(m *nats.Msg) {
 		}
 		nobody := noResponders(m)
 		r.post(func(now pace.Instant) { r.answered(m.Subject, m.Reply, c, nobody, now) })
-		return
-	}
-	reports, runs := r.runs.Load(m.Subject)
-	if !runs {
+	} else if e, runs := r.runs.Load(m.Subject); runs {
+		e.(*elsewhere).hear(m)
+	} else {
 		r.say(m.Reply, job.Turn{State: job.TurnGone})
-		return
 	}
-	select {
-	case reports.(chan *nats.Msg) <- m:
-	default:
-	}
+}
+
+// subject returns the reply subject of an offer ("o") or a run ("r").
+func (r *remote) subject(policy, of string) string {
+	r.tokens++
+	return r.catalog.names.ClaimsOf(policy, r.id, of+strconv.FormatUint(r.tokens, 36))
 }
 
 func (r *remote) Offer(policy string) {
@@ -101,8 +97,7 @@ func (r *remote) Offer(policy string) {
 }
 
 func (r *remote) propose(o *offer, now pace.Instant) {
-	r.tokens++
-	o.reply = r.catalog.names.ClaimsOf(o.policy, r.id, "o"+strconv.FormatUint(r.tokens, 36))
+	o.reply = r.subject(o.policy, "o")
 	o.at = now
 	o.tries--
 	r.offers[o.reply] = o
@@ -132,7 +127,7 @@ func (r *remote) answered(to, reply string, c job.Claim, nobody bool, now pace.I
 		}
 		return
 	}
-	r.others[o.policy], o.foreign = now, true
+	r.others[o.policy] = now
 	claim := crew.Claim{Worker: reply, Except: c.Except, Until: o.at.Add(crew.HoldFor)}
 	switch {
 	case c.Slots <= 0:
@@ -161,7 +156,7 @@ func (r *remote) again(o *offer, now pace.Instant) {
 	case o.tries > 0:
 		r.forget(o)
 		r.propose(o, now)
-	case !o.foreign && (!known || now.Since(last) > remembered):
+	case !known || now.Since(last) > remembered:
 		r.end(o, crew.OfferNobody, now)
 	default:
 		r.end(o, crew.OfferBusy, now)
@@ -182,95 +177,129 @@ func (r *remote) forget(o *offer) {
 func noResponders(m *nats.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }
 
 func (r *remote) start(run valve.Run) {
-	timeout := r.catalog.timeout(run.Part.Policy, run.Header)
-	go r.work(run, timeout, r.pool.born(run))
+	e := &elsewhere{attempt: r.pool.attempt(run), remote: r,
+		reports: r.subject(run.Part.Policy, "r")}
+	go e.start()
 }
 
-func (r *remote) work(run valve.Run, timeout time.Duration, born born) {
-	reports := make(chan *nats.Msg, mostUnread)
-	to := r.catalog.names.ClaimsOf(run.Part.Policy, r.id,
-		"r"+strconv.FormatUint(r.followed.Add(1), 36))
-	r.runs.Store(to, reports)
-	defer r.runs.Delete(to)
-	j := newJob(&run, born)
-	m := jobMessage(run.Worker, to, j, timeout)
+// elsewhere is a job that another process runs, and reports to a subject of its own. It ends with
+// the worker's settlement or silence.
+type elsewhere struct {
+	*attempt
+	remote  *remote
+	reports string
+
+	mu          sync.Mutex
+	over        bool
+	interrupted bool
+	until       pace.Instant // the worker may be silent
+	silence     *time.Timer
+	listen      func() bool // ends its interruption by the drainer's stop
+	forwarded   pace.Instant
+}
+
+// start holds the lock until the run can take reports.
+func (e *elsewhere) start() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.remote.runs.Store(e.reports, e)
+	m := jobMessage(e.run.Worker, e.reports, e.job, e.timeout)
 	var err error
-	begin := func() { err = r.nc.PublishMsg(m) }
-	if !r.pool.work(&run, j, born.owed, begin, func(j Job) record.Outcome {
-		if err != nil {
-			return unsent(run)
-		}
-		o := r.await(run, j, reports, timeout)
-		o.Answer = j.settled.close(o.Answer)
-		return o
-	}) {
-		r.say(run.Worker, job.Turn{State: job.TurnRefused})
+	if !e.begin(func() { err = e.nc.PublishMsg(m) }) {
+		e.remote.runs.Delete(e.reports)
+		e.say(e.run.Worker, job.Turn{State: job.TurnRefused})
+		return
+	}
+	e.silence = time.AfterFunc(e.timeout+travel, e.silent)
+	e.listen = context.AfterFunc(e.jobs, e.interrupt)
+	if err != nil {
+		e.unsent()
 	}
 }
 
-// unsent is the outcome of a run that no worker got.
-func unsent(run valve.Run) record.Outcome {
-	return record.Outcome{Seq: run.Seq, Kind: record.OutcomeUncounted,
-		Answer: record.AnswerUnsent}
+// close ends the run. The rest may wait, as for a callback.
+func (e *elsewhere) close(o record.Outcome) {
+	e.over = true
+	e.silence.Stop()
+	e.listen()
+	e.remote.runs.Delete(e.reports)
+	o.Seq, o.Answer = e.run.Seq, e.job.settled.close(o.Answer)
+	go e.end(o)
 }
 
-// await follows a worker's reports of a job.
-func (r *remote) await(run valve.Run, j Job, reports <-chan *nats.Msg,
-	timeout time.Duration) record.Outcome {
-	patience := timeout + travel
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	stop := job.Turn{State: job.TurnStop}
-	interrupted := r.pool.jobs.Done()
-	overdue := record.Outcome{Seq: run.Seq, Kind: record.OutcomeFailed, Answer: record.AnswerNone,
-		Error: fmt.Sprintf("the worker sent neither progress nor an outcome for %v", timeout)}
-	var forwarded pace.Instant
-	for {
-		select {
-		case m := <-reports:
-			if noResponders(m) {
-				return unsent(run)
-			}
-			c, o, err := readReport(m, r.clock.Date(r.now()))
-			if err == nil && c.Op == job.OpAnswered {
-				j.Answered()
-			}
-			switch {
-			case err != nil:
-				r.seldom.Log("worker "+run.Part.Policy, slog.LevelWarn,
-					"malformed message from a worker", "policy", run.Part.Policy, "job", j.ID,
-					"error", err)
-				r.say(m.Reply, job.Turn{State: job.TurnError, Error: err.Error()})
-			case c.Op == job.OpSettle:
-				r.say(m.Reply, job.Turn{State: job.TurnSettled})
-				o.Seq = run.Seq
-				j.setReply(c.Reply)
-				return o
-			case interrupted == nil:
-				r.say(m.Reply, stop)
-			default:
-				timer.Reset(patience)
-				r.say(m.Reply, job.Turn{State: job.TurnSettled})
-				j.settled.advance(c.Progress)
-				if now := r.now(); now.Since(forwarded) > timeout/4 {
-					forwarded = now
-					r.post(func(pace.Instant) { r.pool.progressed(run, "") })
-				}
-			}
-		case <-timer.C:
-			if interrupted != nil {
-				r.say(run.Worker, stop)
-			}
-			return overdue
-		case <-interrupted:
-			interrupted = nil
-			overdue.Kind, overdue.Error = record.OutcomeUncounted, ""
-			r.say(run.Worker, stop)
-			timer.Reset(r.linger)
-		case <-r.stopped:
-			return overdue
+// unsent closes a run that no worker got.
+func (e *elsewhere) unsent() {
+	e.close(record.Outcome{Kind: record.OutcomeUncounted, Answer: record.AnswerUnsent})
+}
+
+func (e *elsewhere) hear(m *nats.Msg) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if noResponders(m) {
+		if !e.over {
+			e.unsent()
+		}
+		return
+	}
+	c, o, err := readReport(m, e.clock.Date(e.now()))
+	switch {
+	case err != nil:
+		e.seldom.Log("worker "+e.job.Policy, slog.LevelWarn, "malformed message from a worker",
+			"policy", e.job.Policy, "job", e.job.ID, "error", err)
+		e.say(m.Reply, job.Turn{State: job.TurnError, Error: err.Error()})
+	case e.over:
+		e.say(m.Reply, job.Turn{State: job.TurnGone})
+	case c.Op == job.OpSettle:
+		e.say(m.Reply, job.Turn{State: job.TurnSettled})
+		e.job.setReply(c.Reply)
+		e.close(o)
+	default:
+		if c.Op == job.OpAnswered {
+			e.job.Answered()
+		}
+		if e.interrupted {
+			e.say(m.Reply, job.Turn{State: job.TurnStop})
+			return
+		}
+		e.wait(e.timeout + travel)
+		e.say(m.Reply, job.Turn{State: job.TurnSettled})
+		e.job.settled.advance(c.Progress)
+		if now := e.now(); now.Since(e.forwarded) > e.timeout/4 {
+			e.forwarded = now
+			e.post(func(pace.Instant) { e.goesOn("") })
 		}
 	}
+}
+
+// interrupt gives the worker a moment to end the job.
+func (e *elsewhere) interrupt() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.over {
+		e.interrupted = true
+		e.say(e.run.Worker, job.Turn{State: job.TurnStop})
+		e.wait(e.remote.patient)
+	}
+}
+
+func (e *elsewhere) wait(most time.Duration) {
+	e.until = e.now().Add(most)
+	e.silence.Reset(most)
+}
+
+func (e *elsewhere) silent() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	o := record.Outcome{Kind: record.OutcomeUncounted, Answer: record.AnswerNone}
+	switch {
+	case e.over, e.now() < e.until: // a report came just in time
+		return
+	case !e.interrupted:
+		e.say(e.run.Worker, job.Turn{State: job.TurnStop})
+		o.Kind = record.OutcomeFailed
+		o.Error = fmt.Sprintf("the worker sent neither progress nor an outcome for %v", e.timeout)
+	}
+	e.close(o)
 }
 
 // The messages between valves (remote.go) and workers elsewhere (lender.go), except outcomes, which

@@ -82,6 +82,27 @@ func (b *bench) runsElsewhere(attempt int) {
 	}
 }
 
+// A run elsewhere is a row of a table while its worker has it.
+func TestRemoteRunsTakeNoGoroutines(t *testing.T) {
+	const runs = 200
+	b := newBench(t, leaky("api", "1000/s"))
+	began := make(chan struct{}, runs)
+	b.script("api", func(s *scripted, offer *nats.Msg) {
+		if isGo(s.claim(offer, runs)) {
+			began <- struct{}{}
+		}
+	})
+	b.valve(Options{Grace: time.Millisecond})
+	before := runtime.NumGoroutine()
+	b.publish("api", "a", 0, runs)
+	for range runs {
+		b.receive("a job runs", began)
+	}
+	if more := runtime.NumGoroutine() - before; more > runs/4 {
+		t.Errorf("%d runs take %d goroutines", runs, more)
+	}
+}
+
 func TestRemoteWorkerLeavesBeforeItsJob(t *testing.T) {
 	p := leaky("api", "50/s")
 	p.Retry.MaxAttempts = 1

@@ -200,16 +200,19 @@ type wrapped struct{ error }
 
 func (e wrapped) Unwrap() error { return e.error }
 
+// marked returns a mark of an error, or nil for none.
+func marked(err, mark error) error {
+	if err == nil {
+		return nil
+	}
+	return mark
+}
+
 type permanentError struct{ wrapped }
 
 // Permanent marks an error that no retry can resolve: the job becomes a dead letter at once.
 // Permanent(nil) is nil.
-func Permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return permanentError{wrapped{err}}
-}
+func Permanent(err error) error { return marked(err, permanentError{wrapped{err}}) }
 
 type retryAfterError struct {
 	wrapped
@@ -248,10 +251,7 @@ type laterError struct {
 // Later marks a failed attempt of a job that is not to start again before d, beside the policy's
 // backoff. Later(d, nil) is nil.
 func Later(d time.Duration, err error) error {
-	if err == nil {
-		return nil
-	}
-	return laterError{wrapped{err}, max(0, d)}
+	return marked(err, laterError{wrapped{err}, max(0, d)})
 }
 
 type againError struct{ after time.Duration }
@@ -287,12 +287,7 @@ type unavailableError struct{ wrapped }
 // different consecutive jobs of a bucket, or jobs of three buckets, the breaker opens: the bucket,
 // or this drainer's share of the policy, starts one job per backoff (at most a minute) until one
 // ends otherwise, and no attempt counts. Unavailable(nil) is nil.
-func Unavailable(err error) error {
-	if err == nil {
-		return nil
-	}
-	return unavailableError{wrapped{err}}
-}
+func Unavailable(err error) error { return marked(err, unavailableError{wrapped{err}}) }
 
 // IsUnavailable reports whether an error was marked by [Unavailable].
 func IsUnavailable(err error) bool {
@@ -305,12 +300,7 @@ type misconfiguredError struct{ wrapped }
 // Misconfigured marks a mistake of this process that no job is to blame for, such as a missing file
 // of credentials: the target was not called. No attempt counts, and the breaker of the bucket opens
 // at once, so single jobs find out when it is mended. Misconfigured(nil) is nil.
-func Misconfigured(err error) error {
-	if err == nil {
-		return nil
-	}
-	return misconfiguredError{wrapped{err}}
-}
+func Misconfigured(err error) error { return marked(err, misconfiguredError{wrapped{err}}) }
 
 // IsMisconfigured reports whether an error was marked by [Misconfigured].
 func IsMisconfigured(err error) bool {

@@ -34,7 +34,8 @@ type Client struct {
 	once  sync.Once // closes it
 
 	mu        sync.Mutex
-	claimants map[string]chan<- *Turn
+	claimants map[string]chan<- *Turn // by token
+	opened    uint64
 }
 
 // New returns a client, which subscribes to its inbox.
@@ -67,9 +68,11 @@ type Turn struct {
 	Body   []byte
 }
 
-// The subject's last token is the id and the number of the claim.
+// The subject's last token is that of the claimant and the number of the claim.
 func (c *Client) hear(m *nats.Msg) {
-	id, number, _ := strings.Cut(strings.TrimPrefix(m.Subject, c.inbox), "-")
+	name := strings.TrimPrefix(m.Subject, c.inbox)
+	end := max(0, strings.LastIndexByte(name, '-'))
+	token, number := name[:end], strings.TrimPrefix(name[end:], "-")
 	t := Turn{Nobody: len(m.Data) == 0 && m.Header.Get("Status") == "503", To: m.Reply}
 	t.Number, _ = strconv.Atoi(number)
 	if !t.Nobody {
@@ -81,13 +84,14 @@ func (c *Client) hear(m *nats.Msg) {
 		t.Header, t.Body = m.Header, body
 	}
 	c.mu.Lock()
-	turns := c.claimants[id]
+	turns := c.claimants[token]
 	select {
 	case turns <- &t: // under the lock: Close finds it
 	default:
 	}
 	c.mu.Unlock()
 	if turns == nil {
+		id, _, _ := strings.Cut(token, "-")
 		c.giveBack(id, &t)
 	}
 }
@@ -110,23 +114,26 @@ type Claimant struct {
 	Turns <-chan *Turn
 	At    time.Time // before its latest message was sent
 
-	of *Client
-	n  int
+	of    *Client
+	token string // of those with this ID, who may report at the same time
+	n     int
 }
 
-// Open begins to receive turns for an id, which must be unique, until [Claimant.Close].
+// Open begins to receive turns for an id, until [Claimant.Close].
 func (c *Client) Open(id string) *Claimant {
 	turns := make(chan *Turn, mostUnread)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.claimants[id] = turns
-	return &Claimant{ID: id, Turns: turns, of: c}
+	c.opened++
+	token := id + "-" + strconv.FormatUint(c.opened, 36)
+	c.claimants[token] = turns
+	return &Claimant{ID: id, Turns: turns, of: c, token: token}
 }
 
 // Close ends it. A job whose turn was not read, or comes later, goes back to its valve.
 func (k *Claimant) Close() {
 	k.of.mu.Lock()
-	delete(k.of.claimants, k.ID)
+	delete(k.of.claimants, k.token)
 	k.of.mu.Unlock()
 	for {
 		select {
@@ -154,7 +161,7 @@ func (k *Claimant) Send(to string, c job.Claim) error {
 	if err != nil {
 		return err
 	}
-	m.Reply = k.of.inbox + k.ID + "-" + strconv.Itoa(k.n)
+	m.Reply = k.of.inbox + k.token + "-" + strconv.Itoa(k.n)
 	return k.of.nc.PublishMsg(m)
 }
 

@@ -156,6 +156,47 @@ func TestAReportIsRepeatedUntilItIsAnswered(t *testing.T) {
 	}
 }
 
+// An admitter's client may report the end of a call while its progress is not answered yet.
+func TestReportsOfOneCallGetTheirOwnAnswers(t *testing.T) {
+	client, first, nc := begin(t)
+	late := make(chan *nats.Msg, 1)
+	serve(t, nc, "valve", func(m *nats.Msg, c job.Claim) {
+		if c.Op == job.OpSettle {
+			answer(t, m, job.Turn{State: job.TurnGone})
+			return
+		}
+		select {
+		case late <- m:
+		default:
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Patience())
+	defer cancel()
+	tell := func(k *claims.Claimant, op, want string) {
+		defer k.Close()
+		k.Latest()
+		turn, err := k.Tell(ctx, func() string { return "valve" }, job.Claim{Op: op}, nil)
+		if err != nil || turn.State != want {
+			t.Errorf("%s: %+v, %v, want %s", op, turn, err, want)
+		}
+	}
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		tell(first, job.OpProgress, job.TurnSettled)
+	}()
+	progress := <-late
+	tell(client.Open(first.ID), job.OpSettle, job.TurnGone)
+	answer(t, progress, job.Turn{State: job.TurnSettled})
+	select {
+	case <-told:
+	case <-time.After(claims.Patience * 3 / 4):
+		t.Error("the answer was not heard")
+		cancel()
+		<-told
+	}
+}
+
 func TestAReportEndsWithItsClientOrContext(t *testing.T) {
 	client, k, _ := begin(t)
 	nobody := func() string { return "nobody" }

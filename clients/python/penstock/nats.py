@@ -144,7 +144,11 @@ class Connection:
         s = socket.create_connection((host, server.port or 4222), timeout=10)
         try:
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            info = json.loads(self._first_line(s).removeprefix(b"INFO "))
+            with s.makefile("rb", 0) as first:  # without what follows INFO, which may be the start of TLS
+                line = first.readline()
+            if not line:
+                raise ValueError("closed by the server")
+            info = json.loads(line.removeprefix(b"INFO "))
             self.most = info.get("max_payload", self.most)
             if server.scheme == "tls" or self.context or info.get("tls_required"):
                 s = (self.context or ssl.create_default_context()).wrap_socket(s, server_hostname=host)
@@ -172,17 +176,6 @@ class Connection:
                 self._read(lines)
         finally:
             s.close()
-
-    @staticmethod
-    def _first_line(s: socket.socket) -> bytes:
-        """Reads INFO without taking what follows it, which may be the start of TLS."""
-        line = b""
-        while not line.endswith(b"\n"):
-            byte = s.recv(1)
-            if not byte:
-                raise ValueError("closed by the server")
-            line += byte
-        return line
 
     def _read(self, lines: BinaryIO) -> None:
         while line := lines.readline():

@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .job import Again, Handler, Job, Permanent, RetryAfter, Unavailable, encode, one_line
+from .job import Handler, Job, encode, ending
 
 CLOCKS = 300  # seconds: largest clock error of a signature
+
+STATUS = {"permanent": "422 Unprocessable Content", "retry-after": "429 Too Many Requests", "returned": "204 No Content",
+          "unavailable": "503 Service Unavailable", "fail": "408 Request Timeout"}
+"""Of 4xx and 5xx, only 408 means a failed attempt without further effects."""
 
 
 def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterable[bytes]]:
@@ -35,18 +39,13 @@ def target(handle: Handler, secret: bytes | None = None) -> Callable[..., Iterab
                 handle(job)
                 if job.reply is not None:
                     status, (reply, kind) = "200 OK", encode(job.reply)
-            except Permanent as error:
-                status, text = "422 Unprocessable Content", one_line(error)
-            except RetryAfter as error:
-                status, text = "429 Too Many Requests", one_line(error)
-                if error.seconds > 0:
-                    more.append(("Retry-After", str(math.ceil(error.seconds))))
-            except Again as error:
-                more.append(("Penstock-Again", str(error)))
-            except Unavailable as error:
-                status, text = "503 Service Unavailable", one_line(error)
-            except Exception as error:  # of 4xx and 5xx, only 408 means a failed attempt without further effects
-                status, text = "408 Request Timeout", one_line(error)
+            except Exception as error:
+                said = ending(error)
+                status, text = STATUS[said["status"]], said.get("error", "")
+                if "again" in said:
+                    more.append(("Penstock-Again", said["again"]))
+                if said.get("retry_after_ms", 0) > 0:
+                    more.append(("Retry-After", str(math.ceil(said["retry_after_ms"] / 1000))))
             more += [(f"Penstock-Used-{name}", str(cost)) for name, cost in job.used.items()]
         start_response(status, [*kind.items(), *more])
         return [reply or text.encode()]

@@ -62,6 +62,7 @@ class Worker:
         their `stopping` asks them to end."""
         self.stopped.set()
         self.nats.unsubscribe(self.offers)
+        time.sleep(WINDOW)  # a job that is claimed may still come
         with self.changed:
             if not self.changed.wait_for(self._idle, grace):
                 for job in self.jobs.values():

@@ -311,9 +311,7 @@ export class Permit {
   /** Returns a permit whose call has not begun. */
   async giveBack(): Promise<void> {
     clearInterval(this.#renewal);
-    await this.#api.DELETE("/v1/permits/{policy}/{key}", {
-      params: { path: this.#path, query: { permit: this.id } }, signal: AbortSignal.timeout(10_000),
-    });
+    await this.#put({ status: "returned" });
   }
 
   async #put(body: paths["/v1/permits/{policy}/{key}"]["put"]["requestBody"]["content"]["application/json"]) {

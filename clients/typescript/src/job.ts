@@ -83,7 +83,7 @@ export interface Settlement {
 /** Returns what an error says of a run. */
 export function ending(error: unknown): Settlement {
   const text = oneLine(error);
-  if (error instanceof Again) return { status: "returned", again: error.message, error: text };
+  if (error instanceof Again) return { status: "returned", again: error.message };
   if (error instanceof RetryAfter) return { status: "retry-after", retry_after_ms: Math.ceil(error.ms), error: text };
   if (error instanceof Permanent) return { status: "permanent", error: text };
   return { status: error instanceof Unavailable ? "unavailable" : "fail", error: text };

@@ -2,9 +2,12 @@
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { Again, encode, type Handler, newJob, oneLine, Permanent, RetryAfter, Unavailable } from "./job.js";
+import { encode, ending, type Handler, newJob } from "./job.js";
 
 const clocks = 300; // seconds: largest clock error of a signature
+
+/** Of 4xx and 5xx, only 408 means a failed attempt without further effects. */
+const STATUS: Record<string, number> = { permanent: 422, "retry-after": 429, returned: 204, unavailable: 503, fail: 408 };
 
 /**
  * Returns a function for frameworks that serve requests by fetch's types. It runs a handler for each request of a policy's
@@ -22,14 +25,10 @@ export function target(handler: Handler, options: { secret?: string | Uint8Array
       await handler(job);
       if (job.reply !== undefined) [status, [text, headers]] = [200, encode(job.reply)];
     } catch (error) {
-      if (!(error instanceof Again)) text = oneLine(error);
-      if (error instanceof Again) headers["Penstock-Again"] = error.message;
-      else if (error instanceof Permanent) status = 422;
-      else if (error instanceof Unavailable) status = 503;
-      else if (error instanceof RetryAfter) {
-        status = 429;
-        if (error.ms > 0) headers["Retry-After"] = String(Math.ceil(error.ms / 1000));
-      } else status = 408; // of 4xx and 5xx, only 408 means a failed attempt without further effects
+      const said = ending(error);
+      [status, text] = [STATUS[said.status]!, said.error ?? null];
+      if (said.again !== undefined) headers["Penstock-Again"] = said.again;
+      if ((said.retry_after_ms ?? 0) > 0) headers["Retry-After"] = String(Math.ceil(said.retry_after_ms! / 1000));
     }
     for (const [name, cost] of Object.entries(job.used)) headers[`Penstock-Used-${name}`] = String(cost);
     return new Response(text as string | Uint8Array<ArrayBuffer> | null, { status, headers });

@@ -25,7 +25,6 @@ export interface WorkerOptions {
 }
 
 interface Running {
-  job: Job;
   key: string;
   stop: AbortController;
   returned: boolean; // the worker stops: an error means that the job goes back to its bucket
@@ -110,6 +109,7 @@ export class Worker {
   async stop(grace = 30_000): Promise<void> {
     this.#stopping = true;
     this.#offers?.unsubscribe();
+    await sleep(WINDOW); // a job that is claimed may still come
     const timer = setTimeout(() => [...this.#running.values()].forEach(giveBack), grace);
     while (this.#ended.size > 0) await Promise.all(this.#ended);
     clearTimeout(timer);
@@ -183,7 +183,7 @@ export class Worker {
     };
     const job = newJob(started(told, m), m.data, stop.signal, tell, answered);
     const encoded = job.header("Content-Encoding") === ENCODING;
-    const running: Running = { job, key: told.job!.key, stop, returned: false };
+    const running: Running = { key: told.job!.key, stop, returned: false };
     this.#running.set(token, running);
     // Three times within the lease: one may be lost.
     const progress = setInterval(tell, lease / 3);
