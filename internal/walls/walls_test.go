@@ -114,7 +114,7 @@ internal/base/container:
 internal/kit/certtest:
 internal/kit/h2test: internal/kit/certtest
 internal/base/clienttls: internal/server/follow
-internal/chaos: admission admission/permits internal/base/wire policy queue queue/job nats.go
+internal/chaos: admission admission/permits internal/kit/wiretest policy queue queue/job nats.go
 internal/base/cron:
 internal/server/daemon: admission/access config internal/base/buildinfo internal/base/container internal/base/files internal/server/follow internal/server/guard internal/server/hosts internal/server/natsusers
 	internal/base/nearest internal/server/openid internal/server/telemetry policy queue workers pflag
@@ -164,7 +164,7 @@ internal/server/tracing: admission internal/base/buildinfo internal/base/seldom 
 internal/server/telemetry: internal/server/promsink policy policy/store queue workers/audit workers/workersprom
 	client_golang
 internal/kit/waittest:
-internal/base/wire:
+internal/kit/wiretest:
 internal/base/zones: internal/base/nearest
 
 examples/embedded: . policy workers
