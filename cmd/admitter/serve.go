@@ -23,7 +23,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
-	"github.com/penstock-mq/penstock/internal/server/natsusers"
 	"github.com/penstock-mq/penstock/internal/server/telemetry"
 	"github.com/penstock-mq/penstock/internal/server/tracing"
 	"github.com/penstock-mq/penstock/policy"
@@ -213,7 +212,7 @@ func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
 		i.Users, i.TLS = "", config.ServerTLS{}
 	}
 	if i.Users != "" {
-		if i.users, err = natsusers.Load(i.Users); err != nil {
+		if i.users, err = daemon.LoadUsers(i.Users); err != nil {
 			return i, err
 		}
 	}
@@ -236,7 +235,7 @@ func (i inside) reloadUsers(p *penstock.Penstock) error {
 	if i.users == nil {
 		return nil
 	}
-	users, err := natsusers.Load(i.Users)
+	users, err := daemon.LoadUsers(i.Users)
 	if err == nil {
 		err = p.SetUsers(users)
 	}
