@@ -79,12 +79,7 @@ func statusOf(code int) int {
 // is reports whether an error is a problem with one of these exit statuses.
 func is(err error, statuses ...int) bool {
 	p, ok := errors.AsType[*problem](err)
-	for _, status := range statuses {
-		if ok && p.ExitStatus() == status {
-			return true
-		}
-	}
-	return false
+	return ok && slices.Contains(statuses, p.ExitStatus())
 }
 
 // noAnswer is the error when no admitter answered.

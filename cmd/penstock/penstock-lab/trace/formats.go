@@ -85,7 +85,8 @@ func (c *csvReader) line(text []byte, number int) (l line, err error) {
 	if number == 1 {
 		c.names = fields
 		_, err := instant(fields[0])
-		if err != nil && slices.ContainsFunc(c.times(), func(n string) bool { return c.at(n) >= 0 }) {
+		named := func(time string) bool { return c.at(time) >= 0 }
+		if err != nil && slices.ContainsFunc(c.times(), named) {
 			return line{aside: true}, nil
 		}
 		c.names = columns
