@@ -75,7 +75,7 @@ export const happenings = (caption, events, empty, ofJobs) => table(caption, [
   { head: "At", cell: (e) => clock(e.at) },
   { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
   ...ofJobs ? [{ head: "Job", cell: (e) => link(to.job(e.job), e.job) }] : [],
-  { head: "What", wide: true, cell: (e) => [e.attempt > 1 && `attempt ${e.attempt}`,
+  { head: "What", wide: true, cell: (e) => [e.attempt > (ofJobs ? 1 : 0) && `attempt ${e.attempt}`,
     e.type === "started" && `waited ${span(e.wait_ms ?? 0)}`, e.duration_ms && `took ${span(e.duration_ms)}`, e.progress, e.reason,
     e.error].filter(Boolean).join(", ") },
 ], events, empty, (e) => e.at + e.type + e.job);
