@@ -53,9 +53,10 @@ func (o Options) read(names iter.Seq[string], find lookup) (l line, err error) {
 		}
 	}
 	l.others = func() (others []string) {
+		known := slices.Concat(columns, times, []string{o.Key})
 		for name := range names {
 			like := func(known string) bool { return strings.EqualFold(known, name) }
-			if !slices.ContainsFunc(columns, like) && !slices.ContainsFunc(times, like) {
+			if !slices.ContainsFunc(known, like) {
 				others = append(others, name)
 			}
 		}
