@@ -135,33 +135,25 @@ func (j Job) header() http.Header {
 	if j.Replace {
 		j.Unique += "; replace"
 	}
-	for name, text := range map[string]string{job.HeaderIdempotencyKey: j.IdempotencyKey,
-		job.HeaderUnique: j.Unique} {
-		if text != "" {
+	set := func(name string, given bool, text string) {
+		if given {
 			header.Set(name, text)
 		}
 	}
-	for name, n := range map[string]int64{job.HeaderCost: j.Cost,
-		job.HeaderPriority: int64(j.Priority), job.HeaderMaxAttempts: int64(j.MaxAttempts)} {
-		if n != 0 {
-			header.Set(name, strconv.FormatInt(n, 10))
-		}
-	}
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	date := func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+	set(job.HeaderIdempotencyKey, j.IdempotencyKey != "", j.IdempotencyKey)
+	set(job.HeaderUnique, j.Unique != "", j.Unique)
+	set(job.HeaderCost, j.Cost != 0, number(j.Cost))
 	for name, n := range j.Costs {
-		header.Set(job.CostHeader(name), strconv.FormatInt(n, 10))
+		set(job.CostHeader(name), true, number(n))
 	}
-	for name, t := range map[string]time.Time{job.HeaderNotBefore: j.NotBefore,
-		job.HeaderDeadline: j.Deadline} {
-		if !t.IsZero() {
-			header.Set(name, t.UTC().Format(time.RFC3339Nano))
-		}
-	}
-	for name, d := range map[string]time.Duration{job.HeaderTimeout: j.Timeout,
-		job.HeaderRetention: j.Retention} {
-		if d != 0 {
-			header.Set(name, d.String())
-		}
-	}
+	set(job.HeaderPriority, j.Priority != 0, strconv.Itoa(j.Priority))
+	set(job.HeaderMaxAttempts, j.MaxAttempts != 0, strconv.Itoa(j.MaxAttempts))
+	set(job.HeaderNotBefore, !j.NotBefore.IsZero(), date(j.NotBefore))
+	set(job.HeaderDeadline, !j.Deadline.IsZero(), date(j.Deadline))
+	set(job.HeaderTimeout, j.Timeout != 0, j.Timeout.String())
+	set(job.HeaderRetention, j.Retention != 0, j.Retention.String())
 	return header
 }
 

@@ -53,15 +53,11 @@ func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
 	return entries
 }
 
-type checker struct {
-	find  func(string) (policy.Policy, error)
-	first map[string]int
-}
-
 var errUnsound = errors.New("the policy itself is wrong")
 
-func checking(policies []policy.Policy) checker {
-	return checker{first: map[string]int{}, find: func(name string) (policy.Policy, error) {
+// among finds a policy of a file.
+func among(policies []policy.Policy) func(name string) (policy.Policy, error) {
+	return func(name string) (policy.Policy, error) {
 		var names []string
 		for _, p := range policies {
 			if p.Name == name && len(p.Validate()) > 0 {
@@ -73,7 +69,7 @@ func checking(policies []policy.Policy) checker {
 		}
 		return policy.Policy{}, &admission.RequestError{Field: "policy", Reason: fmt.Sprintf(
 			"%q is not a policy of this file%s", name, nearest.Hint(name, names))}
-	}}
+	}
 }
 
 // Check returns problems, with fields such as "[2].when".
@@ -84,38 +80,34 @@ func Check(entries []Entry, policies []policy.Policy) []policy.Problem {
 func check(entries []Entry, policies []policy.Policy,
 	read func(place string) bool) (problems []policy.Problem) {
 
-	check := checking(policies)
+	find, first := among(policies), map[string]int{}
 	for i, e := range entries {
 		if !read(fmt.Sprintf("schedules[%d]", i)) {
 			continue
 		}
-		for _, p := range check.entry(i, e) {
-			p.Field = fmt.Sprintf("[%d].%s", i, p.Field)
-			problems = append(problems, p)
+		made, err := e.schedule("", find)
+		before, twice := first[made.ID()]
+		var wrong policy.Problem
+		switch {
+		case errors.Is(err, errUnsound):
+			continue
+		case err != nil:
+			wrong = e.problem(err)
+		case twice:
+			wrong = policy.Problem{Field: "name", Reason: fmt.Sprintf("%q is already the name of "+
+				"schedules[%d], for the same policy and key", made.Name, before)}
+		default:
+			first[made.ID()] = i
+			continue
 		}
+		wrong.Field = fmt.Sprintf("[%d].%s", i, wrong.Field)
+		problems = append(problems, wrong)
 	}
 	if len(entries) > queue.MaxSchedules {
 		problems = append(problems, policy.Problem{Reason: fmt.Sprintf(
 			"must have at most %d entries, not %d", queue.MaxSchedules, len(entries))})
 	}
 	return problems
-}
-
-func (c checker) entry(i int, e Entry) []policy.Problem {
-	made, err := e.schedule("", c.find)
-	if errors.Is(err, errUnsound) {
-		return nil
-	}
-	if err != nil {
-		return []policy.Problem{e.problem(err)}
-	}
-	if before, twice := c.first[made.ID()]; twice {
-		return []policy.Problem{{Field: "name", Reason: fmt.Sprintf(
-			"%q is already the name of schedules[%d], for the same policy and key", made.Name,
-			before)}}
-	}
-	c.first[made.ID()] = i
-	return nil
 }
 
 func (e Entry) problem(err error) policy.Problem {

@@ -92,7 +92,7 @@ func (s *Service) write(ctx context.Context, f File, written []string,
 	total := len(stored)
 	var problems []policy.Problem
 	for i, e := range f.Entries {
-		wanted, err := e.schedule(f.Set, checking(f.Policies).find)
+		wanted, err := e.schedule(f.Set, among(f.Policies))
 		if err == nil {
 			was, there := stored[wanted.ID()]
 			delete(others, wanted.ID())

@@ -53,8 +53,8 @@ func TestTheHottestKeysAreFoundAmongMany(t *testing.T) {
 			t.Errorf("%+v asked %d times", k, n)
 		}
 	}
-	for _, h := range w.figures["signup"].hot {
-		if len(h.keys) > MostKeys || len(h.at) > MostKeys {
+	for _, p := range w.figures["signup"].times {
+		if h := p.checked; len(h.keys) > MostKeys || len(h.at) > MostKeys {
 			t.Errorf("%d keys are known", len(h.keys))
 		}
 	}

@@ -3,6 +3,7 @@ package watch
 import (
 	"cmp"
 	"context"
+	"iter"
 	"maps"
 	"math/bits"
 	"slices"
@@ -25,14 +26,13 @@ const (
 type figures struct {
 	last  int64 // event, in Unix seconds
 	times [parts]part
-	hot   heat
-	full  heat
 }
 
 type part struct {
 	number         int64
 	wait, duration histogram
 	shadow         map[string]api.Shadow
+	checked, full  hottest
 }
 
 // shadowed adds delays by a shadow limit.
@@ -80,16 +80,28 @@ func (f *figures) part(now time.Time) *part {
 	return p
 }
 
+// minute yields the parts of the last minute.
+func (f *figures) minute(now time.Time) iter.Seq[*part] {
+	return func(yield func(*part) bool) {
+		for i := range f.times {
+			p := &f.times[i]
+			if p.number > now.Unix()/partSeconds-parts && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
 // Take counts an event of this process; see [queue.Sink].
 func (w *Watch) Take(e queue.Event) {
 	switch {
 	case e.Type == queue.EventAdmitted && e.Name == string(admission.Rejected):
 		w.note(e.Policy, func(f *figures) {
-			f.full.asked(w.now(), e.Key, false)
+			f.part(w.now()).full.add(e.Key, false)
 		})
 	case e.Type == queue.EventChecked:
 		w.note(e.Policy, func(f *figures) {
-			f.hot.asked(w.now(), e.Key, e.Value > 0)
+			f.part(w.now()).checked.add(e.Key, e.Value > 0)
 		})
 	case e.Type == queue.EventShadowed && e.Value > 0:
 		w.note(e.Policy, func(f *figures) {
@@ -159,7 +171,7 @@ func (w *Watch) Stats(ctx context.Context, may func(policy string) bool, keys in
 		if f := w.figures[name]; f != nil {
 			f.describe(&s, now)
 			if keys > 0 {
-				s.Keys = f.hot.hottest(now, keys)
+				s.Keys = f.hottest(now, keys, func(p *part) *hottest { return &p.checked })
 			}
 		}
 		all.Policies = append(all.Policies, s)
@@ -198,13 +210,11 @@ func statOf(name string, r queue.Recent, countedMS int64) api.Stat {
 
 func (f *figures) describe(s *api.Stat, now time.Time) {
 	var wait, duration histogram
-	for i := range f.times {
-		if p := &f.times[i]; p.number > now.Unix()/partSeconds-parts {
-			wait.merge(&p.wait)
-			duration.merge(&p.duration)
-			for limit, by := range p.shadow {
-				shadowed(&s.Shadow, limit, by)
-			}
+	for p := range f.minute(now) {
+		wait.merge(&p.wait)
+		duration.merge(&p.duration)
+		for limit, by := range p.shadow {
+			shadowed(&s.Shadow, limit, by)
 		}
 	}
 	s.Wait, s.Duration = wait.quantiles(), duration.quantiles()
@@ -274,12 +284,14 @@ func counted(k api.KeyStat) int64 { return k.Allowed + k.Refused }
 // key replaces the least frequent one and inherits its count as More. Each key with more than a
 // 64th of all checks is found.
 type hottest struct {
-	number int64
-	keys   []api.KeyStat
-	at     map[job.Key]int
+	keys []api.KeyStat
+	at   map[job.Key]int
 }
 
 func (h *hottest) add(k job.Key, allowed bool) {
+	if h.at == nil {
+		h.at = map[job.Key]int{}
+	}
 	i, known := h.at[k]
 	switch {
 	case known:
@@ -303,26 +315,14 @@ func (h *hottest) add(k job.Key, allowed bool) {
 	}
 }
 
-type heat [parts]hottest
-
-func (all *heat) asked(now time.Time, k job.Key, allowed bool) {
-	number := now.Unix() / partSeconds
-	h := &all[number%parts]
-	if h.number != number || h.at == nil {
-		*h = hottest{number: number, at: map[job.Key]int{}}
-	}
-	h.add(k, allowed)
-}
-
-func (all *heat) hottest(now time.Time, most int) []api.KeyStat {
+// hottest returns the keys of a minute, with most answers first.
+func (f *figures) hottest(now time.Time, most int, of func(*part) *hottest) []api.KeyStat {
 	sums := map[string]api.KeyStat{}
-	for i := range all {
-		if h := &all[i]; h.number > now.Unix()/partSeconds-parts {
-			for _, k := range h.keys {
-				sum := sums[k.Key]
-				sums[k.Key] = api.KeyStat{Key: k.Key, Allowed: sum.Allowed + k.Allowed,
-					Refused: sum.Refused + k.Refused, More: sum.More + k.More}
-			}
+	for p := range f.minute(now) {
+		for _, k := range of(p).keys {
+			sum := sums[k.Key]
+			sums[k.Key] = api.KeyStat{Key: k.Key, Allowed: sum.Allowed + k.Allowed,
+				Refused: sum.Refused + k.Refused, More: sum.More + k.More}
 		}
 	}
 	keys := make([]api.KeyStat, 0, len(sums))
@@ -350,7 +350,7 @@ func (w *Watch) Refusals(may func(policy string) bool) (Refusals, error) {
 	all := Refusals{heard, map[string][]api.KeyStat{}}
 	for name, f := range w.figures {
 		if may(name) {
-			all.Keys[name] = f.full.hottest(now, MostKeys)
+			all.Keys[name] = f.hottest(now, MostKeys, func(p *part) *hottest { return &p.full })
 		}
 	}
 	return all, err

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/base/wire"
+	"github.com/penstock-mq/penstock/internal/kit/wiretest"
 )
 
 // hurt freezes and kills processes, and holds, slows and cuts links, until ctx ends. The seed
@@ -56,9 +56,9 @@ func (w *world) hurtLink(ctx context.Context, l *link, r *rand.Rand) {
 		switch {
 		case kind < 3:
 			w.say("%s is held for %v", l.name, held)
-			l.Become(wire.Stalled)
+			l.Become(wiretest.Stalled)
 			pause(ctx, held)
-			l.Become(wire.Open)
+			l.Become(wiretest.Open)
 		case kind < 6:
 			w.say("%s is slower by %v for %v", l.name, late, slowly)
 			l.Slow(late)
@@ -66,9 +66,9 @@ func (w *world) hurtLink(ctx context.Context, l *link, r *rand.Rand) {
 			l.Slow(0)
 		default:
 			w.say("%s is cut for %v", l.name, cut)
-			l.Become(wire.Cut)
+			l.Become(wiretest.Cut)
 			pause(ctx, cut)
-			l.Become(wire.Open)
+			l.Become(wiretest.Open)
 		}
 	}
 }
@@ -77,11 +77,11 @@ func (w *world) hurtLink(ctx context.Context, l *link, r *rand.Rand) {
 func (w *world) outlast(ctx context.Context, _ uint64) {
 	for range 3 {
 		for _, l := range w.links {
-			l.Become(wire.Stalled)
+			l.Become(wiretest.Stalled)
 		}
 		pause(ctx, longestHold)
 		for _, l := range w.links {
-			l.Become(wire.Open)
+			l.Become(wiretest.Open)
 		}
 		pause(ctx, longestHold)
 	}

@@ -18,8 +18,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/internal/base/wire"
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/kit/wiretest"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/job"
 )
@@ -72,7 +72,7 @@ func (p *process) start(ctx context.Context) (err error) {
 
 type link struct {
 	name string
-	*wire.Link
+	*wiretest.Link
 }
 
 // world is an installation and its target. The admitter with the NATS server is not harmed.
@@ -196,7 +196,7 @@ func (w *world) configuration() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "drain: {lease: %v}\nlog: {level: warn}\npolicies:\n", lease)
 	for _, r := range w.rows {
-		l, err := wire.New(w.target.ready["requests"])
+		l, err := wiretest.New(w.target.ready["requests"])
 		if err != nil {
 			return nil, err
 		}

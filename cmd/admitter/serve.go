@@ -23,7 +23,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
-	"github.com/penstock-mq/penstock/internal/server/natsusers"
 	"github.com/penstock-mq/penstock/internal/server/telemetry"
 	"github.com/penstock-mq/penstock/internal/server/tracing"
 	"github.com/penstock-mq/penstock/policy"
@@ -89,6 +88,7 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 		return err
 	}
 	defer p.Close()
+	server.apply = p.SetUsers
 	if beside.routes != nil {
 		beside.parts = append(beside.parts, beside.routes.run(p.Ready()))
 	}
@@ -96,18 +96,18 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 	metrics.NATS(p.Connected)
 	metrics.Audit(p.Audit)
 
-	work := append(server.follow(p, process.Log), []func(context.Context) error{
-		p.Run,
+	work := []func(context.Context) error{
+		p.Run, server.users.Follow(process.Log), server.tls.Follow(process.Log),
 		process.Reloads(func(ctx context.Context, next config.Config) error {
 			if err := p.Reload(ctx, reloadable(o, next)); err != nil { // refused: nothing changes
 				return err
 			}
-			return errors.Join(beside.reload(next), server.reload(p))
+			return errors.Join(beside.reload(next), server.users.Reload(), server.tls.Reload())
 		}),
 		func(ctx context.Context) error {
 			return announce(ctx, process, p, beside.ready, echoAt != "")
 		},
-	}...)
+	}
 	if echoAt != "" {
 		target, err := net.Listen("tcp", echoAt)
 		if err != nil {
@@ -196,63 +196,44 @@ func announce(ctx context.Context, process *daemon.Process, p *penstock.Penstock
 // inside is the embedded NATS server and the contents of its files.
 type inside struct {
 	config.Embedded
-	users []embedded.User // nil: no access control
+	users *follow.Content[[]embedded.User] // nil: no access control
 	tls   *guard.Keeper
-	files *follow.Status
+	apply func([]embedded.User) error // once the server runs
 }
 
-const (
-	userFiles        = "nats users"
-	certificateFiles = "nats certificates"
-)
-
 // An external server has no files here.
-func openInside(c config.NATS, files *follow.Status) (i inside, err error) {
-	i.Embedded, i.files, i.tls = c.Embedded, files, &guard.Keeper{}
+func openInside(c config.NATS, files *follow.Status) (i *inside, err error) {
+	i = &inside{Embedded: c.Embedded, tls: &guard.Keeper{}}
 	if c.URL != "" {
 		i.Users, i.TLS = "", config.ServerTLS{}
 	}
 	if i.Users != "" {
-		if i.users, err = natsusers.Load(i.Users); err != nil {
-			return i, err
-		}
+		i.users, err = follow.Open("nats users", []string{i.Users}, i.loadUsers, files)
 	}
-	if i.TLS.Cert != "" {
-		i.tls, err = guard.OpenTLS(certificateFiles, guard.Files(i.TLS), files)
+	if i.TLS.Cert != "" && err == nil {
+		i.tls, err = guard.OpenTLS("nats certificates", guard.Files(i.TLS), files)
 	}
 	return i, err
 }
 
-func (i inside) options() embedded.Options {
+func (i *inside) loadUsers() (*[]embedded.User, error) {
+	users, err := daemon.LoadUsers(i.Users)
+	if err == nil && i.apply != nil {
+		err = i.apply(users)
+	}
+	return &users, err
+}
+
+func (i *inside) options() embedded.Options {
 	o := embedded.Options{Dir: i.Dir, Listen: i.Listen, Sync: i.Sync.Every,
-		SyncAlways: i.Sync.Always, MaxStore: int64(i.MaxStore), Users: i.users}
+		SyncAlways: i.Sync.Always, MaxStore: int64(i.MaxStore)}
+	if i.users != nil {
+		o.Users = *i.users.Current()
+	}
 	if i.tls.Content != nil {
 		o.TLS = i.tls.Demanding()
 	}
 	return o
-}
-
-func (i inside) reloadUsers(p *penstock.Penstock) error {
-	if i.users == nil {
-		return nil
-	}
-	users, err := natsusers.Load(i.Users)
-	if err == nil {
-		err = p.SetUsers(users)
-	}
-	return i.files.Note(userFiles, err)
-}
-
-func (i inside) reload(p *penstock.Penstock) error {
-	return errors.Join(i.reloadUsers(p), i.tls.Reload())
-}
-
-func (i inside) follow(p *penstock.Penstock, log *slog.Logger) []func(context.Context) error {
-	return []func(context.Context) error{
-		follow.Files(userFiles, []string{i.Users},
-			func() error { return i.reloadUsers(p) }, log),
-		i.tls.Follow(log),
-	}
 }
 
 // The breaker logs outages.

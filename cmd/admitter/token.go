@@ -12,7 +12,6 @@ import (
 
 	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/internal/server/daemon"
-	"github.com/penstock-mq/penstock/internal/server/natsusers"
 )
 
 // token prints a new token, which is stored nowhere, and its entry for the file of http.tokens.
@@ -61,7 +60,7 @@ func natsUser(args []string, stdout, stderr io.Writer) int {
 				line += `, policies: ["` + strings.Join(*policies, `", "`) + `"]`
 			}
 			line += "}"
-			_, err = natsusers.Parse(strings.NewReader("users:\n" + line + "\n"))
+			_, err = daemon.ParseUsers(strings.NewReader("users:\n" + line + "\n"))
 			if err != nil {
 				return daemon.Invalid, withoutPlace(err)
 			}

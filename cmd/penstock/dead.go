@@ -83,24 +83,24 @@ func letterArgs(cmd *cobra.Command, args []string) error {
 }
 
 func (a *app) letter(l api.DeadLetter) error {
-	return a.message([]cli.Row{{"id", l.ID}, {"key", keyName(l.Key)}, {"job", l.Job},
-		{"reason", l.Reason}, {"error", cli.Line(l.Error, 1000)}, {"failed attempts", l.Attempts},
-		{"accepted", l.AcceptedAt}, {"died", l.DeadAt},
-		{"size", strconv.Itoa(l.Size) + " bytes"}}, l.Header, l.Body, len(l.Bytes))
+	return a.message(l.Header, l.Body, l.Size, "id", l.ID, "key", keyName(l.Key), "job", l.Job,
+		"reason", l.Reason, "error", cli.Line(l.Error, 1000), "failed attempts", l.Attempts,
+		"accepted", l.AcceptedAt, "died", l.DeadAt)
 }
 
-// A body that is not text is shown by its size.
-func (a *app) message(rows []cli.Row, header map[string][]string, text *string, size int) error {
+// message prints fields, then a header and a body; of one that is not text only the size.
+func (a *app) message(header map[string][]string, text *string, size int, fields ...any) error {
+	fields = append(fields, "size", strconv.Itoa(size)+" bytes")
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		for _, value := range header[name] {
-			rows = append(rows, cli.Row{cli.Line(name, 100), cli.Line(value, 1000)})
+			fields = append(fields, cli.Line(name, 100), cmp.Or(cli.Line(value, 1000), `""`))
 		}
 	}
 	body := fmt.Sprintf("(%d bytes of binary data)", size)
 	if text != nil {
 		body = cli.Plain(*text)
 	}
-	return cmp.Or(cli.Table(a.Out, "", rows), a.Printf("\n%s\n", body))
+	return cmp.Or(a.fields(fields...), a.Printf("\n%s\n", body))
 }
 
 func selectionFlags(cmd *cobra.Command, all string) *cobra.Command {

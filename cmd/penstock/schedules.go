@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -111,17 +110,14 @@ func (a *app) hintedSchedule(cmd *cobra.Command, err error) error {
 }
 
 func (a *app) scheduleShown(s api.ScheduleDetail) error {
-	rows := []cli.Row{{"policy", s.Policy}, {"key", keyName(s.Key)}, {"name", s.Name},
-		{"when", cli.Line(s.When, 100)}, {"zone", cmp.Or(cli.Line(s.Zone, 100), "UTC")},
-		{"state", scheduleState(s.Schedule)}, {"from", cmp.Or(s.Set, "api")}}
-	if !s.NextAt.IsZero() {
-		rows = append(rows, cli.Row{"next", s.NextAt})
-	}
+	last := ""
 	if s.Last != nil {
-		rows = append(rows, cli.Row{"last", cli.Clock(s.Last.At) + ", " + ran(s.Last)})
+		last = cli.Clock(s.Last.At) + ", " + ran(s.Last)
 	}
-	return a.message(append(rows, cli.Row{"size", strconv.Itoa(s.Bytes) + " bytes"}), s.Header,
-		s.Body, s.Bytes)
+	return a.message(s.Header, s.Body, s.Bytes, "policy", s.Policy, "key", keyName(s.Key),
+		"name", s.Name, "when", cli.Line(s.When, 100), "zone", cmp.Or(cli.Line(s.Zone, 100), "UTC"),
+		"state", scheduleState(s.Schedule), "from", cmp.Or(s.Set, "api"),
+		"next", unless(s.NextAt.IsZero(), s.NextAt), "last", last)
 }
 
 func (a *app) schedulesSet() *cobra.Command {

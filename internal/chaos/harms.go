@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/base/wire"
+	"github.com/penstock-mq/penstock/internal/kit/wiretest"
 )
 
 func (n *nemesis) againstServers() []harm {
@@ -24,8 +24,8 @@ func (n *nemesis) againstServers() []harm {
 		{"two servers frozen", 1, time.Second, 10 * time.Second, n.freezing(w.servers, 2), true},
 		{"all servers killed", 1, 0, 2 * time.Second, n.killing(w.servers, servers), false},
 		{"servers rolled", 2, 0, 0, n.rolling, false},
-		{"routes cut", 2, time.Second, 12 * time.Second, n.parting(wire.Cut), true},
-		{"routes stalled", 2, time.Second, 12 * time.Second, n.parting(wire.Stalled), true},
+		{"routes cut", 2, time.Second, 12 * time.Second, n.parting(wiretest.Cut), true},
+		{"routes stalled", 2, time.Second, 12 * time.Second, n.parting(wiretest.Stalled), true},
 		{"routes slow", 2, 2 * time.Second, 12 * time.Second, n.slowRoutes, true},
 	}
 	if w.disks {
@@ -45,9 +45,10 @@ func (n *nemesis) againstProcesses(lease time.Duration) []harm {
 		{"admitter killed", 2, 0, 3 * time.Second, n.killing(w.admitters, 1), false},
 		{"admitter frozen", 1, time.Second, 8 * time.Second, n.freezing(w.admitters, 1), false},
 		{"admitter stopped", 1, 0, 2 * time.Second, n.stopping(w.admitters), false},
-		{"link cut", 2, time.Second, lease * 5 / 4, n.unplugging(wire.Cut, true), false},
-		{"link stalled", 2, time.Second, lease * 5 / 4, n.unplugging(wire.Stalled, true), false},
-		{"one link stalled", 1, time.Second, lease, n.unplugging(wire.Stalled, false), false},
+		{"link cut", 2, time.Second, lease * 5 / 4, n.unplugging(wiretest.Cut, true), false},
+		{"link stalled", 2, time.Second, lease * 5 / 4, n.unplugging(wiretest.Stalled, true),
+			false},
+		{"one link stalled", 1, time.Second, lease, n.unplugging(wiretest.Stalled, false), false},
 		{"link slow", 2, 2 * time.Second, lease, n.slowLinks, false},
 		{"target down", 1, time.Second, 4 * time.Second, n.mood(moodDown), false},
 		{"target hangs", 1, time.Second, 4 * time.Second, n.mood(moodHangs), false},
@@ -118,25 +119,25 @@ func (n *nemesis) rolling(r *rand.Rand) (string, func()) {
 }
 
 // parting separates a server by a broken or silent network.
-func (n *nemesis) parting(mode wire.Mode) func(*rand.Rand) (string, func()) {
+func (n *nemesis) parting(mode wiretest.Mode) func(*rand.Rand) (string, func()) {
 	return func(r *rand.Rand) (string, func()) {
 		i := r.IntN(servers)
-		n.routesOf(i, func(l *wire.Link) { l.Become(mode) })
+		n.routesOf(i, func(l *wiretest.Link) { l.Become(mode) })
 		return n.w.servers[i].name, func() {
-			n.routesOf(i, func(l *wire.Link) { l.Become(wire.Open) })
+			n.routesOf(i, func(l *wiretest.Link) { l.Become(wiretest.Open) })
 		}
 	}
 }
 
 func (n *nemesis) slowRoutes(r *rand.Rand) (string, func()) {
 	i, delay := r.IntN(servers), time.Duration(20+r.IntN(400))*time.Millisecond
-	n.routesOf(i, func(l *wire.Link) { l.Slow(delay) })
+	n.routesOf(i, func(l *wiretest.Link) { l.Slow(delay) })
 	return fmt.Sprintf("%s by %v", n.w.servers[i].name, delay), func() {
-		n.routesOf(i, func(l *wire.Link) { l.Slow(0) })
+		n.routesOf(i, func(l *wiretest.Link) { l.Slow(0) })
 	}
 }
 
-func (n *nemesis) routesOf(i int, do func(*wire.Link)) {
+func (n *nemesis) routesOf(i int, do func(*wiretest.Link)) {
 	for j := range servers {
 		if i != j {
 			do(n.w.routes[i][j])
@@ -145,7 +146,7 @@ func (n *nemesis) routesOf(i int, do func(*wire.Link)) {
 	}
 }
 
-func (n *nemesis) unplugging(mode wire.Mode, all bool) func(*rand.Rand) (string, func()) {
+func (n *nemesis) unplugging(mode wiretest.Mode, all bool) func(*rand.Rand) (string, func()) {
 	return func(r *rand.Rand) (string, func()) {
 		p := n.anybody(r)
 		wires, whom := n.w.wires[p.name], p.name
@@ -158,7 +159,7 @@ func (n *nemesis) unplugging(mode wire.Mode, all bool) func(*rand.Rand) (string,
 		}
 		return whom, func() {
 			for _, l := range wires {
-				l.Become(wire.Open)
+				l.Become(wiretest.Open)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/base/wire"
+	"github.com/penstock-mq/penstock/internal/kit/wiretest"
 )
 
 const (
@@ -73,7 +73,7 @@ func chaos(disks bool) (status int) {
 		disks:   disks,
 		began:   time.Now(),
 		epochs:  map[string]epoch{},
-		wires:   map[string][]*wire.Link{},
+		wires:   map[string][]*wiretest.Link{},
 		history: &history{rules: rules(*policies), lease: *lease},
 	}
 	fmt.Printf("seed %d, for %v; again with SEED=%d CHAOS=%v\n", *seed, *long, *seed, *long)

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/internal/base/wire"
+	"github.com/penstock-mq/penstock/internal/kit/wiretest"
 )
 
 const (
@@ -41,10 +41,10 @@ type world struct {
 
 	servers   []*process
 	ports     []ports
-	routes    [servers][servers]*wire.Link
+	routes    [servers][servers]*wiretest.Link
 	admitters []*process
 	drainers  []*process
-	wires     map[string][]*wire.Link
+	wires     map[string][]*wiretest.Link
 
 	mu     sync.Mutex
 	epochs map[string]epoch
@@ -173,7 +173,7 @@ accounts { PENSTOCK {
 			if i == j {
 				continue
 			}
-			if w.routes[i][j], err = wire.New(address(other.cluster)); err != nil {
+			if w.routes[i][j], err = wiretest.New(address(other.cluster)); err != nil {
 				return err
 			}
 			routes += ",nats://" + w.routes[i][j].From
@@ -198,7 +198,7 @@ func (w *world) program(program string, i int, args ...string) (*process, error)
 	name := fmt.Sprintf("%s-%d", program, i)
 	url := ""
 	for _, p := range w.ports {
-		l, err := wire.New(address(p.client))
+		l, err := wiretest.New(address(p.client))
 		if err != nil {
 			return nil, err
 		}

@@ -102,7 +102,7 @@ admission/natsapi: admission admission/answer admission/manage queue queue/job n
 config: admission/outbound admission/schedules algorithms internal/server/guard internal/server/installation internal/server/lifecycle
 	internal/base/decode internal/server/natsconn internal/base/nearest internal/server/policyfile internal/base/reach internal/base/strict policy pflag viper
 cmd/admitter: . admission/access admission/outbound admission/limiter admission/limiter/inredis config
-	internal/base/buildinfo internal/base/clienttls internal/server/daemon internal/server/envoy internal/server/follow internal/server/guard internal/server/health internal/server/lifecycle internal/server/natsusers
+	internal/base/buildinfo internal/base/clienttls internal/server/daemon internal/server/envoy internal/server/follow internal/server/guard internal/server/health internal/server/lifecycle
 	internal/base/notice internal/server/telemetry internal/server/tracing policy queue queue/backup queue/embedded queue/job nats.go go-redis nkeys pflag
 cmd/drainer: admission admission/httpapi config internal/server/daemon internal/server/follow internal/server/guard internal/server/health internal/server/hosts
 	internal/server/lifecycle internal/server/natsconn
@@ -116,9 +116,10 @@ internal/base/container:
 internal/kit/certtest:
 internal/kit/h2test: internal/kit/certtest
 internal/base/clienttls: internal/server/follow
-internal/chaos: admission admission/permits internal/base/wire policy queue queue/job nats.go
+internal/chaos: admission admission/permits internal/kit/wiretest policy queue queue/job nats.go
 internal/base/cron:
-internal/server/daemon: admission/access config internal/base/buildinfo internal/base/container internal/base/files internal/server/follow internal/server/guard internal/server/hosts internal/server/natsusers
+internal/server/daemon: admission/access config internal/base/buildinfo internal/base/container internal/base/files internal/server/follow internal/server/guard internal/server/hosts
+	internal/base/strict queue/embedded
 	internal/base/nearest internal/server/openid internal/server/telemetry policy queue workers pflag
 internal/demo: internal/kit/proctest queue queue/job nats.go
 internal/server/envoy: admission admission/access algorithms internal/server/guard internal/server/lifecycle internal/base/nearest internal/base/strict
@@ -134,7 +135,6 @@ internal/server/installation:
 internal/server/lifecycle:
 internal/mutants: internal/kit/waittest
 internal/server/natsconn: internal/base/seldom nats.go
-internal/server/natsusers: internal/base/strict queue/embedded
 internal/kit/natstest: internal/kit/waittest queue/embedded nats-server nats.go
 internal/base/nearest:
 internal/server/door: admission admission/console admission/httpapi admission/manage admission/natsapi admission/permits
@@ -166,7 +166,7 @@ internal/server/tracing: admission internal/base/buildinfo internal/base/seldom 
 internal/server/telemetry: internal/server/promsink policy policy/store queue workers/audit workers/workersprom
 	client_golang
 internal/kit/waittest:
-internal/base/wire:
+internal/kit/wiretest:
 internal/base/zones: internal/base/nearest
 
 examples/embedded: . policy workers

@@ -21,17 +21,18 @@ function fill(element, props, children) {
     else if (name.startsWith("on")) element[name] = element.handlers[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined &&
-    c !== false && c !== ""));
-  return element;
+  return append(element, children);
 }
 
 /** show replaces the content of an element. It keeps matching elements, with their focus, selection and input. */
 export function show(parent, ...children) {
-  const fresh = document.createDocumentFragment();
-  fresh.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined &&
+  become(parent, append(document.createDocumentFragment(), children));
+}
+
+function append(parent, children) {
+  parent.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined &&
     c !== false && c !== ""));
-  become(parent, fresh);
+  return parent;
 }
 
 function become(parent, fresh) {

@@ -2,7 +2,7 @@
 
 import { clock, count, key, plural, span } from "./format.js";
 import { to } from "./ui.js";
-import { HARMLESS, MEANT, held, late } from "./words.js";
+import { HARMLESS, MEANT, capacity, held, late } from "./words.js";
 
 const MINUTE = 59_000; // ms of counting that are enough for a no
 const NEAR = 0.8; // of its capacity: a bucket will soon refuse
@@ -50,7 +50,7 @@ function tardy(buckets) {
 export const down = (b) => b.blocked_by === "breaker";
 
 function deep(policies, buckets) {
-  const room = Object.fromEntries(policies.map(({ policy: p }) => [p.name, p.queue?.capacity ?? p.capacity]));
+  const room = Object.fromEntries(policies.map(({ policy: p }) => [p.name, capacity(p)]));
   const all = buckets.filter((b) => b.depth >= NEAR * room[b.policy])
     .sort((a, b) => b.depth / room[b.policy] - a.depth / room[a.policy]);
   return together(all, () => "").map(([b, ...more]) => ({ level: "warn",

@@ -36,7 +36,11 @@ const page = {
   may: (right, policy, key) => may(page.client, right, policy, key),
   now,
   get width() { return document.getElementById("content").clientWidth; },
-  refresh: () => soon(0),
+  /** turn changes the view's state, for which it loads anew. */
+  turn(change) {
+    Object.assign(page.state, change);
+    soon(0);
+  },
   draw,
   /** does makes a change, reports the result, and refreshes, or leads to another view. */
   async does(change, done, next) {
@@ -48,6 +52,10 @@ const page = {
       tell(describe(error), "bad");
     }
     soon(0);
+  },
+  /** asks is does, once the change is confirmed. */
+  async asks({ title, text, go, danger = true }, ...change) {
+    if (await dialog({ title, content: h("p", null, text), go, danger })) await page.does(...change);
   },
 };
 
@@ -149,6 +157,7 @@ function tell(text, level = "") {
 }
 
 function draw() {
+  document.documentElement.dataset.theme = theme();
   show(document.getElementById("bar"),
     h("a", { class: "name", href: "#/" }, h("img", { src: "mark.svg", alt: "", width: 20, height: 20 }), "Penstock"),
     h("nav", { "aria-label": "views" }, tabs.map(([name, label, key]) => h("a", {
@@ -157,7 +166,7 @@ function draw() {
     h("div", { class: "side" }, live(),
       page.client?.name ? h("span", { class: "who", title: "rights: " + page.client.rights.join(", ") },
         page.client.name) : null,
-      token.get() ? h("button", { type: "button", onclick: logout }, "Forget token") : null,
+      token.get() ? h("button", { type: "button", onclick: () => identify("") }, "Forget token") : null,
       h("button", { type: "button", onclick: turnTheme, "aria-label": "Theme: " + theme(), title: "t" },
         { light: "☀", dark: "☾", "system": "◐" }[theme()])));
   show(document.getElementById("notice"), !told ? null :
@@ -198,16 +207,12 @@ async function login() {
     ],
   });
   if (!given) return;
-  token.set(given.token.trim());
-  again();
+  identify(given.token.trim());
 }
 
-function logout() {
-  token.set("");
-  again();
-}
-
-function again() {
+/** identify begins anew with another token, or none. */
+function identify(text) {
+  token.set(text);
   page.client = null;
   route();
 }
@@ -216,17 +221,8 @@ const themes = ["system", "light", "dark"];
 const theme = () => localStorage.getItem("penstock-theme") ?? themes[0];
 
 function turnTheme() {
-  const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
-  if (next === themes[0]) localStorage.removeItem("penstock-theme");
-  else localStorage.setItem("penstock-theme", next);
-  paint();
+  localStorage.setItem("penstock-theme", themes[(themes.indexOf(theme()) + 1) % themes.length]);
   draw();
-}
-
-function paint() {
-  const chosen = theme();
-  if (chosen === themes[0]) delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = chosen;
 }
 
 const help = () => dialog({
@@ -259,5 +255,4 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 addEventListener("resize", () => data && draw());
-paint();
 route();

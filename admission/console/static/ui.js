@@ -81,9 +81,6 @@ export function dialog({ title, content, go, danger, check, cancel = true }) {
   });
 }
 
-export const confirm = async (title, text, go, danger = true) =>
-  await dialog({ title, content: h("p", null, text), go, danger }) !== null;
-
 /** field is a labelled input of a form. */
 export const field = (label, name, props = {}, hint = "") =>
   h("label", null, h("span", null, label), h("input", { name, autocomplete: "off", ...props }),
@@ -94,13 +91,19 @@ export function search(label, placeholder, found) {
     autocomplete: "off", spellcheck: "false" });
   return h("form", { class: "search", role: "search", onsubmit(event) {
     event.preventDefault();
-    const text = event.target.querySelector("input").value;
-    if (text !== "") found(text);
+    found(event.target.querySelector("input").value);
   } }, input, h("button", null, "Go"));
 }
 
-/** pager leads to the next page and back. */
-export const pager = (back, forth, at) => back || forth ? h("nav", { class: "pager", "aria-label": "pages" },
-  h("button", { type: "button", disabled: !back, onclick: back ?? null }, "‹ Back"),
-  h("span", null, at),
-  h("button", { type: "button", disabled: !forth, onclick: forth ?? null }, "Next ›")) : at ? h("p", { class: "quiet" }, at) : null;
+/** from is where the shown page of a list begins, by the answer with the page before; "" is the first one. */
+export const from = (page) => page.state.pages?.at(-1) ?? "";
+
+/** pager leads to the next page of a list, if there is one, and back. */
+export function pager(page, next, at) {
+  const { pages = [] } = page.state;
+  const to = (label, disabled, pages) =>
+    h("button", { type: "button", disabled, onclick: () => page.turn({ pages }) }, label);
+  if (!pages.length && !next) return at ? h("p", { class: "quiet" }, at) : null;
+  return h("nav", { class: "pager", "aria-label": "pages" }, to("‹ Back", !pages.length, pages.slice(0, -1)),
+    h("span", null, at), to("Next ›", !next, [...pages, next]));
+}

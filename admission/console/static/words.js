@@ -2,6 +2,9 @@
 
 import { span } from "./format.js";
 
+/** capacity is how many jobs a key may have. */
+export const capacity = (p) => p.queue?.capacity ?? p.capacity;
+
 /** counted is how many units of a limit count now. */
 export const counted = (u) => Math.max(0, u.most - u.left - (u.open ?? 0));
 

@@ -31,7 +31,6 @@ import (
 	"github.com/penstock-mq/penstock/internal/base/nearest"
 	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/internal/server/guard"
-	"github.com/penstock-mq/penstock/internal/server/natsusers"
 	// Files of clients may name a provider.
 	_ "github.com/penstock-mq/penstock/internal/server/openid"
 	"github.com/penstock-mq/penstock/internal/server/telemetry"
@@ -288,7 +287,7 @@ func (c Command) load(flags *pflag.FlagSet) (config.Config, error) {
 	}
 	server := cfg.NATS.Embedded
 	if err == nil && server.Users != "" && cfg.NATS.URL == "" {
-		_, err = natsusers.Load(server.Users)
+		_, err = LoadUsers(server.Users)
 		err = named("nats.embedded.users", err)
 	}
 	if err == nil && server.TLS.Cert != "" && cfg.NATS.URL == "" {

@@ -238,30 +238,28 @@ func (r *Registry) NATS(connected func() bool) {
 	}, func() float64 { return zeroOrOne(connected()) }))
 }
 
+// scraped sends metrics whose values are asked for at every scrape.
+type scraped func(out chan<- prometheus.Metric)
+
+// Describe tells nothing in advance, so the registry does not compare what is sent with it.
+func (scraped) Describe(chan<- *prometheus.Desc) {}
+
+func (s scraped) Collect(out chan<- prometheus.Metric) { s(out) }
+
 // QueueJobs registers penstock_queue_jobs. depths is called at every scrape, with a deadline of one
 // second; policies that it omits are missing.
 func (r *Registry) QueueJobs(depths func(context.Context) (map[string]uint64, error)) {
-	r.prometheus.MustRegister(queueJobs{depths})
-}
-
-type queueJobs struct {
-	depths func(context.Context) (map[string]uint64, error)
-}
-
-var queueJobsDesc = prometheus.NewDesc("penstock_queue_jobs",
-	"Accepted jobs without a final outcome: waiting, backing off and running.", []string{"policy"},
-	nil)
-
-func (q queueJobs) Describe(out chan<- *prometheus.Desc) { out <- queueJobsDesc }
-
-func (q queueJobs) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeDeadline)
-	defer cancel()
-	depths, _ := q.depths(ctx) // without those of an error
-	for policy, jobs := range depths {
-		out <- prometheus.MustNewConstMetric(queueJobsDesc, prometheus.GaugeValue, float64(jobs),
-			policy)
-	}
+	desc := prometheus.NewDesc("penstock_queue_jobs",
+		"Accepted jobs without a final outcome: waiting, backing off and running.",
+		[]string{"policy"}, nil)
+	r.prometheus.MustRegister(scraped(func(out chan<- prometheus.Metric) {
+		ctx, cancel := context.WithTimeout(context.Background(), scrapeDeadline)
+		defer cancel()
+		jobs, _ := depths(ctx) // without those of an error
+		for policy, n := range jobs {
+			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), policy)
+		}
+	}))
 }
 
 func zeroOrOne(holds bool) float64 { return float64(queue.Whether(holds)) }
@@ -339,35 +337,26 @@ func (r *Registry) Outbound() func(policy, outcome string, waited time.Duration)
 
 // Audit registers an auditor's figures, which are requested at every scrape.
 func (r *Registry) Audit(figures func() []audit.Figure) {
-	r.prometheus.MustRegister(audited{figures})
-}
-
-type audited struct{ figures func() []audit.Figure }
-
-var auditWorst, auditBroken, auditIncomplete = prometheus.NewDesc("penstock_audit_worst_ratio",
-	"The fullest window of any bucket in the last hour or two, as a fraction of the limit; "+
-		"above 1, the limit was broken.", []string{"policy", "limit"}, nil),
-	prometheus.NewDesc("penstock_audit_broken_total",
-		"Windows with more starts than the limit allows.", []string{"policy", "limit"}, nil),
-	prometheus.NewDesc("penstock_audit_incomplete",
-		"1 while the limit's audit lacks events, else 0.",
-		[]string{"policy", "limit"}, nil)
-
-func (audited) Describe(out chan<- *prometheus.Desc) {
-	out <- auditWorst
-	out <- auditBroken
-	out <- auditIncomplete
-}
-
-func (a audited) Collect(out chan<- prometheus.Metric) {
-	for _, f := range a.figures() {
-		tell := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64) {
-			out <- prometheus.MustNewConstMetric(desc, kind, value, f.Policy, f.Limit)
-		}
-		tell(auditWorst, prometheus.GaugeValue, f.Worst)
-		tell(auditBroken, prometheus.CounterValue, float64(f.Broken))
-		tell(auditIncomplete, prometheus.GaugeValue, zeroOrOne(f.Incomplete))
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"policy", "limit"}, nil)
 	}
+	worst := desc("penstock_audit_worst_ratio",
+		"The fullest window of any bucket in the last hour or two, as a fraction of the limit; "+
+			"above 1, the limit was broken.")
+	broken := desc("penstock_audit_broken_total",
+		"Windows with more starts than the limit allows.")
+	incomplete := desc("penstock_audit_incomplete",
+		"1 while the limit's audit lacks events, else 0.")
+	r.prometheus.MustRegister(scraped(func(out chan<- prometheus.Metric) {
+		for _, f := range figures() {
+			tell := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64) {
+				out <- prometheus.MustNewConstMetric(desc, kind, value, f.Policy, f.Limit)
+			}
+			tell(worst, prometheus.GaugeValue, f.Worst)
+			tell(broken, prometheus.CounterValue, float64(f.Broken))
+			tell(incomplete, prometheus.GaugeValue, zeroOrOne(f.Incomplete))
+		}
+	}))
 }
 
 func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, error) {

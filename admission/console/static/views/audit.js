@@ -3,7 +3,7 @@
 import { get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
 import { clock, key as shownKey, plural } from "../format.js";
-import { link, pager, table, to } from "../ui.js";
+import { from, link, pager, table, to } from "../ui.js";
 
 const PAGE = 50;
 
@@ -12,16 +12,11 @@ export const title = ([policy]) => policy ? `Changes of ${policy}` : "Changes";
 export const events = () => null; // changes are no events
 
 export function load([policy], page) {
-  const { before = [0] } = page.state;
-  return get(withQuery(policy ? path("audit", policy) : "/v1/audit", { before: before.at(-1) || "", limit: PAGE }));
+  return get(withQuery(policy ? path("audit", policy) : "/v1/audit", { before: from(page), limit: PAGE }));
 }
 
 export function view({ changes, next }, page) {
-  const [policy] = page.params, { before = [0] } = page.state;
-  const turn = (before) => () => {
-    page.state.before = before;
-    page.refresh();
-  };
+  const [policy] = page.params;
   return [
     h("h1", null, "Changes", policy ? [" of ", link(to.policy(policy), policy)] : null),
     table("Changes, most recent first", [
@@ -32,8 +27,7 @@ export function view({ changes, next }, page) {
       { head: "Key", cell: (c) => c.key === undefined ? "–" : link(to.bucket(c.policy, c.key), shownKey(c.key)) },
       { head: "Before → after", wide: true, cell: said },
     ], changes, "There are no changes.", (c) => c.id),
-    pager(before.length > 1 ? turn(before.slice(0, -1)) : null, next ? turn([...before, next]) : null,
-      plural(changes.length, "change") + " here"),
+    pager(page, next, plural(changes.length, "change") + " here"),
   ];
 }
 

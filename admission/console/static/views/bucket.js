@@ -4,9 +4,10 @@ import { ask, get, path } from "../api.js";
 import { Starts, comb } from "../comb.js";
 import { h } from "../dom.js";
 import { state } from "../findings.js";
-import { clock, count, key as shownKey, plural, rate, span } from "../format.js";
-import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
-import { eta, late } from "../words.js";
+import { count, key as shownKey, plural, rate, span } from "../format.js";
+import { action, dialog, facts, field, link, noRight, to } from "../ui.js";
+import { capacity, eta, late } from "../words.js";
+import { happenings } from "./job.js";
 import { limits } from "./limits.js";
 
 const KEPT = 12; // events that are listed
@@ -35,7 +36,6 @@ export function lost(from, until, page) {
 
 export function view({ p, news, b, override }, page) {
   const name = p.name, key = b.key, is = state(b), delay = late(b.late_ms);
-  const capacity = p.queue?.capacity ?? p.capacity;
   return [
     h("div", { class: "head" },
       h("h1", null, link(to.policy(name), name), h("span", { class: "slash" }, " / "), shownKey(key)),
@@ -47,7 +47,7 @@ export function view({ p, news, b, override }, page) {
       Math.max(300, page.width)),
     h("div", { class: "columns" },
       facts(
-        ["Depth", `${plural(b.depth, "job")} of ${count(capacity)}`, b.depth >= capacity ? "bad" : ""],
+        ["Depth", `${plural(b.depth, "job")} of ${count(capacity(p))}`, b.depth >= capacity(p) ? "bad" : ""],
         ["Waiting", b.waiting === undefined ? null : count(b.waiting)],
         ["Delayed", b.delayed ? count(b.delayed) + ", backing off or not due" : null],
         ["Running", b.running === undefined ? null : count(b.running) + (p.concurrency || override.concurrency ?
@@ -67,21 +67,11 @@ export function view({ p, news, b, override }, page) {
     h("section", null,
       h("div", { class: "head" }, h("h2", null, "Last events"), b.depth ? link(to.jobs(name, key), `All ${plural(b.depth, "job")}`) : null,
         p.result_retention ? link(to.history(name, key), "Jobs that have ended") : null),
-      table("Last events of the bucket", [
-        { head: "At", cell: (e) => clock(e.at) },
-        { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
-        { head: "Job", cell: (e) => link(to.job(e.job), e.job) },
-        { head: "What", wide: true, cell: (e) => told(e) },
-      ], page.state.events ?? [], "No events since this page was opened.", (e) => e.at + e.type + e.job)),
+      happenings("Last events of the bucket", page.state.events ?? [], "No events since this page was opened.", true)),
   ];
 }
 
 const calls = (b) => `${count(b.calls)} waiting` + (b.calls_running ? `, ${count(b.calls_running)} running` : "");
-
-const told = (e) => [
-  e.attempt > 1 && `attempt ${e.attempt}`, e.type === "started" && `waited ${span(e.wait_ms ?? 0)}`,
-  e.duration_ms && `took ${span(e.duration_ms)}`, e.progress, e.reason, e.error,
-].filter(Boolean).join(", ");
 
 const own = (o) => Object.entries(o).filter(([name]) => name !== "paused")
   .map(([name, value]) => `${name} ${value}`).join(", ");
@@ -98,26 +88,20 @@ function actions(name, key, b, override, page) {
         `A job of ${shown} probes the target.`), { why, id: "probe" })],
     override.paused ?
       action("Resume", () => page.does(() => ask("POST", path("resume", name, key)), `${shown} is resumed.`), { why, id: "resume" }) :
-      action("Pause", async () => {
-        if (await confirm(`Pause ${shown}?`, `${plural(waits, "job")} will wait until it is resumed. ` +
-          "Running jobs finish, and new jobs are accepted until the bucket is full.", "Pause")) {
-          await page.does(() => ask("POST", path("pause", name, key)), `${shown} is paused.`);
-        }
-      }, { why, id: "pause" }),
+      action("Pause", () => page.asks({ title: `Pause ${shown}?`, go: "Pause", text: `${plural(waits, "job")} will wait until it is ` +
+        "resumed. Running jobs finish, and new jobs are accepted until the bucket is full." },
+      () => ask("POST", path("pause", name, key)), `${shown} is paused.`), { why, id: "pause" }),
     action("Own limits…", () => pace(name, key, override, page), { why, id: "pace" }),
-    action("Purge…", async () => {
-      if (await confirm(`Purge ${shown}?`, `${plural(waits, "waiting job")} will be dropped permanently, without dead letters. ` +
-        `${b.running ? plural(b.running, "running job") + " will finish. " : ""}This cannot be undone.`,
-      `Drop ${plural(waits, "job")}`)) {
-        await page.does(async () => {
-          for (let removed = 0; ;) {
-            const some = await ask("POST", path("purge", name, key));
-            removed += some.removed;
-            if (!some.more) return { removed };
-          }
-        }, ({ removed }) => `${plural(removed, "job")} of ${shown} dropped.`);
+    action("Purge…", () => page.asks({ title: `Purge ${shown}?`, go: `Drop ${plural(waits, "job")}`,
+      text: `${plural(waits, "waiting job")} will be dropped permanently, without dead letters. ` +
+        `${b.running ? plural(b.running, "running job") + " will finish. " : ""}This cannot be undone.` }, async () => {
+      for (let removed = 0; ;) {
+        const some = await ask("POST", path("purge", name, key));
+        removed += some.removed;
+        if (!some.more) return removed;
       }
-    }, { why: why || (waits > 0 ? "" : "no job waits"), danger: true, id: "purge" }),
+    }, (removed) => `${plural(removed, "job")} of ${shown} dropped.`),
+    { why: why || (waits > 0 ? "" : "no job waits"), danger: true, id: "purge" }),
   ];
 }
 

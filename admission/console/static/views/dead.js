@@ -3,7 +3,7 @@
 import { Refused, ask, get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, clock, count, key as shownKey, plural } from "../format.js";
-import { action, confirm, facts, link, noRight, pager, table, to } from "../ui.js";
+import { action, facts, from, link, noRight, pager, search, table, to } from "../ui.js";
 import { content } from "./job.js";
 
 const PAGE = 100;
@@ -16,18 +16,18 @@ export const events = ([policy, id]) => policy && !id ? "type=dead&policy=" + en
 export async function load([policy, id], page) {
   if (id) return { letter: await get(path("dead", policy, id)) };
   if (!policy) return get("/v1/dead");
-  const { after = [0], sought = "" } = page.state;
-  const read = (from) => get(withQuery(path("dead", policy), { after: from || "", limit: PAGE })).catch((error) => {
+  const { sought = "" } = page.state;
+  const read = (after) => get(withQuery(path("dead", policy), { after, limit: PAGE })).catch((error) => {
     if (error instanceof Refused && error.status === 409) return { letters: [] };
     throw error;
   });
   const found = { letters: [] };
-  for (let from = after.at(-1), pages = 0; pages < (sought ? SOUGHT : 1) && found.letters.length < PAGE; pages++) {
-    const { letters, next, discarded } = await read(from);
+  for (let after = from(page), pages = 0; pages < (sought ? SOUGHT : 1) && found.letters.length < PAGE; pages++) {
+    const { letters, next, discarded } = await read(after);
     found.letters.push(...letters.filter((l) => matches(l, sought)));
     Object.assign(found, { discarded, next });
     if (!next) break;
-    from = next;
+    after = next;
   }
   return found;
 }
@@ -52,25 +52,18 @@ const choice = (policies) => [
 ];
 
 function list(policy, { letters, next, discarded }, page) {
-  const { after = [0], sought = "" } = page.state, why = noRight(page.may("operate", policy), "operate");
+  const { sought = "" } = page.state, why = noRight(page.may("operate", policy), "operate");
   const all = why || (letters.length ? "" : "there are none");
-  const turn = (change) => () => {
-    Object.assign(page.state, change);
-    page.refresh();
-  };
   const last = letters.at(-1)?.id;
   return [
     h("div", { class: "head" },
       h("h1", null, "Dead letters of ", link(to.policy(policy), policy)),
       h("div", { class: "actions" },
         action("Replay all…", () => replayAll(policy, letters, next, page), { why: all || (sought ? "replays all, not only the letters found" : ""), id: "replay-all" }),
-        action("Drop these…", () => dropThrough(policy, letters, last, page), { why: all || (sought || after.length > 1 ? "drops the oldest letters: go to the first page, without a search" : ""), danger: true, id: "drop-all" }))),
-    h("form", { class: "search", role: "search", onsubmit(event) {
-      event.preventDefault();
-      turn({ sought: event.target.querySelector("input").value.trim(), after: [0] })();
-    } }, h("input", { type: "search", size: 26, "aria-label": "Search key, job, reason or error", "data-search": true,
-      placeholder: "key, job, reason or error" }), h("button", null, "Search"),
-    sought ? h("p", { class: "quiet" }, `${plural(letters.length, "letter")} with “${sought}”`) : null),
+        action("Drop these…", () => dropThrough(policy, letters, last, page), { why: all || (sought || from(page) ? "drops the oldest letters: go to the first page, without a search" : ""), danger: true, id: "drop-all" }))),
+    search("Search key, job, reason or error", "key, job, reason or error",
+      (text) => page.turn({ sought: text.trim(), pages: [] })),
+    sought ? h("p", { class: "quiet" }, `${plural(letters.length, "letter")} with “${sought}”`) : null,
     table("Dead letters of " + policy, [
       { head: "Letter", cell: (l) => link(to.letter(policy, l.id), String(l.id)) },
       { head: "Key", cell: (l) => link(to.bucket(policy, l.key), shownKey(l.key)) },
@@ -81,8 +74,7 @@ function list(policy, { letters, next, discarded }, page) {
       { head: "Body", number: true, cell: (l) => bytes(l.size) },
       { head: "Action", cell: (l) => action("Replay", () => replay(policy, l, page), { why }) },
     ], letters, sought ? "Nothing was found." : "There are no dead letters: every job that ended was done.", (l) => l.id),
-    pager(after.length > 1 ? turn({ after: after.slice(0, -1) }) : null,
-      next ? turn({ after: [...after, next] }) : null, plural(letters.length, "letter") + " here, the oldest first"),
+    pager(page, next, plural(letters.length, "letter") + " here, the oldest first"),
     discarded ? h("p", { class: "warn" }, `${plural(discarded, "older letter")} dropped to make room.`) : null,
   ];
 }
@@ -95,12 +87,10 @@ function one(policy, l, page) {
       h("span", { class: "tag bad" }, l.reason),
       h("div", { class: "actions" },
         action("Replay…", () => replay(policy, l, page), { why, id: "replay" }),
-        action("Drop…", async () => {
-          if (await confirm(`Drop letter ${l.id}?`, "The job will be dropped permanently and can no longer be replayed.", "Drop it")) {
-            await page.does(() => ask("DELETE", path("dead", policy, String(l.id))), `Letter ${l.id} is dropped.`,
-              to.dead(policy));
-          }
-        }, { why, danger: true, id: "drop" }))),
+        action("Drop…", () => page.asks({ title: `Drop letter ${l.id}?`, go: "Drop it",
+          text: "The job will be dropped permanently and can no longer be replayed." },
+        () => ask("DELETE", path("dead", policy, String(l.id))), `Letter ${l.id} is dropped.`, to.dead(policy)),
+        { why, danger: true, id: "drop" }))),
     h("p", { class: "lead" }, `It was ${l.attempts === 0 ? "never tried" : `tried ${plural(l.attempts, "time")}`}, and ended with: ${l.error || l.reason}.`),
     facts(["Job", link(to.job(l.job), l.job)], ["Bucket", link(to.bucket(policy, l.key), `${policy} / ${shownKey(l.key)}`)],
       ["Accepted", clock(l.accepted_at)], ["Died", clock(l.dead_at)], ["Body", bytes(l.size)]),
@@ -108,27 +98,19 @@ function one(policy, l, page) {
   ];
 }
 
-async function replay(policy, l, page) {
-  if (!await confirm(`Replay letter ${l.id}?`, `It becomes a new job at the end of ${policy}/${shownKey(l.key)}.`,
-    "Replay it", false)) return;
-  await page.does(() => ask("POST", path("dead", policy, String(l.id), "replay")), ({ job }) => `Letter ${l.id} was replayed as ${job}.`,
-    page.params[1] && to.dead(policy));
-}
+const replay = (policy, l, page) => page.asks({ title: `Replay letter ${l.id}?`, go: "Replay it", danger: false,
+  text: `It becomes a new job at the end of ${policy}/${shownKey(l.key)}.` },
+() => ask("POST", path("dead", policy, String(l.id), "replay")), ({ job }) => `Letter ${l.id} was replayed as ${job}.`,
+page.params[1] && to.dead(policy));
 
-async function replayAll(policy, letters, next, page) {
-  const how = (next ? "More than " : "") + plural(letters.length, "letter becomes a new job", "letters become new jobs");
-  if (await confirm(`Replay all of ${policy}?`, `${how}, each at the end of its bucket. ` +
-    "Letters of full buckets stay.", "Replay all", false)) {
-    await page.does(() => ask("POST", path("dead", policy, "replay")), (r) => `${plural(r.replayed, "job")} replayed` +
-      (r.full ? `, ${count(r.full)} kept because their buckets are full` : "") +
-      (r.unfit ? `, ${count(r.unfit)} cannot be replayed` : "") + (r.complete ? "." : "; there are more, so replay again."));
-  }
-}
+const replayAll = (policy, letters, next, page) => page.asks({ title: `Replay all of ${policy}?`, go: "Replay all", danger: false,
+  text: (next ? "More than " : "") + plural(letters.length, "letter becomes a new job", "letters become new jobs") +
+    ", each at the end of its bucket. Letters of full buckets stay." },
+() => ask("POST", path("dead", policy, "replay")), (r) => `${plural(r.replayed, "job")} replayed` +
+  (r.full ? `, ${count(r.full)} kept because their buckets are full` : "") +
+  (r.unfit ? `, ${count(r.unfit)} cannot be replayed` : "") + (r.complete ? "." : "; there are more, so replay again."));
 
-async function dropThrough(policy, letters, last, page) {
-  if (await confirm(`Drop ${plural(letters.length, "letter")} of ${policy}?`, `${plural(letters.length, "job")}, up to letter ${last}, ` +
-    "will be dropped permanently and can no longer be replayed.", `Drop ${plural(letters.length, "letter")}`)) {
-    await page.does(() => ask("DELETE", withQuery(path("dead", policy), { through: last })),
-      ({ discarded }) => `${plural(discarded, "letter")} dropped.`);
-  }
-}
+const dropThrough = (policy, letters, last, page) => page.asks({ title: `Drop ${plural(letters.length, "letter")} of ${policy}?`,
+  go: `Drop ${plural(letters.length, "letter")}`,
+  text: `${plural(letters.length, "job")}, up to letter ${last}, will be dropped permanently and can no longer be replayed.` },
+() => ask("DELETE", withQuery(path("dead", policy), { through: last })), ({ discarded }) => `${plural(discarded, "letter")} dropped.`);

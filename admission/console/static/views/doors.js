@@ -16,31 +16,36 @@ export async function load() {
 }
 
 export function view({ policies, stats, window, watched }) {
-  const rows = policies.map(({ policy: p }) => ({ p, s: stats.find((s) => s.policy === p.name) }))
-    .map(({ p, s }) => ({ p, allowed: s?.checks_allowed ?? 0, refused: s?.checks_refused ?? 0, keys: s?.keys ?? [] }))
-    .sort((a, b) => b.refused - a.refused || b.allowed - a.allowed || (a.p.name < b.p.name ? -1 : 1));
+  const rows = policies.map(({ policy: p }) => {
+    const s = stats.find((s) => s.policy === p.name);
+    return { p, policy: p.name, allowed: s?.checks_allowed ?? 0, refused: s?.checks_refused ?? 0, keys: s?.keys ?? [] };
+  }).sort((a, b) => b.refused - a.refused || b.allowed - a.allowed || (a.policy < b.policy ? -1 : 1));
   return [
     h("h1", null, "Checks"),
     h("p", { class: "quiet" }, window >= 59_000 ? "Checks in the last minute, of all admitters." :
       `Checks of all admitters, watching for ${span(window)}: what was before is unknown.`),
     table("Checks by policy", [
-      { head: "Policy", cell: ({ p }) => link(to.policy(p.name), p.name) },
+      ofPolicy,
       { head: "Rule", wide: true, cell: ({ p }) => rule(p) },
-      { head: "Allowed", number: true, cell: (r) => count(r.allowed) },
-      { head: "Refused", number: true, cell: (r) => r.refused ? h("strong", { class: "warn" }, count(r.refused)) : "0" },
+      ...answered,
       { head: "Share refused", cell: (r) => share(r) },
-    ], rows, "No policy answers checks.", ({ p }) => p.name),
+    ], rows, "No policy answers checks.", (r) => r.policy),
     h("h2", null, "Busiest keys"),
     h("p", { class: "quiet" }, `Of the checks that this admitter answered in the last ${span(Math.max(watched, 1000))}.`),
     table("Busiest keys of each policy", [
       { head: "Key", cell: (k) => shownKey(k.key) },
-      { head: "Policy", cell: (k) => link(to.policy(k.policy), k.policy) },
-      { head: "Allowed", number: true, cell: (k) => count(k.allowed) },
-      { head: "Refused", number: true, cell: (k) => k.refused ? h("strong", { class: "warn" }, count(k.refused)) : "0" },
-    ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.p.name }))),
+      ofPolicy, ...answered,
+    ], rows.flatMap((r) => r.keys.map((k) => ({ ...k, policy: r.policy }))),
     "It has answered none in this time.", (k) => k.policy + "/" + k.key),
   ];
 }
+
+const ofPolicy = { head: "Policy", cell: ({ policy }) => link(to.policy(policy), policy) };
+
+const answered = [
+  { head: "Allowed", number: true, cell: ({ allowed }) => count(allowed) },
+  { head: "Refused", number: true, cell: ({ refused }) => refused ? h("strong", { class: "warn" }, count(refused)) : "0" },
+];
 
 export const rule = (p) => p.limits ? plural(p.limits.length, "limit") : {
   token_bucket: () => `token bucket: ${count(p.capacity)}, ${p.refill}`,

@@ -3,7 +3,7 @@
 import { get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
 import { clock, count, key as shownKey, plural, span } from "../format.js";
-import { link, pager, table, to } from "../ui.js";
+import { from, link, pager, table, to } from "../ui.js";
 
 const PAGE = 50;
 
@@ -13,18 +13,14 @@ export const events = ([policy, key]) => "type=done,dead,cancelled&policy=" + en
   (key === undefined ? "" : "&key=" + encodeURIComponent(key));
 
 export async function load([policy, key], page) {
-  const { before = [0] } = page.state, at = key === undefined ? [policy] : [policy, key];
+  const at = key === undefined ? [policy] : [policy, key];
   const [p, found] = await Promise.all([get(path("policies", policy)),
-    get(withQuery(path("history", ...at), { before: before.at(-1) || "", limit: PAGE }))]);
+    get(withQuery(path("history", ...at), { before: from(page), limit: PAGE }))]);
   return { keep: p.policy.result_retention, ...found };
 }
 
 export function view({ keep, jobs, next }, page) {
-  const [policy, key] = page.params, { before = [0] } = page.state;
-  const turn = (before) => () => {
-    page.state.before = before;
-    page.refresh();
-  };
+  const [policy, key] = page.params;
   return [
     h("h1", null, "History of ", key === undefined ? link(to.policy(policy), policy) :
       link(to.bucket(policy, key), `${policy} / ${shownKey(key)}`)),
@@ -40,8 +36,7 @@ export function view({ keep, jobs, next }, page) {
       { head: "Failed", number: true, cell: (j) => j.attempts === undefined ? "–" : count(j.attempts) },
       { head: "Answer", wide: true, cell: said },
     ], jobs, next ? "None on this page; continue with the next one." : "No job has ended.", (j) => j.id),
-    pager(before.length > 1 ? turn(before.slice(0, -1)) : null, next ? turn([...before, next]) : null,
-      plural(jobs.length, "job") + " here"),
+    pager(page, next, plural(jobs.length, "job") + " here"),
   ];
 }
 

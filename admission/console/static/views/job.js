@@ -3,7 +3,7 @@
 import { ask, get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, clock, count, key as shownKey, plural, span } from "../format.js";
-import { action, confirm, dialog, facts, field, link, noRight, table, to } from "../ui.js";
+import { action, dialog, facts, field, link, noRight, table, to } from "../ui.js";
 import { eta } from "../words.js";
 
 export const title = ([id]) => id;
@@ -68,12 +68,17 @@ const answer = (j) => j.answer === undefined && j.answer_base64 === undefined ? 
 
 /** history is what was heard of a job, in the order of time. */
 const history = (events) => events.length ? h("section", null, h("h2", null, "History"),
-  table("Recent events of the job", [
-    { head: "At", cell: (e) => clock(e.at) },
-    { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
-    { head: "What", wide: true, cell: (e) => [e.attempt && `attempt ${e.attempt}`, e.wait_ms && `waited ${span(e.wait_ms)}`,
-      e.duration_ms && `took ${span(e.duration_ms)}`, e.progress, e.reason, e.error].filter(Boolean).join(", ") },
-  ], events)) : null;
+  happenings("Recent events of the job", events)) : null;
+
+/** happenings lists events of a job, or with `ofJobs` of several. */
+export const happenings = (caption, events, empty, ofJobs) => table(caption, [
+  { head: "At", cell: (e) => clock(e.at) },
+  { head: "Event", cell: (e) => h("span", { class: "event " + e.type }, e.type.replace("_", " ")) },
+  ...ofJobs ? [{ head: "Job", cell: (e) => link(to.job(e.job), e.job) }] : [],
+  { head: "What", wide: true, cell: (e) => [e.attempt > (ofJobs ? 1 : 0) && `attempt ${e.attempt}`,
+    e.type === "started" && `waited ${span(e.wait_ms ?? 0)}`, e.duration_ms && `took ${span(e.duration_ms)}`, e.progress, e.reason,
+    e.error].filter(Boolean).join(", ") },
+], events, empty, (e) => e.at + e.type + e.job);
 
 /** content is the headers and the body of a job or a dead letter, as text and nothing else. */
 export function content(j) {
@@ -108,9 +113,6 @@ async function set(j, page) {
   if (given) await change(j, page, given);
 }
 
-async function cancel(j, page) {
-  if (await confirm(`Cancel ${j.job}?`, "The job will be dropped permanently, without a dead letter.", "Cancel the job")) {
-    await page.does(() => ask("DELETE", path("jobs", j.job)), `${j.job} is cancelled.`,
-      to.bucket(policyOf(j.job), j.key));
-  }
-}
+const cancel = (j, page) => page.asks({ title: `Cancel ${j.job}?`, go: "Cancel the job",
+  text: "The job will be dropped permanently, without a dead letter." },
+() => ask("DELETE", path("jobs", j.job)), `${j.job} is cancelled.`, to.bucket(policyOf(j.job), j.key));

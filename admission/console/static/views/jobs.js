@@ -3,7 +3,7 @@
 import { get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
 import { bytes, clock, count, key as shownKey, plural } from "../format.js";
-import { link, pager, table, to } from "../ui.js";
+import { from, link, pager, table, to } from "../ui.js";
 import { eta, held } from "../words.js";
 
 const PAGE = 50;
@@ -13,22 +13,16 @@ export const title = ([policy, key]) => `Jobs of ${policy}/${shownKey(key)}`;
 
 export const events = ([policy, key]) => "policy=" + encodeURIComponent(policy) + "&key=" + encodeURIComponent(key);
 
-export async function load([policy, key], page) {
-  const { after = [0], state = "" } = page.state;
-  return get(withQuery(path("jobs", policy, key), { after: after.at(-1) || "", limit: PAGE, state }));
-}
+export const load = ([policy, key], page) =>
+  get(withQuery(path("jobs", policy, key), { after: from(page), limit: PAGE, state: page.state.state }));
 
 export function view({ jobs, next }, page) {
-  const [policy, key] = page.params, { after = [0], state = "" } = page.state;
-  const turn = (change) => () => {
-    Object.assign(page.state, change);
-    page.refresh();
-  };
+  const [policy, key] = page.params, { state = "" } = page.state;
   return [
     h("div", { class: "head" },
       h("h1", null, "Jobs of ", link(to.bucket(policy, key), `${policy} / ${shownKey(key)}`)),
       h("label", { class: "filter" }, h("span", null, "State "),
-        h("select", { onchange: (e) => turn({ state: e.target.value, after: [0] })() },
+        h("select", { onchange: (e) => page.turn({ state: e.target.value, pages: [] }) },
           STATES.map((s) => h("option", { value: s, selected: s === state }, s || "all"))))),
     table("Jobs in order of acceptance", [
       { head: "Job", cell: (j) => link(to.job(j.job), j.job) },
@@ -41,8 +35,7 @@ export function view({ jobs, next }, page) {
       { head: "Last error", wide: true, cell: (j) => j.last_error ?? "" },
       { head: "Body", number: true, cell: (j) => bytes(j.size) },
     ], jobs, state ? next ? `No job on this page is ${state}; continue with the next one.` : `No job is ${state}.` : "The bucket holds no jobs.", (j) => j.job),
-    pager(after.length > 1 ? turn({ after: after.slice(0, -1) }) : null,
-      next ? turn({ after: [...after, next] }) : null, plural(jobs.length, "job") + " here"),
+    pager(page, next, plural(jobs.length, "job") + " here"),
   ];
 }
 

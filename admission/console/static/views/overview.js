@@ -6,6 +6,7 @@ import { h } from "../dom.js";
 import { findings } from "../findings.js";
 import { clock, count, key, perSecond, plural, rate, span } from "../format.js";
 import { link, search, table, to } from "../ui.js";
+import { capacity } from "../words.js";
 import { fields } from "./audit.js";
 import { recent, scheduled } from "./schedules.js";
 
@@ -110,7 +111,7 @@ const policies = (rows) => table("Policies with a queue", [
   { head: "Depth", number: true, cell: ({ depth }) => count(depth) },
   { head: "Deepest bucket", wide: true, cell: ({ p, deepest }) => deepest ? [
     link(to.bucket(p.policy.name, deepest.key), key(deepest.key)), " ",
-    h("span", { class: "quiet" }, share(deepest.depth, p.policy))] : h("span", { class: "quiet" }, "none") },
+    h("span", { class: "quiet" }, `${count(deepest.depth)} of ${count(capacity(p.policy))}`)] : h("span", { class: "quiet" }, "none") },
   { head: "Wait p50", number: true, cell: ({ stat }) => stat?.wait_ms ? span(stat.wait_ms.p50) : "–" },
   { head: "p99", number: true, cell: ({ stat }) => stat?.wait_ms ? span(stat.wait_ms.p99) : "–" },
   { head: "In", number: true, title: "accepted in the last minute", cell: ({ stat }) => count(stat?.accepted) },
@@ -121,11 +122,6 @@ const policies = (rows) => table("Policies with a queue", [
 ({ p }) => p.policy.name, ({ p, stat, depth }) => p.overridden || p.state === "draining" || stat?.refused || stat?.failed || stat?.dead ? null : depth ? "calm" : stat?.rate ? "calm clear" : "calm clear idle");
 
 const bad = (n) => n ? h("strong", { class: "bad" }, count(n)) : "0";
-
-const share = (depth, p) => {
-  const capacity = p.queue?.capacity ?? p.capacity;
-  return `${count(depth)} of ${count(capacity)}`;
-};
 
 /** limit is what a policy's starts keep to, as it says it. */
 export function limit(p) {

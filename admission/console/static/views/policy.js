@@ -6,8 +6,8 @@ import { day, lasting } from "../day.js";
 import { h } from "../dom.js";
 import { down, state } from "../findings.js";
 import { count, key, perSecond, plural, rate, span } from "../format.js";
-import { action, confirm, dialog, facts, field, link, noRight, pager, search, table, to } from "../ui.js";
-import { eta, late } from "../words.js";
+import { action, dialog, facts, field, from, link, noRight, pager, search, table, to } from "../ui.js";
+import { capacity, eta, late } from "../words.js";
 import { rule } from "./doors.js";
 import { limits } from "./limits.js";
 import { hasQueue, limit } from "./overview.js";
@@ -22,7 +22,7 @@ export const events = ([name]) => "policy=" + encodeURIComponent(name) +
 
 export async function load([name], page) {
   const [p, stats] = await Promise.all([get(path("policies", name)), get("/v1/stats")]);
-  const buckets = hasQueue(p.policy) ? await get(withQuery(path("buckets", name), { offset: page.state.offset || "", limit: PAGE })) : null;
+  const buckets = hasQueue(p.policy) ? await get(withQuery(path("buckets", name), { offset: from(page), limit: PAGE })) : null;
   const deepest = p.policy.limits && buckets?.buckets.length ? await get(path("buckets", name, buckets.buckets[0].key)) : null;
   const minute = Math.floor(page.now() / 60_000);
   if (buckets && page.state.minute !== minute) { // there is news once a minute
@@ -35,7 +35,6 @@ export async function load([name], page) {
 
 export function view({ policy: p, paused, state: life, overridden, source, set, stat, window, buckets, deepest, schedules, news }, page) {
   const name = p.name, why = noRight(page.may("operate", name), "operate");
-  const capacity = p.queue?.capacity ?? p.capacity;
   const held = buckets?.buckets.reduce((sum, b) => sum + b.depth, 0);
   return [
     h("div", { class: "head" },
@@ -59,7 +58,7 @@ export function view({ policy: p, paused, state: life, overridden, source, set, 
         buckets ? ["Limit", limit(p)] : ["Rule", rule(p)],
         ["Peak", p.peak ?? p.peak_total],
         ["Burst", p.burst],
-        ["Capacity per key", capacity && count(capacity)],
+        ["Capacity per key", capacity(p) && count(capacity(p))],
         ["Concurrency per key", p.concurrency ? count(p.concurrency) : null],
         ["Partitions", p.partitions],
         ["Target", buckets && target(p)],
@@ -83,7 +82,7 @@ export function view({ policy: p, paused, state: life, overridden, source, set, 
     buckets ? h("section", null,
       h("div", { class: "head" }, h("h2", null, "Deepest buckets"),
         h("p", { class: "quiet" }, `${plural(buckets.total, "bucket holds", "buckets hold")} jobs or calls`),
-        search("Key", "key", (text) => { location.hash = to.bucket(name, text); })),
+        search("Key", "key", (text) => { if (text) location.hash = to.bucket(name, text); })),
       buckets.unanswered ? h("p", { class: "bad" }, `No drainer answers for ` +
         plural(buckets.unanswered.length, "partition") + `: their buckets are missing here.`) : null,
       table("Deepest buckets of " + name, columns(name), buckets.buckets,
@@ -113,24 +112,16 @@ const columns = (name) => [
 ];
 
 function pages(page, buckets, held) {
-  const at = page.state.offset ?? 0;
-  const turn = (offset) => () => {
-    page.state.offset = offset;
-    page.refresh();
-  };
-  return pager(at > 0 ? turn(Math.max(0, at - PAGE)) : null,
-    buckets.next_offset ? turn(buckets.next_offset) : null,
+  const at = Number(from(page));
+  return pager(page, buckets.next_offset,
     buckets.total <= PAGE ? buckets.total > 1 && `They hold ${plural(held, "job")}.` :
       `${count(at + 1)} to ${count(at + buckets.buckets.length)} of ${count(buckets.total)}, with ${plural(held, "job")}`);
 }
 
-async function probe(page, name) {
-  if (await confirm(`Probe the target of ${name}?`, "A job of each bucket whose target is down calls it now. " +
-    "Pauses that the target asked for end, too.", "Probe it", false)) {
-    await page.does(() => ask("POST", path("resume", name)), ({ probes }) =>
-      probes ? `${plural(probes, "job probes", "jobs probe")} the target of ${name}.` : `A job of ${name} is already probing the target.`);
-  }
-}
+const probe = (page, name) => page.asks({ title: `Probe the target of ${name}?`, go: "Probe it", danger: false,
+  text: "A job of each bucket whose target is down calls it now. Pauses that the target asked for end, too." },
+() => ask("POST", path("resume", name)), ({ probes }) =>
+  probes ? `${plural(probes, "job probes", "jobs probe")} the target of ${name}.` : `A job of ${name} is already probing the target.`);
 
 /** change overrides the rate for a while, after the admitter has looked at it. */
 async function change(page, { name, outflow }) {
@@ -148,17 +139,11 @@ async function change(page, { name, outflow }) {
   if (given) await page.does(() => patch(given), ({ changed }) => `${name}: ${changed?.join(", ") || "nothing changed"}.`);
 }
 
-async function restore(page, name, overridden) {
-  if (await confirm(`End the overrides of ${name}?`, "Its numbers are again what its file, or the API, says now: " +
-    overridden.join("; "), "End them")) {
-    await page.does(() => ask("DELETE", path("policies", name) + "/override"), `${name} is as its file, or the API, says.`);
-  }
-}
+const restore = (page, name, overridden) => page.asks({ title: `End the overrides of ${name}?`, go: "End them",
+  text: "Its numbers are again what its file, or the API, says now: " + overridden.join("; ") },
+() => ask("DELETE", path("policies", name) + "/override"), `${name} is as its file, or the API, says.`);
 
-async function pause(page, name, buckets) {
-  if (await confirm(`Pause ${name}?`, `No job of ${name} starts until it is resumed: ` +
-    `${plural(buckets.total, "bucket holds", "buckets hold")} jobs. New jobs are accepted until their buckets are full, ` +
-    "and running jobs finish.", "Pause")) {
-    await page.does(() => ask("POST", path("pause", name)), `${name} is paused.`);
-  }
-}
+const pause = (page, name, buckets) => page.asks({ title: `Pause ${name}?`, go: "Pause",
+  text: `No job of ${name} starts until it is resumed: ${plural(buckets.total, "bucket holds", "buckets hold")} jobs. ` +
+    "New jobs are accepted until their buckets are full, and running jobs finish." },
+() => ask("POST", path("pause", name)), `${name} is paused.`);

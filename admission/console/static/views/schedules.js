@@ -3,7 +3,7 @@
 import { ask, get, path, withQuery } from "../api.js";
 import { h } from "../dom.js";
 import { clock, count, key, span } from "../format.js";
-import { action, confirm, link, noRight, table, to } from "../ui.js";
+import { action, link, noRight, table, to } from "../ui.js";
 
 const OFTEN = 5_000; // ms between two readings
 
@@ -49,19 +49,16 @@ const outcome = ({ outcome, job, reason }) => [
 
 function actions(s, page) {
   const why = noRight(page.may("operate", s.policy, s.key), "operate"), of = `${s.name} of ${bucket(s)}`;
-  const does = (change, done) => {
+  const change = (method, verb, paused) => () => {
     page.state.schedulesRead = 0;
-    return page.does(change, done);
+    return ask(method, withQuery(path(verb, s.policy, s.key), { name: s.name, paused }));
   };
-  const pause = (paused) => does(() => ask("PATCH", withQuery(path("schedules", s.policy, s.key), { name: s.name, paused })),
-    `The schedule ${of} is ${paused ? "paused" : "resumed"}.`);
   return h("div", { class: "actions" },
-    action("Run now", async () => {
-      if (await confirm(`Run ${of} now?`, `A job of the schedule is submitted, beside those of its times.`, "Run it", false)) {
-        await does(() => ask("POST", withQuery(path("run", s.policy, s.key), { name: s.name })), ({ job }) => `The schedule ${of} has made ${job}.`);
-      }
-    }, { why }),
-    s.paused ? action("Resume", () => pause(0), { why }) : action("Pause", async () => {
-      if (await confirm(`Pause ${of}?`, "It makes no jobs until it is resumed. Its times until then are not made up for.", "Pause")) await pause(1);
-    }, { why }));
+    action("Run now", () => page.asks({ title: `Run ${of} now?`, go: "Run it", danger: false,
+      text: "A job of the schedule is submitted, beside those of its times." },
+    change("POST", "run"), ({ job }) => `The schedule ${of} has made ${job}.`), { why }),
+    s.paused ? action("Resume", () => page.does(change("PATCH", "schedules", 0), `The schedule ${of} is resumed.`), { why }) :
+      action("Pause", () => page.asks({ title: `Pause ${of}?`, go: "Pause",
+        text: "It makes no jobs until it is resumed. Its times until then are not made up for." },
+      change("PATCH", "schedules", 1), `The schedule ${of} is paused.`), { why }));
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,15 +16,61 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
-// A first line may name the columns.
-type csvReader struct {
-	Options
-	names, others []string
-}
-
+// columns have a meaning; a first line of CSV may name them in another order.
 var columns = []string{"time", "key", "cost", "policy", "ip", "deadline", "priority", "duration"}
 
-func (c *csvReader) read(text []byte, number int) (l line, err error) {
+// times are the names of the column of the time.
+func (o Options) times() []string {
+	if o.Time != "" {
+		return []string{o.Time}
+	}
+	return []string{"time", "at", "timestamp"}
+}
+
+// read reads a line by the names of its columns.
+func (o Options) read(names iter.Seq[string], find lookup) (l line, err error) {
+	times := o.times()
+	at, is := "", false
+	for i := 0; i < len(times) && !is; i++ {
+		at, is = find(times[i])
+	}
+	if !is {
+		return l, fmt.Errorf("no %s", times[0])
+	}
+	if l.at, err = instant(at); err != nil {
+		return l, err
+	}
+	l.Cost = 1
+	for _, column := range columns[1:] {
+		name := column
+		if column == "key" {
+			name = cmp.Or(o.Key, "key")
+		}
+		if text, _ := find(name); text != "" {
+			if err := l.set(column, text); err != nil {
+				return l, err
+			}
+		}
+	}
+	l.others = func() (others []string) {
+		known := slices.Concat(columns, times, []string{o.Key})
+		for name := range names {
+			like := func(known string) bool { return strings.EqualFold(known, name) }
+			if !slices.ContainsFunc(known, like) {
+				others = append(others, name)
+			}
+		}
+		return others
+	}
+	return l, nil
+}
+
+type csvReader struct {
+	Options
+	names []string
+}
+
+func (c *csvReader) line(text []byte, number int) (l line, err error) {
 	fields := strings.Split(string(text), ",")
 	if bytes.IndexByte(text, '"') >= 0 {
 		if fields, err = csv.NewReader(bytes.NewReader(text)).Read(); err != nil {
@@ -36,10 +84,13 @@ func (c *csvReader) read(text []byte, number int) (l line, err error) {
 		fields[i] = strings.TrimSpace(fields[i])
 	}
 	if number == 1 {
-		if _, err := instant(fields[0]); err != nil && c.head(fields) {
+		c.names = fields
+		_, err := instant(fields[0])
+		named := func(time string) bool { return c.at(time) >= 0 }
+		if err != nil && slices.ContainsFunc(c.times(), named) {
 			return line{aside: true}, nil
 		}
-		c.names = slices.Clone(columns)
+		c.names = columns
 		for _, column := range []string{c.Key, c.Time} {
 			if column != "" && column != "key" && column != "time" {
 				return l, fmt.Errorf("no line names a column %s", column)
@@ -49,58 +100,24 @@ func (c *csvReader) read(text []byte, number int) (l line, err error) {
 	if len(fields) > len(c.names) {
 		return l, fmt.Errorf("%d columns: want at most %d", len(fields), len(c.names))
 	}
-	l.Cost = 1
-	timed := false
-	for i, field := range fields {
-		if c.names[i] == "time" {
-			timed = true
-		} else if field == "" {
-			continue
+	return c.read(slices.Values(c.names), func(name string) (string, bool) {
+		i := c.at(name)
+		if i < 0 || i >= len(fields) {
+			return "", false
 		}
-		if err := l.set(c.names[i], field); err != nil {
-			return l, err
-		}
-	}
-	if !timed {
-		return l, errors.New("no time")
-	}
-	l.others = func() []string { return c.others }
-	return l, nil
+		return fields[i], true
+	})
 }
 
-func (c *csvReader) head(fields []string) bool {
-	var names, others []string
-	for _, field := range fields {
-		name := strings.ToLower(field)
-		timely := name == "time" || name == "at" || name == "timestamp"
-		switch {
-		case c.Key != "" && strings.EqualFold(field, c.Key):
-			name = "key"
-		case c.Time != "" && strings.EqualFold(field, c.Time):
-			name = "time"
-		case c.Key != "" && name == "key", c.Time != "" && timely:
-			name = ""
-		case timely:
-			name = "time"
-		case !slices.Contains(columns, name):
-			others = append(others, field)
-		}
-		names = append(names, name)
-	}
-	if !slices.Contains(names, "time") {
-		return false
-	}
-	c.names, c.others = names, others
-	return true
+// at returns the place of a column, or -1.
+func (c *csvReader) at(name string) int {
+	return slices.IndexFunc(c.names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// Unknown columns are ignored.
 func (l *line) set(column, text string) (err error) {
 	switch column {
-	case "time":
-		l.at, err = instant(text)
 	case "key":
-		l.key, l.keyed = text, text != ""
+		l.key, l.keyed = text, true
 	case "cost":
 		if l.Cost, err = strconv.ParseInt(text, 10, 64); err != nil {
 			err = fmt.Errorf("cost %q: want a whole number", text)
@@ -125,49 +142,18 @@ func (l *line) set(column, text string) (err error) {
 	return err
 }
 
-// readJSON reads an object, such as one of Penstock's events.
-func readJSON(text []byte, options Options) (l line, err error) {
-	var o object
-	if err := json.Unmarshal(text, &o); err != nil {
+// json reads an object, such as one of Penstock's events.
+func (o Options) json(text []byte, _ int) (l line, err error) {
+	var of object
+	if err := json.Unmarshal(text, &of); err != nil {
 		return l, errors.New("is no object of JSON")
 	}
-	l.Cost = 1
-	if kind, is := o["type"]; is && o["job"] != nil {
-		if string(kind) != `"accepted"` {
-			return line{aside: true}, nil
-		}
+	if kind, is := of["type"]; is && of["job"] != nil && string(kind) != `"accepted"` {
+		return line{aside: true}, nil
 	}
-	names := []string{"time", "at", "timestamp"}
-	if options.Time != "" {
-		names = []string{options.Time}
-	}
-	at, is := o.first(names)
-	if !is {
-		return l, fmt.Errorf("no %s", names[0])
-	}
-	if err := l.set("time", at); err != nil {
-		return l, err
-	}
-	for _, column := range columns[1:] {
-		name := column
-		if column == "key" {
-			name = cmp.Or(options.Key, "key")
-		}
-		if value, is := o.first([]string{name}); is {
-			if err := l.set(column, value); err != nil {
-				return l, err
-			}
-		}
-	}
-	l.others = func() (others []string) {
-		for name := range o {
-			if !slices.Contains(columns, name) && !slices.Contains(names, name) {
-				others = append(others, name)
-			}
-		}
-		return others
-	}
-	return l, nil
+	return o.read(maps.Keys(of), func(name string) (string, bool) {
+		return of.first([]string{name})
+	})
 }
 
 func plain(value json.RawMessage) string {

@@ -185,9 +185,9 @@ func readerOf(format string, o Options) reader {
 	case a != nil:
 		return a.reader(o)
 	case format == CSV:
-		return (&csvReader{Options: o}).read
+		return (&csvReader{Options: o}).line
 	case format == NDJSON:
-		return func(text []byte, _ int) (line, error) { return readJSON(text, o) }
+		return o.json
 	}
 	return nil
 }

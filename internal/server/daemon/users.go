@@ -1,5 +1,4 @@
-// Package natsusers reads the file of the users of the embedded NATS server.
-package natsusers
+package daemon
 
 import (
 	"fmt"
@@ -11,17 +10,18 @@ import (
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
-// Load reads a file. Its error lists all problems by line, and quotes no password.
-func Load(name string) ([]embedded.User, error) {
+// LoadUsers reads the file of the users of the embedded NATS server. Its error lists all problems
+// by line, and quotes no password.
+func LoadUsers(name string) ([]embedded.User, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open the users: %w", err)
 	}
 	defer file.Close()
-	return Parse(file)
+	return ParseUsers(file)
 }
 
-func Parse(file io.Reader) ([]embedded.User, error) {
+func ParseUsers(file io.Reader) ([]embedded.User, error) {
 	f, err := strict.Read(file)
 	if err != nil {
 		return nil, err

@@ -1,5 +1,6 @@
-// Package wire has links between processes that a test slows, holds and cuts below HTTP and NATS.
-package wire
+// Package wiretest has links between processes that a test slows, holds and cuts below HTTP and
+// NATS.
+package wiretest
 
 import (
 	"net"
