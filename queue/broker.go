@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/server/installation"
 	"github.com/penstock-mq/penstock/internal/server/natsconn"
@@ -24,8 +23,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// MinServerVersion is the oldest nats-server with every needed feature.
-const MinServerVersion = "2.14.0"
+// minServerVersion is the oldest nats-server with every needed feature.
+const minServerVersion = "2.14.0"
 
 // maxAttempts bounds the records of attempts to about 60 MB. A job whose record was evicted counts
 // from zero after a takeover.
@@ -62,18 +61,14 @@ type Broker struct {
 	resting sync.Map // backlogs
 	owed    sync.Map // by stream and partition
 
-	events    events
-	chronicle chronicle
-	minutes   minutes
-
-	discarding sync.Map // by policy: a lock while letters are discarded
+	bounds *bounds
+	tally  *Tally
+	events *Events
 
 	apart     sync.Mutex
 	answering *nats.Subscription // see checkApart; nil before Setup
 
-	creating sync.Mutex             // of createBounded
-	surveyed atomic.Pointer[survey] // nil before the first Ration
-	refusal  atomic.Pointer[error]
+	refusal atomic.Pointer[error]
 }
 
 // Refuse makes every Publish and change of a policy or schedule fail at once with [ErrStorage], or
@@ -139,9 +134,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	}
 	js.Joins = o.Joins
 	b := &Broker{nc: nc, js: js, names: names, domain: o.Domain, replicas: o.Replicas,
-		log:    o.Logger,
-		lister: o.Lister, shared: switchboard{nc: nc},
-		minutes: minutes{born: time.Now(), now: time.Now}}
+		log: o.Logger, lister: o.Lister, shared: switchboard{nc: nc}}
 	table := func(name, holds string, o kv.Options) *kv.Table {
 		o.Description = "Penstock: " + holds
 		return kv.New(js, names.bucket(name), o, b.log)
@@ -159,10 +152,11 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 			kv.Options{Most: maxEnded, Memory: true}),
 	}
 	js.Silence = natsconn.NewSilence(nc, o.Logger, b.probe)
-	b.chronicle.js, err = jsapi.Open(nc, o.Domain,
-		jetstream.WithPublishAsyncMaxPending(historyPending),
-		jetstream.WithPublishAsyncTimeout(2*js.Timeout),
-		jetstream.WithPublishAsyncErrHandler(b.unkept))
+	b.bounds = &bounds{js: js, names: names, replicas: o.Replicas, log: o.Logger,
+		locks: b.tables.locks}
+	b.tally = newTally(js, names, o.Replicas, o.Logger)
+	past, err := newHistories(nc, o.Domain, b.bounds)
+	b.events = &Events{nc: nc, names: names, log: o.Logger, tally: b.tally, histories: past}
 	return b, err
 }
 
@@ -207,17 +201,17 @@ func (b *Broker) Names() Names { return b.names }
 func (b *Broker) Tables() Tables { return b.tables }
 
 // Setup creates the KV buckets that all policies share. It is idempotent. It returns
-// [job.ErrVersion] for a server older than [MinServerVersion] or a newer layout, and [ErrApart].
+// [job.ErrVersion] for a server older than [minServerVersion] or a newer layout, and [ErrApart].
 func (b *Broker) Setup(ctx context.Context) error {
 	version := b.nc.ConnectedServerVersion()
 	if version == "" {
 		return fmt.Errorf("set up JetStream: %w: not connected", ErrUnavailable)
 	}
-	if !atLeast(version, MinServerVersion) {
+	if !atLeast(version, minServerVersion) {
 		return fmt.Errorf("set up JetStream: %w: %s is nats-server %s, and Penstock needs %s or "+
-			"newer", job.ErrVersion, b.nc.ConnectedUrlRedacted(), version, MinServerVersion)
+			"newer", job.ErrVersion, b.nc.ConnectedUrlRedacted(), version, minServerVersion)
 	}
-	account, err := b.account(ctx)
+	account, err := b.bounds.account(ctx)
 	if err == nil {
 		err = b.checkApart(ctx)
 	}

@@ -102,7 +102,7 @@ func (l *Backlog) withoutGone(ctx context.Context, arrived []job.Arrived) ([]job
 			left = append(left, a)
 			continue
 		}
-		_, err := l.b.messageBySeq(ctx, l.stream, a.Seq)
+		_, err := l.b.js.MessageAt(ctx, l.stream, a.Seq)
 		if err == nil {
 			err = errUnswept // the leader was out of date
 		}
@@ -147,7 +147,7 @@ func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 			return found, fmt.Errorf("read what is stored outside the partitions: %w", err)
 		}
 		l.strays.next = m.Seq + 1
-		found = append(found, l.b.arrived(m, false))
+		found = append(found, l.b.names.arrived(m, false))
 		l.strays.mu.Lock()
 		l.strays.known[m.Seq] = true
 		l.strays.mu.Unlock()
@@ -177,9 +177,9 @@ func (l *Backlog) remove(ctx context.Context) {
 	s.doomed = nil
 	s.mu.Unlock()
 	for _, seq := range doomed {
-		gone := l.b.deleteMessage(ctx, l.stream, seq) == nil
+		gone := l.b.js.DeleteMessage(ctx, l.stream, seq) == nil
 		if !gone { // perhaps already deleted
-			_, err := l.b.messageBySeq(ctx, l.stream, seq)
+			_, err := l.b.js.MessageAt(ctx, l.stream, seq)
 			gone = errors.Is(err, ErrNotFound)
 		}
 		s.mu.Lock()

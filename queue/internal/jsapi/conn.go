@@ -108,21 +108,11 @@ func within[T any](ctx context.Context, c *Conn, store bool,
 }
 
 func (c *Conn) CreateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	return c.bounded(ctx, config, func(config jetstream.StreamConfig) error {
-		_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
-			return c.JetStream.CreateStream(ctx, config)
-		})
-		return err
-	})
+	return c.bounded(ctx, config, c.JetStream.CreateStream)
 }
 
 func (c *Conn) UpdateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	return c.bounded(ctx, config, func(config jetstream.StreamConfig) error {
-		_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
-			return c.JetStream.UpdateStream(ctx, config)
-		})
-		return err
-	})
+	return c.bounded(ctx, config, c.JetStream.UpdateStream)
 }
 
 func (c *Conn) DeleteStream(ctx context.Context, name string) error {
@@ -384,9 +374,15 @@ func (c *Conn) Account(ctx context.Context, replicas int) (jetstream.Tier, error
 
 // bounded calls do, again with a bound for the stream if the account requires one.
 func (c *Conn) bounded(ctx context.Context, config jetstream.StreamConfig,
-	do func(jetstream.StreamConfig) error) error {
+	do func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error)) error {
 
-	err := do(config)
+	try := func() error {
+		_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
+			return do(ctx, config)
+		})
+		return err
+	}
+	err := try()
 	if !HasCode(err, codeMaxBytesRequired) {
 		return err
 	}
@@ -404,5 +400,5 @@ func (c *Conn) bounded(ctx context.Context, config jetstream.StreamConfig,
 	if most > 0 {
 		config.MaxBytes = min(config.MaxBytes, most)
 	}
-	return do(config)
+	return try()
 }
