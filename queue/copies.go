@@ -80,7 +80,7 @@ func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 		switch {
 		case err == nil && info.Cluster != nil:
 			return uint64(info.NumAckPending) + info.NumPending
-		case err == nil || jsapi.HasCode(err, jsapi.CodeConsumerNotFound):
+		case err == nil || jsapi.HasCode(err, jetstream.JSErrCodeConsumerNotFound):
 			return 0
 		}
 		if jsapi.Pause(ctx, leadEvery) != nil {

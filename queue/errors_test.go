@@ -39,10 +39,10 @@ func TestPublishRefusal(t *testing.T) {
 			text)
 	}
 	for reply, want := range map[string]error{
-		refused(jsapi.CodeStoreFailed, server.ErrMaxMsgsPerSubject.Error()): ErrFull,
-		refused(jsapi.CodeStoreFailed, server.ErrMaxMsgs.Error()):           ErrStreamFull,
-		refused(jsapi.CodeMessageTooLarge, "too large"):                     ErrTooLarge,
-		refused(jsapi.CodeWrongLastSequence, "wrong"):                       ErrConflict,
+		refused(jsapi.CodeStoreFailed, server.ErrMaxMsgsPerSubject.Error()):  ErrFull,
+		refused(jsapi.CodeStoreFailed, server.ErrMaxMsgs.Error()):            ErrStreamFull,
+		refused(jetstream.JSErrCodeStreamMessageExceedsMaximum, "too large"): ErrTooLarge,
+		refused(jetstream.JSErrCodeStreamWrongLastSequence, "wrong"):         ErrConflict,
 		refused(10001, "new"): ErrUnavailable,
 	} {
 		if err := PublishRefusal([]byte(reply)); !errors.Is(err, want) {

@@ -83,7 +83,7 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 		info, err := b.js.StreamInfo(ctx, want.Name, "")
 		if errors.Is(err, ErrNoStream) {
 			err = b.bounds.create(ctx, p.Name, want)
-			if jsapi.HasCode(err, jsapi.CodeNameInUse) {
+			if jsapi.HasCode(err, jetstream.JSErrCodeStreamNameInUse) {
 				continue // another process created it with other settings
 			}
 			return err

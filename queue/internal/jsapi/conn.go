@@ -88,7 +88,7 @@ const leastPatience = time.Second
 // their leader alone answers reads, and refuses writes.
 func (c *Conn) Heard(sent time.Time, store bool, err error) {
 	switch {
-	case errors.Is(err, nats.ErrNoResponders), HasCode(err, CodeNotAvailable),
+	case errors.Is(err, nats.ErrNoResponders), HasCode(err, codeNotAvailable),
 		(errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) &&
 			time.Since(sent) >= leastPatience:
 		c.Silence.Unanswered(sent)
@@ -167,7 +167,7 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 		want.FirstSeq = uint64(time.Now().UnixMicro())
 		// Another process may create it first.
 		created := c.CreateStream(ctx, want)
-		if !HasCode(created, CodeNameInUse, CodeNotCreated) || tries == createTries {
+		if !HasCode(created, jetstream.JSErrCodeStreamNameInUse, codeNotCreated) || tries == createTries {
 			return created
 		}
 		info, err = c.StreamInfo(ctx, want.Name, "")

@@ -283,20 +283,13 @@ var (
 
 // Error codes of JetStream's API that nats.go does not name.
 const (
-	CodeNotAvailable          = 10008 // the servers have no leader
-	CodeStreamNotFound        = 10059
-	CodeConsumerNotFound      = 10014
-	CodeMessageNotFound       = 10037
-	CodeNameInUse             = 10058
-	CodeNotCreated            = 10049
-	CodeMessageTooLarge       = 10054
-	CodeWrongLastSequence     = 10071
-	CodeWrongLastSequenceR3   = 10164
+	codeNotAvailable          = 10008 // the servers have no leader
+	codeNotCreated            = 10049
 	CodeStoreFailed           = 10077
-	CodeDuplicateInFlight     = 10158
-	CodeInsufficientResources = 10023
-	CodeAccountResources      = 10002
-	CodeStorageResources      = 10047
+	codeDuplicateInFlight     = 10158
+	codeInsufficientResources = 10023
+	codeAccountResources      = 10002
+	codeStorageResources      = 10047
 	CodeMemoryResources       = 10028
 	CodeWorkQueueUnfiltered   = 10099
 	CodeWorkQueueFilter       = 10100
@@ -308,12 +301,17 @@ const (
 type Refusal = jetstream.APIError
 
 var kinds = map[jetstream.ErrorCode]error{
-	CodeMessageTooLarge: ErrTooLarge, CodeWrongLastSequence: ErrConflict,
-	CodeWrongLastSequenceR3: ErrConflict, CodeStreamNotFound: ErrNoStream,
-	CodeConsumerNotFound: ErrNotFound, CodeMessageNotFound: ErrNotFound,
-	CodeInsufficientResources: ErrStorage, CodeAccountResources: ErrStorage,
-	CodeStorageResources: ErrStorage, CodeDuplicateInFlight: ErrUnavailable,
-	CodeStoreFailed: ErrUnavailable,
+	jetstream.JSErrCodeStreamMessageExceedsMaximum:     ErrTooLarge,
+	jetstream.JSErrCodeStreamWrongLastSequence:         ErrConflict,
+	jetstream.JSErrCodeStreamWrongLastSequenceConstant: ErrConflict,
+	jetstream.JSErrCodeStreamNotFound:                  ErrNoStream,
+	jetstream.JSErrCodeConsumerNotFound:                ErrNotFound,
+	jetstream.JSErrCodeMessageNotFound:                 ErrNotFound,
+	codeInsufficientResources:                          ErrStorage,
+	codeAccountResources:                               ErrStorage,
+	codeStorageResources:                               ErrStorage,
+	codeDuplicateInFlight:                              ErrUnavailable,
+	CodeStoreFailed:                                    ErrUnavailable,
 }
 
 // Only the description has the reason of a [CodeStoreFailed].
