@@ -130,7 +130,7 @@ func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	stream := b.names.Stream(policy)
 	next := uint64(1)
 	for len(found) < dropsAtOnce && ctx.Err() == nil {
-		m, err := b.js.Message(ctx, stream, map[string]any{"seq": next, "next_by_subj": subject})
+		m, err := b.js.Next(ctx, stream, subject, next)
 		if errors.Is(err, ErrNotFound) || err != nil && ctx.Err() != nil {
 			break
 		}

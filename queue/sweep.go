@@ -138,8 +138,7 @@ func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 	}
 	var found []job.Arrived
 	for len(found) < straysAtOnce {
-		m, err := l.b.js.Message(ctx, l.stream,
-			map[string]any{"seq": l.strays.next, "next_by_subj": l.strays.filter})
+		m, err := l.b.js.Next(ctx, l.stream, l.strays.filter, l.strays.next)
 		if errors.Is(err, ErrNotFound) {
 			break
 		}

@@ -48,38 +48,28 @@ func (ss *Schedules) Ticks(ctx context.Context,
 	if err != nil {
 		return jsapi.Translate(err)
 	}
-	ended := make(chan error, 1)
-	consuming, err := consumer.Consume(func(m jetstream.Msg) { ss.ticked(m, take) },
-		jetstream.PullMaxMessages(100),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			if errors.Is(err, jetstream.ErrConsumerDeleted) ||
-				errors.Is(err, jetstream.ErrConsumerNotFound) ||
-				errors.Is(err, jetstream.ErrNoHeartbeat) {
-				select {
-				case ended <- err:
-				default:
-				}
-			}
-		}))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(100))
 	if err != nil {
 		return jsapi.Translate(err)
 	}
-	defer func() {
+	defer messages.Stop()
+	stop := context.AfterFunc(ctx, func() {
 		if ss.js.NATS.IsConnected() {
-			consuming.Drain()
+			messages.Drain()
 		} else {
-			consuming.Stop() // draining would wait for the server
+			messages.Stop() // draining would wait for the server
 		}
-		<-consuming.Closed()
-	}()
+	})
+	defer stop()
 	if err := ss.setTimers(ctx); err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-ended:
-		return err
+	for {
+		m, err := messages.Next()
+		if err != nil {
+			return err
+		}
+		ss.ticked(m, take)
 	}
 }
 

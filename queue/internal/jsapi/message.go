@@ -219,7 +219,7 @@ func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64
 			}{max(from, 1), subject, n, batchBytes}, n)
 			if errors.Is(err, nats.ErrNoResponders) || err == nil && len(read) == 0 {
 				read = make([]Message, 1)
-				read[0], err = c.next(ctx, stream, subject, from)
+				read[0], err = c.Next(ctx, stream, subject, from)
 			}
 			switch {
 			case errors.Is(err, ErrNotFound):
@@ -238,8 +238,8 @@ func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64
 	}
 }
 
-// next asks the leader for the first matching message at or after from.
-func (c *Conn) next(ctx context.Context, stream, subject string, from uint64) (Message, error) {
+// Next asks the leader for the first message of a subject ("": any) at or after from.
+func (c *Conn) Next(ctx context.Context, stream, subject string, from uint64) (Message, error) {
 	return c.Message(ctx, stream, map[string]any{"seq": from,
 		"next_by_subj": cmp.Or(subject, ">")})
 }
@@ -261,7 +261,7 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 // NextStored asks the leader for the first matching sequence at or after from. Without one it
 // returns math.MaxUint64.
 func (c *Conn) NextStored(ctx context.Context, stream, filter string, from uint64) (uint64, error) {
-	m, err := c.next(ctx, stream, filter, from)
+	m, err := c.Next(ctx, stream, filter, from)
 	if errors.Is(err, ErrNotFound) {
 		return math.MaxUint64, nil
 	}
