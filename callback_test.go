@@ -297,7 +297,7 @@ func TestALostCallbackIsReported(t *testing.T) {
 	}
 	waitUntilPaused(t, p, "/v1/buckets/calls/any")
 	told := make(chan queue.Event, 10)
-	stop, err := beside(t, p).Listen("mail", ">", func(_ string, e queue.Event) {
+	stop, err := beside(t, p).Events().Listen("mail", ">", func(_ string, e queue.Event) {
 		if e.Type == queue.EventCallbackLost {
 			told <- e
 		}

@@ -29,7 +29,7 @@ func (p *Penstock) Run(ctx context.Context) error {
 	if p.drainer != nil {
 		work[0] = lifecycle.After(p.node.LaidOut, p.drainer.Run)
 	}
-	defer p.broker.KeepMinutes()
+	defer p.broker.Tally().KeepMinutes()
 	return lifecycle.Run(ctx, lifecycle.InTurn(p.options.HTTP.LameDuck, work, p.serving()))
 }
 

@@ -60,20 +60,20 @@ func TestAnAccountMayRequireBoundsOfStreams(t *testing.T) {
 				if err := b.Apply(ctx, p); err != nil {
 					t.Fatal(err)
 				}
-				if err := b.openHistory(ctx, p.Name); err != nil {
+				if err := b.events.histories.open(ctx, p.Name); err != nil {
 					t.Fatal(err)
 				}
-				if err := b.createMissing(ctx, p.Name, b.deadConfig(p.Name)); err != nil {
+				if err := b.bounds.ensure(ctx, p.Name, b.Letters(p.Name).config()); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if err := b.Audit(ctx, api.AuditEntry{What: "nothing", Policy: "mail-0"}); err != nil {
 				t.Error(err)
 			}
-			if err := b.keepMinute(ctx, "mail-0", minute{V: job.FormatVersion, At: 1}); err != nil {
+			if err := b.tally.keep(ctx, "mail-0", minute{V: job.FormatVersion, At: 1}); err != nil {
 				t.Error(err)
 			}
-			if err := b.SetUpSchedules(ctx); err != nil {
+			if err := b.Schedules().SetUp(ctx); err != nil {
 				t.Error(err)
 			}
 			if storage, err := b.Ration(ctx); err != nil || storage.Lacks != "" {

@@ -64,13 +64,13 @@ func TestTicksEndWhileNATSIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmp.Or(b.Setup(natstest.Context(t)),
-		b.SetUpSchedules(natstest.Context(t))); err != nil {
+		b.Schedules().SetUp(natstest.Context(t))); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Ticks(ctx, func(Tick) (time.Duration, bool) { return 0, true })
+		ended <- b.Schedules().Ticks(ctx, func(Tick) (time.Duration, bool) { return 0, true })
 	}()
 	waittest.Until(t, "they are heard", func() bool {
 		_, err := b.js.Consumer(natstest.Context(t), b.names.schedules(), "due")

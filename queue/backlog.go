@@ -142,7 +142,7 @@ func (l *Backlog) takeOver(ctx context.Context, info *jetstream.StreamInfo) erro
 }
 
 func (l *Backlog) begin(astray []job.Arrived) error {
-	consumer := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
+	consumer := l.b.names.consumer(l.o.Partition, l.o.Epoch)
 	var err error
 	if l.acks, err = newAcks(l.b.js, l.stream, consumer); err != nil {
 		return jsapi.Translate(err)
@@ -281,7 +281,7 @@ func (l *Backlog) pull(ctx context.Context, astray []job.Arrived) {
 		}
 		arrived := make([]job.Arrived, len(batch))
 		for i, d := range batch {
-			arrived[i] = l.b.arrived(d.Message, l.bare.Load() || isBare(d.Message))
+			arrived[i] = l.b.names.arrived(d.Message, l.bare.Load() || isBare(d.Message))
 			l.ticked.learn(arrived[i])
 		}
 		last := batch[len(batch)-1]
@@ -356,11 +356,11 @@ func (l *Backlog) handPassed(ctx context.Context, first uint64) bool {
 	if !past {
 		return false
 	}
-	m, err := l.b.messageBySeq(ctx, l.stream, first)
+	m, err := l.b.js.MessageAt(ctx, l.stream, first)
 	if err != nil || !strings.HasPrefix(m.Subject, strings.TrimSuffix(l.filter, ">")) {
 		return errors.Is(err, ErrNotFound) || err == nil
 	}
-	arrived := []job.Arrived{l.b.arrived(m, l.bare.Load() || isBare(m))}
+	arrived := []job.Arrived{l.b.names.arrived(m, l.bare.Load() || isBare(m))}
 	l.ticked.learn(arrived[0])
 	return l.report(Update{Arrived: arrived})
 }

@@ -118,13 +118,15 @@ func BenchmarkPull(b *testing.B) {
 func BenchmarkLetters(b *testing.B) {
 	broker := newBroker(b)
 	apply(b, broker, paced("stripe", 1_000_000, 1))
-	if err := broker.createMissing(b.Context(), "stripe", broker.deadConfig("stripe")); err != nil {
+	err := broker.bounds.ensure(b.Context(), "stripe", broker.Letters("stripe").config())
+	if err != nil {
 		b.Fatal(err)
 	}
 	keys := max(1, b.N/100)
 	for i := range b.N {
-		m := broker.deadMessage(DeadLetter{Policy: "stripe", Key: job.Key(fmt.Sprint("k", i%keys)),
-			Seq: uint64(i + 1), Stored: time.Now(), Reason: "attempts", Body: make([]byte, 1<<10)})
+		m := broker.Letters("stripe").message(DeadLetter{Policy: "stripe",
+			Key: job.Key(fmt.Sprint("k", i%keys)), Seq: uint64(i + 1), Stored: time.Now(),
+			Reason: "attempts", Body: make([]byte, 1<<10)})
 		if _, err := broker.js.PublishMsgAsync(m,
 			jetstream.WithStallWait(natstest.Patience)); err != nil {
 			b.Fatal(err)

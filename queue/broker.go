@@ -9,13 +9,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/server/installation"
 	"github.com/penstock-mq/penstock/internal/server/natsconn"
@@ -24,8 +22,8 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// MinServerVersion is the oldest nats-server with every needed feature.
-const MinServerVersion = "2.14.0"
+// minServerVersion is the oldest nats-server with every needed feature.
+const minServerVersion = "2.14.0"
 
 // maxAttempts bounds the records of attempts to about 60 MB. A job whose record was evicted counts
 // from zero after a takeover.
@@ -62,18 +60,13 @@ type Broker struct {
 	resting sync.Map // backlogs
 	owed    sync.Map // by stream and partition
 
-	events    events
-	chronicle chronicle
-	minutes   minutes
+	bounds *bounds
+	tally  *Tally
+	events *Events
 
-	discarding sync.Map // by policy: a lock while letters are discarded
+	apart *apart
 
-	apart     sync.Mutex
-	answering *nats.Subscription // see checkApart; nil before Setup
-
-	creating sync.Mutex             // of createBounded
-	surveyed atomic.Pointer[survey] // nil before the first Ration
-	refusal  atomic.Pointer[error]
+	refusal atomic.Pointer[error]
 }
 
 // Refuse makes every Publish and change of a policy or schedule fail at once with [ErrStorage], or
@@ -139,9 +132,7 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 	}
 	js.Joins = o.Joins
 	b := &Broker{nc: nc, js: js, names: names, domain: o.Domain, replicas: o.Replicas,
-		log:    o.Logger,
-		lister: o.Lister, shared: switchboard{nc: nc},
-		minutes: minutes{born: time.Now(), now: time.Now}}
+		log: o.Logger, lister: o.Lister, shared: switchboard{nc: nc}}
 	table := func(name, holds string, o kv.Options) *kv.Table {
 		o.Description = "Penstock: " + holds
 		return kv.New(js, names.bucket(name), o, b.log)
@@ -159,10 +150,12 @@ func NewBroker(nc *nats.Conn, o Options) (*Broker, error) {
 			kv.Options{Most: maxEnded, Memory: true}),
 	}
 	js.Silence = natsconn.NewSilence(nc, o.Logger, b.probe)
-	b.chronicle.js, err = jsapi.Open(nc, o.Domain,
-		jetstream.WithPublishAsyncMaxPending(historyPending),
-		jetstream.WithPublishAsyncTimeout(2*js.Timeout),
-		jetstream.WithPublishAsyncErrHandler(b.unkept))
+	b.bounds = &bounds{js: js, names: names, replicas: o.Replicas, log: o.Logger,
+		locks: b.tables.locks}
+	b.apart = &apart{nc: nc, names: names, policies: b.tables.Policies}
+	b.tally = newTally(js, names, o.Replicas, o.Logger)
+	past, err := newHistories(nc, o.Domain, b.bounds)
+	b.events = &Events{nc: nc, names: names, log: o.Logger, tally: b.tally, histories: past}
 	return b, err
 }
 
@@ -207,19 +200,19 @@ func (b *Broker) Names() Names { return b.names }
 func (b *Broker) Tables() Tables { return b.tables }
 
 // Setup creates the KV buckets that all policies share. It is idempotent. It returns
-// [job.ErrVersion] for a server older than [MinServerVersion] or a newer layout, and [ErrApart].
+// [job.ErrVersion] for a server older than [minServerVersion] or a newer layout, and [ErrApart].
 func (b *Broker) Setup(ctx context.Context) error {
 	version := b.nc.ConnectedServerVersion()
 	if version == "" {
 		return fmt.Errorf("set up JetStream: %w: not connected", ErrUnavailable)
 	}
-	if !atLeast(version, MinServerVersion) {
+	if !atLeast(version, minServerVersion) {
 		return fmt.Errorf("set up JetStream: %w: %s is nats-server %s, and Penstock needs %s or "+
-			"newer", job.ErrVersion, b.nc.ConnectedUrlRedacted(), version, MinServerVersion)
+			"newer", job.ErrVersion, b.nc.ConnectedUrlRedacted(), version, minServerVersion)
 	}
-	account, err := b.account(ctx)
-	if err == nil {
-		err = b.checkApart(ctx)
+	account, err := b.bounds.account(ctx)
+	if err == nil && b.lister == nil { // which is of this process
+		err = b.apart.check(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("set up JetStream: %w", err)
@@ -231,7 +224,7 @@ func (b *Broker) Setup(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.answerApart()
+	return b.apart.answer()
 }
 
 const metaPartitions = "penstock.partitions"
@@ -247,87 +240,4 @@ func versionNumbers(version string) (n [3]int) {
 		return [3]int{}
 	}
 	return n
-}
-
-// ErrApart: processes with this prefix can be reached that use another JetStream.
-var ErrApart = errors.New("another installation with this prefix is connected")
-
-// apartWait is the time for processes elsewhere to answer. Without any, NATS says so at once.
-const apartWait = 250 * time.Millisecond
-
-func (n Names) installation() string { return n.lower + ".installation" }
-
-// installation names the installation by the creation of its table of policies, which a restore
-// keeps. Empty: there is none.
-func (b *Broker) installation(ctx context.Context) (string, error) {
-	created, err := b.tables.Policies.Created(ctx)
-	if errors.Is(err, ErrNoStream) {
-		return "", nil
-	}
-	return strconv.FormatInt(created.UnixNano(), 10), err
-}
-
-// checkApart refuses a second installation in the reach of the first: on a leaf node with a
-// JetStream of its own, tables and streams are made there, but requests and jobs go to both. Every
-// process answers later ones.
-func (b *Broker) checkApart(ctx context.Context) error {
-	if b.lister != nil { // of this process
-		return nil
-	}
-	mine, err := b.installation(ctx)
-	if err != nil {
-		return err
-	}
-	others, err := b.nc.SubscribeSync(b.nc.NewInbox())
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	defer func() { _ = others.Unsubscribe() }()
-	err = b.nc.PublishRequest(b.names.installation(), others.Subject, []byte(mine))
-	wait, cancel := context.WithTimeout(ctx, apartWait)
-	defer cancel()
-	for err == nil {
-		var m *nats.Msg
-		if m, err = others.NextMsgWithContext(wait); err != nil || len(m.Data) == 0 {
-			continue
-		}
-		if string(m.Data) != mine { // or was made meanwhile
-			mine, err = b.installation(ctx)
-		}
-		if err == nil && string(m.Data) != mine {
-			return fmt.Errorf("%w: its streams are in another JetStream than that of %s. On a "+
-				"leaf node with its own JetStream set nats.domain to the domain of the streams; "+
-				"two installations need different values of nats.prefix", ErrApart,
-				b.nc.ConnectedUrlRedacted())
-		}
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
-	}
-	return nil
-}
-
-func (b *Broker) answerApart() error {
-	b.apart.Lock()
-	defer b.apart.Unlock()
-	if b.answering != nil && b.answering.IsValid() {
-		return nil
-	}
-	var err error
-	b.answering, err = b.nc.Subscribe(b.names.installation(), func(m *nats.Msg) {
-		if m.Reply == "" || !b.names.IsReply(m.Reply) {
-			return
-		}
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), apartWait)
-			defer cancel()
-			if mine, err := b.installation(ctx); err == nil && mine != "" {
-				_ = m.Respond([]byte(mine)) // a lost answer is as none
-			}
-		}()
-	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return nil
 }

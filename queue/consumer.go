@@ -138,7 +138,7 @@ func (l *Backlog) dress(ctx context.Context, state jetstream.StreamState) {
 }
 
 func (l *Backlog) consumer() jetstream.ConsumerConfig {
-	name := l.b.names.Consumer(l.o.Partition, l.o.Epoch)
+	name := l.b.names.consumer(l.o.Partition, l.o.Epoch)
 	return jetstream.ConsumerConfig{
 		Name:          name,
 		Durable:       name,

@@ -80,7 +80,7 @@ func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 		switch {
 		case err == nil && info.Cluster != nil:
 			return uint64(info.NumAckPending) + info.NumPending
-		case err == nil || jsapi.HasCode(err, jsapi.CodeConsumerNotFound):
+		case err == nil || jsapi.HasCode(err, jetstream.JSErrCodeConsumerNotFound):
 			return 0
 		}
 		if jsapi.Pause(ctx, leadEvery) != nil {
@@ -92,7 +92,7 @@ func (l *Backlog) outstanding(ctx context.Context, name string) uint64 {
 // whole checks that the new consumer begins with the stream's first job, according to the server
 // that now leads both. Its first leader may be ahead briefly.
 func (l *Backlog) whole(ctx context.Context, stream *jetstream.StreamInfo, first string) error {
-	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
+	consumer := l.stream + "." + l.b.names.consumer(l.o.Partition, l.o.Epoch)
 	info, err := l.consumerInfo(ctx, consumer)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (l *Backlog) lead(ctx context.Context, leader string) error {
 	first := leader
 	ctx, cancel := context.WithTimeout(ctx, leadPatience)
 	defer cancel()
-	consumer := l.stream + "." + l.b.names.Consumer(l.o.Partition, l.o.Epoch)
+	consumer := l.stream + "." + l.b.names.consumer(l.o.Partition, l.o.Epoch)
 	for {
 		info, err := l.b.js.StreamInfo(ctx, l.stream, "")
 		if err != nil {

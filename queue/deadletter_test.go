@@ -31,13 +31,13 @@ func TestBury(t *testing.T) {
 			"nats-expected-last-sequence": {"7"}},
 	}
 	for range 2 {
-		if _, err := b.Bury(natstest.Context(t), d); err != nil {
+		if _, err := b.Letters(d.Policy).Bury(natstest.Context(t), d); err != nil {
 			t.Fatal(err)
 		}
 	}
 	recreated := d
 	recreated.Stored = stored.Add(time.Hour)
-	if _, err := b.Bury(natstest.Context(t), recreated); err != nil {
+	if _, err := b.Letters("stripe").Bury(natstest.Context(t), recreated); err != nil {
 		t.Fatal(err)
 	}
 	info, err := b.js.StreamInfo(natstest.Context(t), "PENSTOCK_DEAD_stripe", "")
@@ -82,7 +82,7 @@ func TestBuryALargestJob(t *testing.T) {
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
 	receive(t, l, 1)
 	a := bodyOf(t, l, ack.Seq)
-	if _, err := b.Bury(natstest.Context(t),
+	if _, err := b.Letters("stripe").Bury(natstest.Context(t),
 		DeadLetter{Policy: "stripe", Key: a.Key, Seq: a.Seq, Stored: a.Stored, Reason: "deadline",
 			Error: strings.Repeat("x", 10_000), Header: a.Header, Body: a.Body}); err != nil {
 		t.Error(err)
@@ -95,13 +95,13 @@ func TestBuryWithoutAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Bury(natstest.Context(t),
+	if _, err := b.Letters("stripe").Bury(natstest.Context(t),
 		DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := b.Bury(ctx, DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err,
+	if _, err := b.Letters("stripe").Bury(ctx, DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err,
 		context.Canceled) {
 		t.Errorf("got %v, want the context's end", err)
 	}

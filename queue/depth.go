@@ -14,18 +14,8 @@ import (
 
 // Depth returns the number of waiting, backing off and running jobs of a policy, or [ErrNoStream].
 func (b *Broker) Depth(ctx context.Context, policy string) (jobs uint64, err error) {
-	defer errs.Annotate(&err, "depth of policy %s", policy)
-	jobs, _, err = b.Use(ctx, policy)
-	return jobs, err
-}
-
-// Use returns the jobs of a policy, and the bytes that they take, or [ErrNoStream].
-func (b *Broker) Use(ctx context.Context, policy string) (jobs uint64, bytes Fill, err error) {
-	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
-	if err != nil {
-		return 0, Fill{}, err
-	}
-	return info.State.Msgs, Fill{int64(info.State.Bytes), max(info.Config.MaxBytes, 0)}, nil
+	s, err := b.Stream(ctx, policy)
+	return s.Jobs, err
 }
 
 // AllDepths returns the number of jobs of each policy with a stream.
@@ -60,7 +50,7 @@ func (b *Broker) Depths(ctx context.Context, policy string) (map[job.Key]uint64,
 func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 	k job.Key) (jobs uint64, err error) {
 	defer errs.Annotate(&err, "depth of bucket %s.%s", policy, k)
-	subject, err := b.bucket(policy, partition, k)
+	subject, err := b.names.bucketOf(policy, partition, k)
 	if err != nil {
 		return 0, err
 	}
@@ -75,11 +65,12 @@ func (b *Broker) BucketDepth(ctx context.Context, policy string, partition int,
 type Stream struct {
 	Name       string
 	Jobs       uint64
+	Bytes      Fill
 	Partitions string
 	Last       uint64 // last stored sequence
 }
 
-// Stream returns the stream of a policy, or ErrNotFound.
+// Stream returns the stream of a policy, or [ErrNoStream].
 func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(policy), "")
 	if err != nil {
@@ -90,7 +81,8 @@ func (b *Broker) Stream(ctx context.Context, policy string) (Stream, error) {
 		return Stream{}, fmt.Errorf("stream %s: %w: it is not Penstock's", info.Config.Name,
 			ErrNoStream)
 	}
-	return Stream{info.Config.Name, info.State.Msgs, partitions, info.State.LastSeq}, nil
+	bytes := Fill{int64(info.State.Bytes), max(info.Config.MaxBytes, 0)}
+	return Stream{info.Config.Name, info.State.Msgs, bytes, partitions, info.State.LastSeq}, nil
 }
 
 // Streams lists the policies that have a stream of jobs.

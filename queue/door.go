@@ -18,7 +18,7 @@ import (
 
 func (b *Broker) shut(ctx context.Context, policy string,
 	config jetstream.StreamConfig) (jetstream.StreamState, error) {
-	if !b.isClosed(policy, config) {
+	if !b.names.isClosed(policy, config) {
 		config.Subjects = []string{b.names.doorClosed(policy)}
 		if err := b.js.UpdateStream(ctx, config); err != nil {
 			return jetstream.StreamState{}, fmt.Errorf("close the door: %w", err)
@@ -36,8 +36,8 @@ func (b *Broker) reopen(ctx context.Context, open jetstream.StreamConfig, err er
 	return err
 }
 
-func (b *Broker) isClosed(policy string, config jetstream.StreamConfig) bool {
-	return slices.Equal(config.Subjects, []string{b.names.doorClosed(policy)})
+func (n Names) isClosed(policy string, config jetstream.StreamConfig) bool {
+	return slices.Equal(config.Subjects, []string{n.doorClosed(policy)})
 }
 
 const (
@@ -87,15 +87,15 @@ func (b *Broker) barrier(ctx context.Context, policy string) error {
 // Call it until it returns true: the stream is gone.
 func (b *Broker) Retire(ctx context.Context, name string) (gone bool, err error) {
 	defer errs.Annotate(&err, "retire policy %s", name)
-	b.sees(name, jetstream.StreamConfig{})
+	b.bounds.sees(name, jetstream.StreamConfig{})
 	info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
 	if err != nil {
 		return errors.Is(err, ErrNoStream), unlessGone(err)
 	}
-	if b.isClosed(name, info.Config) && info.State.Msgs > 0 {
+	if b.names.isClosed(name, info.Config) && info.State.Msgs > 0 {
 		return false, nil
 	}
-	err = b.locked(ctx, name, func(ctx context.Context) error {
+	err = b.bounds.locked(ctx, name, func(ctx context.Context) error {
 		info, err := b.js.StreamInfo(ctx, b.names.Stream(name), "")
 		if err == nil {
 			err = jsapi.CheckVersion(info.Config.Metadata)

@@ -15,19 +15,19 @@ import (
 func TestNothingIsWrittenWhileTheDiskIsFull(t *testing.T) {
 	b := newBroker(t)
 	s := Schedule{Policy: "mail", Key: "a", Name: "n", When: "@hourly"}
-	if err := b.PutSchedule(t.Context(), s); err != nil {
+	if err := b.Schedules().Put(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	b.Refuse(errors.New("the disk is full"))
 	_, policy := b.Tables().Policies.Put(t.Context(), "mail", []byte("{}"), 0)
-	for what, err := range map[string]error{"a schedule": b.PutSchedule(t.Context(), s),
+	for what, err := range map[string]error{"a schedule": b.Schedules().Put(t.Context(), s),
 		"a policy": policy} {
 		if !errors.Is(err, ErrStorage) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	b.Refuse(nil)
-	if err := b.PutSchedule(t.Context(), s); err != nil {
+	if err := b.Schedules().Put(t.Context(), s); err != nil {
 		t.Error(err)
 	}
 }
@@ -39,10 +39,10 @@ func TestPublishRefusal(t *testing.T) {
 			text)
 	}
 	for reply, want := range map[string]error{
-		refused(jsapi.CodeStoreFailed, server.ErrMaxMsgsPerSubject.Error()): ErrFull,
-		refused(jsapi.CodeStoreFailed, server.ErrMaxMsgs.Error()):           ErrStreamFull,
-		refused(jsapi.CodeMessageTooLarge, "too large"):                     ErrTooLarge,
-		refused(jsapi.CodeWrongLastSequence, "wrong"):                       ErrConflict,
+		refused(jsapi.CodeStoreFailed, server.ErrMaxMsgsPerSubject.Error()):  ErrFull,
+		refused(jsapi.CodeStoreFailed, server.ErrMaxMsgs.Error()):            ErrStreamFull,
+		refused(jetstream.JSErrCodeStreamMessageExceedsMaximum, "too large"): ErrTooLarge,
+		refused(jetstream.JSErrCodeStreamWrongLastSequence, "wrong"):         ErrConflict,
 		refused(10001, "new"): ErrUnavailable,
 	} {
 		if err := PublishRefusal([]byte(reply)); !errors.Is(err, want) {

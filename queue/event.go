@@ -1,9 +1,9 @@
 package queue
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -214,15 +214,23 @@ func (n Names) Event(policy string, k job.Key) string {
 	return n.lower + ".event." + policy + "." + string(k)
 }
 
-// events makes publishing cheap without listeners: the first event of a period is a request, which
-// the server refuses at once without a subscriber.
-type events struct {
-	once    sync.Once
-	inbox   string // prefix of a policy's name
-	process string
-	mu      sync.Mutex
-	gates   map[string]*gate
+// Events tells listeners and counts what happens to jobs. It is cheap without listeners: the first
+// event of a period is a request, which the server refuses at once without a subscriber.
+type Events struct {
+	nc        *nats.Conn
+	names     Names
+	log       *slog.Logger
+	tally     *Tally
+	histories *histories
+
+	once  sync.Once
+	inbox string // prefix of a policy's name
+	mu    sync.Mutex
+	gates map[string]*gate
 }
+
+// Events returns what tells of events. It is a [Sink].
+func (b *Broker) Events() *Events { return b.events }
 
 type gate struct {
 	since  time.Time
@@ -232,8 +240,6 @@ type gate struct {
 
 	telling sync.Mutex // held to publish in order
 	number  uint64
-	minute  minute // counts since the last stored minute
-	recent  recent
 }
 
 const (
@@ -250,11 +256,10 @@ func (g *gate) admit(now time.Time) (publish, ask bool) {
 	return g.told <= gateFree || !g.nobody, g.told == 1
 }
 
-func (b *Broker) deny(m *nats.Msg) {
+func (e *Events) deny(m *nats.Msg) {
 	if m.Header.Get("Status") != "503" {
 		return // a listener answered, which it need not
 	}
-	e := &b.events
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if g := e.gates[m.Subject[len(e.inbox):]]; g != nil {
@@ -262,24 +267,13 @@ func (b *Broker) deny(m *nats.Msg) {
 	}
 }
 
-// told opens the gates with the first event, or before.
-func (b *Broker) told() *events {
-	e := &b.events
+func (e *Events) gate(policy string) *gate {
 	e.once.Do(func() {
-		e.inbox, e.gates = b.nc.NewInbox()+".", map[string]*gate{}
-		e.process = rand.Text()[:12]
-		if _, err := b.nc.Subscribe(e.inbox+"*", b.deny); err != nil {
-			b.log.Debug("events are published whether or not anybody listens", "error", err)
-		}
-		if _, err := b.nc.Subscribe(b.names.recent(), b.tellRecents); err != nil {
-			b.log.Debug("counts of the last minute are not told", "error", err)
+		e.inbox, e.gates = e.nc.NewInbox()+".", map[string]*gate{}
+		if _, err := e.nc.Subscribe(e.inbox+"*", e.deny); err != nil {
+			e.log.Debug("events are published whether or not anybody listens", "error", err)
 		}
 	})
-	return e
-}
-
-func (b *Broker) gate(policy string) *gate {
-	e := b.told()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	g := e.gates[policy]
@@ -291,64 +285,65 @@ func (b *Broker) gate(policy string) *gate {
 }
 
 // Take publishes an event, or counts it in the policy's minutes.
-func (b *Broker) Take(e Event) {
+func (e *Events) Take(of Event) {
 	switch {
-	case e.Type == EventChecked:
-		b.Count(e.Policy, CountDenied-Count(e.Value), 1) // CountAllowed comes before it
-	case slices.Contains(EventTypes, e.Type):
-		b.PublishEvent(e.Policy, e)
-	case e.Type == EventLate && !job.Causes[e.Name].Meant:
-		b.Count(e.Policy, CountLateMS, e.For.Milliseconds())
-	case e.Type == EventAdmitted && e.Name == "rejected":
-		b.Count(e.Policy, CountRefused, 1)
-	case e.Type == EventAdmitted:
-		b.Count(e.Policy, CountAdmitted, 1)
+	case of.Type == EventChecked:
+		e.tally.Count(of.Policy, CountDenied-Count(of.Value), 1) // CountAllowed comes before it
+	case slices.Contains(EventTypes, of.Type):
+		e.Publish(of.Policy, of)
+	case of.Type == EventLate && !job.Causes[of.Name].Meant:
+		e.tally.Count(of.Policy, countLateMS, of.For.Milliseconds())
+	case of.Type == EventAdmitted && of.Name == "rejected":
+		e.tally.Count(of.Policy, CountRefused, 1)
+	case of.Type == EventAdmitted:
+		e.tally.Count(of.Policy, CountAdmitted, 1)
 	}
 }
 
-// PublishEvent publishes an event without blocking. The end of a job also goes to the policy's
-// history.
-func (b *Broker) PublishEvent(policy string, e Event) {
-	b.chronicled(policy, e)
-	g := b.gate(policy)
+// Publish publishes an event without blocking. The end of a job also goes to the policy's history.
+func (e *Events) Publish(policy string, of Event) {
+	e.histories.add(policy, of)
+	for _, what := range countedBy[of.Type] {
+		e.tally.Count(policy, what, 1)
+	}
+	g := e.gate(policy)
 	g.telling.Lock()
 	defer g.telling.Unlock()
 	g.number++
-	b.counted(g, e.Type)
 	now := time.Now()
-	b.events.mu.Lock()
+	e.mu.Lock()
 	publish, ask := g.admit(now)
-	b.events.mu.Unlock()
+	e.mu.Unlock()
 	if !publish {
 		return
 	}
-	e.V, e.From, e.N = job.FormatVersion, b.events.process, g.number
-	body, err := json.Marshal(e)
-	switch subject := b.names.Event(policy, e.Key); {
+	of.V, of.From, of.N = job.FormatVersion, e.tally.process, g.number
+	body, err := json.Marshal(of)
+	switch subject := e.names.Event(policy, of.Key); {
 	case err != nil:
 	case ask:
-		err = b.nc.PublishRequest(subject, b.events.inbox+policy, body)
+		err = e.nc.PublishRequest(subject, e.inbox+policy, body)
 	default:
-		err = b.nc.Publish(subject, body)
+		err = e.nc.Publish(subject, body)
 	}
 	if err != nil {
-		b.log.Debug("event not published", "policy", policy, "type", e.Type, "error", err)
+		e.log.Debug("event not published", "policy", policy, "type", of.Type, "error", err)
 	}
 }
 
 // Listen calls heard for each event of a policy ("*": all) and key (">": all), one at a time, until
 // stop.
-func (b *Broker) Listen(policy string, k job.Key,
+func (e *Events) Listen(policy string, k job.Key,
 	heard func(policy string, e Event)) (stop func(), err error) {
-	prefix := len(b.names.lower + ".event.")
-	sub, err := b.nc.Subscribe(b.names.Event(policy, k), func(m *nats.Msg) {
-		var e Event
-		if err := json.Unmarshal(m.Data, &e); err != nil || e.V != job.FormatVersion {
-			b.log.Debug("event of another format", "subject", m.Subject, "error", err)
+	prefix := len(e.names.lower + ".event.")
+	sub, err := e.nc.Subscribe(e.names.Event(policy, k), func(m *nats.Msg) {
+		var of Event
+		if err := json.Unmarshal(m.Data, &of); err != nil || of.V != job.FormatVersion {
+			e.log.Debug("event of another format", "subject", m.Subject, "error", err)
 			return
 		}
 		name, _, _ := strings.Cut(m.Subject[prefix:], ".")
-		heard(name, e)
+		heard(name, of)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen to events of %s: %w", policy, jsapi.Translate(err))

@@ -53,7 +53,7 @@ func TestEventsWithoutListenersAreCheap(t *testing.T) {
 	tell := func(n int) uint64 {
 		before := b.nc.Stats().OutMsgs
 		for range n {
-			b.PublishEvent("api", Event{Type: EventDone, Job: "api:1", Key: "k"})
+			b.events.Publish("api", Event{Type: EventDone, Job: "api:1", Key: "k"})
 		}
 		return b.nc.Stats().OutMsgs - before
 	}
@@ -71,7 +71,7 @@ func TestEventsWithoutListenersAreCheap(t *testing.T) {
 		t.Errorf("%d of 100,000 events were published to nobody", n)
 	}
 	heard := make(chan Event, 1024)
-	stop, err := b.Listen("api", "k", func(policy string, e Event) {
+	stop, err := b.events.Listen("api", "k", func(policy string, e Event) {
 		select {
 		case heard <- e:
 		default:

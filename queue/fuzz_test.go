@@ -162,10 +162,10 @@ func FuzzConsumerName(f *testing.F) {
 		if !ok {
 			return
 		}
-		if p, e, ok := names.parseConsumer(names.Consumer(partition, epoch)); !ok ||
+		if p, e, ok := names.parseConsumer(names.consumer(partition, epoch)); !ok ||
 			p != partition || e != epoch {
 			t.Fatalf("%q is %d and %d, which are %q", name, partition, epoch,
-				names.Consumer(partition, epoch))
+				names.consumer(partition, epoch))
 		}
 	})
 }
@@ -204,7 +204,7 @@ func FuzzServersHeaders(f *testing.F) {
 		if !ok {
 			return // the leader answers in another form
 		}
-		a := b.arrived(m, true)
+		a := b.names.arrived(m, true)
 		if a.Seq != 7 || a.Key != "key" || a.Partition != 3 || !a.Stored.Equal(stored) ||
 			a.Size != 11 {
 			t.Fatalf("%q: %+v", publishers, a)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,9 +55,22 @@ type HistoryEntry struct {
 	Ended time.Time `json:"-"`
 }
 
-type chronicle struct {
+// histories add to the histories of policies, without waiting for confirmations.
+type histories struct {
+	bounds   *bounds
+	names    Names
+	log      *slog.Logger
 	policies sync.Map // *kept, by name
 	js       jetstream.JetStream
+}
+
+func newHistories(nc *nats.Conn, domain string, bs *bounds) (hs *histories, err error) {
+	hs = &histories{bounds: bs, names: bs.names, log: bs.log}
+	hs.js, err = jsapi.Open(nc, domain,
+		jetstream.WithPublishAsyncMaxPending(historyPending),
+		jetstream.WithPublishAsyncTimeout(2*bs.js.Timeout),
+		jetstream.WithPublishAsyncErrHandler(hs.unkept))
+	return hs, err
 }
 
 type kept struct {
@@ -65,27 +79,31 @@ type kept struct {
 	opened atomic.Bool
 }
 
-// KeepHistory makes [Broker.PublishEvent] keep ended jobs of the policy for that long; 0: no
-// longer. lost, which may be nil, is called for each lost entry.
-func (b *Broker) KeepHistory(policy string, keep time.Duration, lost func()) {
+// KeepHistory makes [Events.Publish] keep ended jobs of the policy for that long; 0: no longer.
+// lost, which may be nil, is called for each lost entry.
+func (e *Events) KeepHistory(policy string, keep time.Duration, lost func()) {
+	e.histories.keep(policy, keep, lost)
+}
+
+func (hs *histories) keep(policy string, keep time.Duration, lost func()) {
 	if keep == 0 {
-		b.chronicle.policies.Delete(policy)
+		hs.policies.Delete(policy)
 		return
 	}
 	if lost == nil {
 		lost = func() {}
 	}
-	if now, found := b.chronicle.policies.Load(policy); found && now.(*kept).keep == keep {
+	if now, found := hs.policies.Load(policy); found && now.(*kept).keep == keep {
 		return
 	}
-	b.chronicle.policies.Store(policy, &kept{keep: keep, lost: lost})
+	hs.policies.Store(policy, &kept{keep: keep, lost: lost})
 }
 
 var endOf = map[string]job.End{EventDone: job.EndDone, EventDead: job.EndDead,
 	EventCancelled: job.EndCancelled}
 
-func (b *Broker) chronicled(policy string, e Event) {
-	found, wanted := b.chronicle.policies.Load(policy)
+func (hs *histories) add(policy string, e Event) {
+	found, wanted := hs.policies.Load(policy)
 	end, ended := endOf[e.Type]
 	if !wanted || !ended {
 		return
@@ -103,36 +121,36 @@ func (b *Broker) chronicled(policy string, e Event) {
 	}
 	body, _ := json.Marshal(past) // cannot fail
 	_, seq, _ := job.ParseID(e.Job)
-	m := nats.NewMsg(b.names.history(policy, strconv.FormatUint(seq, 10), string(e.Key)))
+	m := nats.NewMsg(hs.names.history(policy, strconv.FormatUint(seq, 10), string(e.Key)))
 	m.Data = body
 	m.Header.Set(jetstream.MsgTTLHeader, max(keep, time.Second).Truncate(time.Second).String())
 	if !h.opened.CompareAndSwap(false, true) {
-		b.chronicle.send(h, m)
+		hs.send(h, m)
 		return
 	}
 	go func() { // the first one, or the stream is gone
-		ctx, cancel := context.WithTimeout(context.Background(), 4*b.js.Timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), 4*hs.bounds.js.Timeout)
 		defer cancel()
-		if err := b.openHistory(ctx, policy); err != nil {
-			b.log.Debug("no history of ended jobs", "policy", policy, "error", err)
+		if err := hs.open(ctx, policy); err != nil {
+			hs.log.Debug("no history of ended jobs", "policy", policy, "error", err)
 			h.opened.Store(false)
 		}
-		b.chronicle.send(h, m)
+		hs.send(h, m)
 	}()
 }
 
-func (c *chronicle) send(h *kept, m *nats.Msg) {
-	if c.js.PublishAsyncPending() < historyPending {
-		if _, err := c.js.PublishMsgAsync(m); err == nil {
+func (hs *histories) send(h *kept, m *nats.Msg) {
+	if hs.js.PublishAsyncPending() < historyPending {
+		if _, err := hs.js.PublishMsgAsync(m); err == nil {
 			return
 		}
 	}
 	h.lost()
 }
 
-func (b *Broker) unkept(_ jetstream.JetStream, m *nats.Msg, err error) {
-	name, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, b.names.history()+"."), ".")
-	if found, wanted := b.chronicle.policies.Load(name); wanted {
+func (hs *histories) unkept(_ jetstream.JetStream, m *nats.Msg, err error) {
+	name, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, hs.names.history()+"."), ".")
+	if found, wanted := hs.policies.Load(name); wanted {
 		h := found.(*kept)
 		h.lost()
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
@@ -143,27 +161,29 @@ func (b *Broker) unkept(_ jetstream.JetStream, m *nats.Msg, err error) {
 
 // Each message has its own subject, by which a job is found, and its own time to live, which a
 // policy may change.
-func (b *Broker) openHistory(ctx context.Context, policy string) error {
-	return b.createMissing(ctx, policy, b.recordConfig(b.names.historyStream(policy),
-		b.names.history(policy, ">"), "jobs of policy "+policy+" that have ended",
+func (hs *histories) open(ctx context.Context, policy string) error {
+	return hs.bounds.ensure(ctx, policy, recordConfig(hs.bounds.replicas,
+		hs.names.historyStream(policy), hs.names.history(policy, ">"),
+		"jobs of policy "+policy+" that have ended",
 		jetstream.StreamConfig{Discard: jetstream.DiscardOld, MaxMsgs: historyJobs,
 			MaxBytes: historyBytes, Duplicates: time.Second, AllowMsgTTL: true}))
 }
 
 // History holds a policy's ended jobs, at most 100,000 and 64 MiB.
 type History struct {
-	b      *Broker
+	js     *jsapi.Conn
+	names  Names
 	policy string
 }
 
 // History returns the ended jobs of a policy.
-func (b *Broker) History(policy string) History { return History{b, policy} }
+func (b *Broker) History(policy string) History { return History{b.js, b.names, policy} }
 
 // Read returns an ended job, or ErrNotFound.
 func (h History) Read(ctx context.Context, seq uint64) (past HistoryEntry, err error) {
 	defer errs.Annotate(&err, "history of job %s", job.ID(h.policy, seq))
-	m, err := h.b.js.Message(ctx, h.b.names.historyStream(h.policy), map[string]any{
-		"last_by_subj": h.b.names.history(h.policy, strconv.FormatUint(seq, 10), ">")})
+	m, err := h.js.Message(ctx, h.names.historyStream(h.policy), map[string]any{
+		"last_by_subj": h.names.history(h.policy, strconv.FormatUint(seq, 10), ">")})
 	if errors.Is(err, ErrNoStream) {
 		err = ErrNotFound
 	}
@@ -184,15 +204,15 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 	found []HistoryEntry, next uint64, err error) {
 
 	defer errs.Annotate(&err, "history of %s", h.policy)
-	stream := h.b.names.historyStream(h.policy)
+	stream := h.names.historyStream(h.policy)
 	subject := ""
 	if k != "" {
 		if _, err := job.ParseKey(string(k)); err != nil { // a wildcard matches other buckets
 			return nil, 0, err
 		}
-		subject = h.b.names.history(h.policy, "*", string(k))
+		subject = h.names.history(h.policy, "*", string(k))
 	}
-	messages, next, err := h.b.newest(ctx, stream, subject, before, limit)
+	messages, next, err := newest(ctx, h.js, stream, subject, before, limit)
 	for _, m := range messages {
 		if past, ok := h.past(m); ok {
 			found = append(found, past)
@@ -201,10 +221,10 @@ func (h History) List(ctx context.Context, k job.Key, before uint64, limit int) 
 	return found, next, err
 }
 
-func (b *Broker) newest(ctx context.Context, stream, subject string, before uint64, limit int) (
-	found []jsapi.Message, next uint64, err error) {
+func newest(ctx context.Context, js *jsapi.Conn, stream, subject string, before uint64,
+	limit int) (found []jsapi.Message, next uint64, err error) {
 
-	info, err := b.js.StreamInfo(ctx, stream, "")
+	info, err := js.StreamInfo(ctx, stream, "")
 	if err != nil {
 		return nil, 0, unlessGone(err)
 	}
@@ -220,7 +240,7 @@ func (b *Broker) newest(ctx context.Context, stream, subject string, before uint
 		}
 		from := max(first, last-min(width, last)+1)
 		var window []jsapi.Message
-		for m, err := range b.js.Messages(ctx, stream, subject, from, int(last-from)+1) {
+		for m, err := range js.Messages(ctx, stream, subject, from, int(last-from)+1) {
 			if err != nil {
 				return nil, 0, err
 			}
@@ -241,7 +261,7 @@ func (b *Broker) newest(ctx context.Context, stream, subject string, before uint
 }
 
 func (h History) past(m jsapi.Message) (past HistoryEntry, ok bool) {
-	seq, key, _ := strings.Cut(strings.TrimPrefix(m.Subject, h.b.names.history(h.policy)+"."), ".")
+	seq, key, _ := strings.Cut(strings.TrimPrefix(m.Subject, h.names.history(h.policy)+"."), ".")
 	if err := json.Unmarshal(m.Data, &past); err != nil || past.V != job.FormatVersion {
 		return past, false
 	}
@@ -253,7 +273,7 @@ func (h History) past(m jsapi.Message) (past HistoryEntry, ok bool) {
 // Drop deletes the history of a removed policy: a later one of that name numbers its jobs from 1.
 func (h History) Drop(ctx context.Context) (err error) {
 	defer errs.Annotate(&err, "history of %s", h.policy)
-	return h.b.js.DeleteStream(ctx, h.b.names.historyStream(h.policy))
+	return h.js.DeleteStream(ctx, h.names.historyStream(h.policy))
 }
 
 const (
@@ -269,6 +289,22 @@ const (
 type change struct {
 	V int `json:"v"`
 	api.AuditEntry
+}
+
+// record stores a record in a stream that discards old ones, and creates the stream if needed.
+func record(ctx context.Context, js *jsapi.Conn, subject string, body []byte,
+	stream jetstream.StreamConfig) error {
+
+	m := &nats.Msg{Subject: subject, Data: body}
+	_, err := js.Publish(ctx, m)
+	if !errors.Is(err, nats.ErrNoResponders) {
+		return err
+	}
+	stream.Discard, stream.MaxBytes = jetstream.DiscardOld, -1
+	if err = js.Ensure(ctx, stream); err == nil {
+		_, err = js.Publish(ctx, m)
+	}
+	return err
 }
 
 // Audit adds an entry to the audit list.
@@ -294,7 +330,7 @@ func (b *Broker) Audit(ctx context.Context, c api.AuditEntry) (err error) {
 	if c.Job != "" {
 		kind = "job"
 	}
-	return b.record(ctx, b.names.audit(c.Policy, kind), body, b.recordConfig(
+	return record(ctx, b.js, b.names.audit(c.Policy, kind), body, recordConfig(b.replicas,
 		b.names.auditStream(), b.names.audit("*", "*"), "changes by operators",
 		jetstream.StreamConfig{MaxMsgs: mostChanges, MaxMsgsPerSubject: mostOfPolicy}))
 }
@@ -308,7 +344,7 @@ func (b *Broker) Changes(ctx context.Context, policy string, before uint64, limi
 	if policy != "" {
 		subject = b.names.audit(policy, "*")
 	}
-	messages, next, err := b.newest(ctx, b.names.auditStream(), subject, before, limit)
+	messages, next, err := newest(ctx, b.js, b.names.auditStream(), subject, before, limit)
 	for _, m := range messages {
 		var c change
 		if json.Unmarshal(m.Data, &c) == nil && c.V == job.FormatVersion {

@@ -19,7 +19,7 @@ import (
 
 // end tells that a job of stripe is done.
 func end(b *Broker, seq uint64, k job.Key, reply *job.Reply) {
-	b.PublishEvent("stripe", Event{Type: EventDone, Job: job.ID("stripe", seq), Key: k, Attempt: 1,
+	b.events.Publish("stripe", Event{Type: EventDone, Job: job.ID("stripe", seq), Key: k, Attempt: 1,
 		Accepted: time.Unix(int64(seq), 0), Reply: reply})
 }
 
@@ -41,10 +41,10 @@ func TestAHistoryIsReadFromItsEnd(t *testing.T) {
 		t.Errorf("there is none, and it has %v, %d, %v", found, next, err)
 	}
 	end(b, 99, "a", nil) // nobody asked for it to be kept
-	b.KeepHistory("stripe", time.Hour, func() { t.Error("lost") })
-	b.PublishEvent("stripe", Event{Type: EventDone, Job: "stripe:97", Key: "a",
+	b.events.KeepHistory("stripe", time.Hour, func() { t.Error("lost") })
+	b.events.Publish("stripe", Event{Type: EventDone, Job: "stripe:97", Key: "a",
 		Header: nats.Header{"penstock-retention": {"0s"}}}) // is not to be kept
-	b.PublishEvent("stripe", Event{Type: EventStarted, Job: "stripe:98", Key: "a"}) // is no end
+	b.events.Publish("stripe", Event{Type: EventStarted, Job: "stripe:98", Key: "a"}) // is no end
 	want := map[job.Key][]uint64{}
 	for seq := uint64(1); seq <= 60; seq++ {
 		key := job.Key("a.b")
@@ -121,8 +121,8 @@ func TestAHistoryForgets(t *testing.T) {
 		{time.Second, nil}, {time.Second, nats.Header{job.HeaderRetention: {"2d"}}},
 		{time.Hour, nats.Header{job.HeaderRetention: {"1s"}}},
 	} {
-		b.KeepHistory("stripe", c.policy, nil)
-		b.PublishEvent("stripe", Event{Type: EventDone, Job: job.ID("stripe", uint64(seq)),
+		b.events.KeepHistory("stripe", c.policy, nil)
+		b.events.Publish("stripe", Event{Type: EventDone, Job: job.ID("stripe", uint64(seq)),
 			Key: "a", Header: c.job})
 		waittest.Until(t, "the job is kept", func() bool {
 			_, err := h.Read(natstest.Context(t), uint64(seq))
@@ -145,7 +145,7 @@ func TestLostHistoryIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lost atomic.Int32
-	b.KeepHistory("stripe", time.Hour, func() { lost.Add(1) })
+	b.events.KeepHistory("stripe", time.Hour, func() { lost.Add(1) })
 	for seq := range uint64(3) {
 		end(b, seq+1, "a", nil)
 	}

@@ -145,7 +145,7 @@ func TestAServerThatCameBackShowsNoOldState(t *testing.T) {
 	back := c.follower(stream)
 	c.stop(back)
 	waittest.Until(t, "jobs go", func() bool {
-		_, err := b.purge(natstest.Context(t), stream, b.names.Queue("stripe", 0, "goes"), 0)
+		_, err := b.js.Purge(natstest.Context(t), stream, b.names.Queue("stripe", 0, "goes"), 0)
 		return err == nil
 	})
 	write("stripe", "new", 100, 300)

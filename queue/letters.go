@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,19 +20,24 @@ import (
 	"github.com/penstock-mq/penstock/queue/kv"
 )
 
-// Letters are a policy's dead letters. [Broker.Bury] adds one, [Producer.Replay] makes one a job.
+// Letters are a policy's dead letters. [Letters.Bury] adds one, [Producer.Replay] makes one a job.
 type Letters struct {
-	b      *Broker
+	js     *jsapi.Conn
+	names  Names
+	bounds *bounds
+	ends   Results
 	policy string
 }
 
 // Letters returns the dead letters of a policy, which may not exist.
-func (b *Broker) Letters(policy string) Letters { return Letters{b, policy} }
+func (b *Broker) Letters(policy string) Letters {
+	return Letters{b.js, b.names, b.bounds, b.Results(), policy}
+}
 
 // LetterCounts returns the policies with dead letters, those with most first.
 func (b *Broker) LetterCounts(ctx context.Context) ([]api.DeadPolicy, error) {
 	counts := []api.DeadPolicy{}
-	err := b.js.EachStream(ctx, b.names.Dead("*", ">"), func(info *jetstream.StreamInfo) {
+	err := b.js.EachStream(ctx, b.names.dead("*", ">"), func(info *jetstream.StreamInfo) {
 		policy, ours := strings.CutPrefix(info.Config.Name, b.names.DeadStream(""))
 		if s := info.State; ours && s.Msgs > 0 {
 			counts = append(counts, api.DeadPolicy{Policy: policy, Letters: s.Msgs,
@@ -51,7 +55,7 @@ func (b *Broker) LetterCounts(ctx context.Context) ([]api.DeadPolicy, error) {
 
 const maxLetters = 10_000
 
-// lettersEvery is the pause before messages that a server lacks are read again.
+// lettersEvery is the pause before letters are read again; an election takes time.
 const lettersEvery = 50 * time.Millisecond
 
 // List returns, in order and without bodies, up to limit (at most 10,000) letters with an ID above
@@ -68,7 +72,7 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 		return nil, nil
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
-		within, cancel := context.WithTimeout(ctx, l.b.js.Timeout)
+		within, cancel := context.WithTimeout(ctx, l.js.Timeout)
 		defer cancel()
 		ctx = within
 	}
@@ -77,33 +81,26 @@ func (l Letters) list(ctx context.Context, subject string, after uint64, limit i
 		return nil, err
 	}
 	var letters []StoredLetter
-	for limit > len(letters) {
-		got := len(letters)
-		next, err := l.b.js.NextStored(ctx, stream, subject, after+1)
+	for {
+		var failed error
+		for m, err := range l.js.Messages(ctx, stream, subject, after+1, limit-len(letters)) {
+			if failed = err; err != nil {
+				break
+			}
+			letter := readLetter(m)
+			letter.Body = nil
+			letters, after = append(letters, letter), letter.ID
+			if len(letters) == limit {
+				return letters, nil
+			}
+		}
 		switch {
-		case errors.Is(err, ErrNoStream) || err == nil && next == math.MaxUint64:
+		case failed == nil || errors.Is(failed, ErrNoStream):
 			return letters, nil
-		case err == nil:
-			for m, failed := range l.b.js.Messages(ctx, stream, subject, next, limit-got) {
-				if err = failed; err != nil || len(letters) == limit {
-					break
-				}
-				letter := readLetter(m)
-				letter.Body = nil
-				letters, after = append(letters, letter), letter.ID
-			}
-		}
-		if err != nil && !errors.Is(err, ErrUnavailable) {
-			return nil, err
-		}
-		// A server that catches up lacks some, and an election takes time.
-		if len(letters) == got {
-			if ended := jsapi.Pause(ctx, lettersEvery); ended != nil {
-				return nil, cmp.Or(err, ended)
-			}
+		case !errors.Is(failed, ErrUnavailable) || jsapi.Pause(ctx, lettersEvery) != nil:
+			return nil, failed
 		}
 	}
-	return letters, nil
 }
 
 // Read returns a dead letter, or ErrNotFound.
@@ -112,7 +109,7 @@ func (l Letters) Read(ctx context.Context, id uint64) (letter StoredLetter, err 
 	stream, err := l.stream()
 	var m jsapi.Message
 	if err == nil {
-		m, err = l.b.messageBySeq(ctx, stream, id)
+		m, err = l.js.MessageAt(ctx, stream, id)
 	}
 	if errors.Is(err, ErrNoStream) {
 		err = fmt.Errorf("%w: the policy has none", ErrNotFound)
@@ -133,12 +130,12 @@ func (l Letters) Discard(ctx context.Context, id uint64) (err error) {
 }
 
 func (l Letters) delete(ctx context.Context, id uint64) (deleted bool, err error) {
-	stream := l.b.names.DeadStream(l.policy)
-	err = l.b.deleteMessage(ctx, stream, id)
+	stream := l.names.DeadStream(l.policy)
+	err = l.js.DeleteMessage(ctx, stream, id)
 	if err == nil {
 		return true, nil
 	}
-	if _, readErr := l.b.messageBySeq(ctx, stream, id); errors.Is(readErr, ErrNotFound) {
+	if _, readErr := l.js.MessageAt(ctx, stream, id); errors.Is(readErr, ErrNotFound) {
 		// A refusal means that another caller deleted it; without an answer, this one probably did.
 		return !jsapi.IsRefusal(err), nil
 	}
@@ -152,7 +149,7 @@ func (l Letters) Discarded(ctx context.Context) (discarded uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	info, err := l.b.js.StreamInfo(ctx, stream, "")
+	info, err := l.js.StreamInfo(ctx, stream, "")
 	if err != nil {
 		return 0, unlessGone(err)
 	}
@@ -161,9 +158,9 @@ func (l Letters) Discarded(ctx context.Context) (discarded uint64, err error) {
 
 // DropEmpty deletes an empty stream of dead letters. The policy must be deleted, or about to be.
 func (l Letters) DropEmpty(ctx context.Context) error {
-	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
+	info, err := l.js.StreamInfo(ctx, l.names.DeadStream(l.policy), "")
 	if err == nil && info.State.Msgs == 0 {
-		err = l.b.js.DeleteStream(ctx, info.Config.Name)
+		err = l.js.DeleteStream(ctx, info.Config.Name)
 	}
 	return unlessGone(err)
 }
@@ -172,7 +169,7 @@ func (l Letters) stream() (string, error) {
 	if l.policy == "" || strings.Contains(l.policy, ".") || !kv.ValidKey(l.policy) {
 		return "", fmt.Errorf("%w: %q is not a policy's name", ErrNotFound, l.policy)
 	}
-	return l.b.names.DeadStream(l.policy), nil
+	return l.names.DeadStream(l.policy), nil
 }
 
 // DeadLetterFilter selects dead letters that match every field.
@@ -192,7 +189,7 @@ func (s DeadLetterFilter) has(l StoredLetter) bool {
 // each calls do for the selected letters that exist now, in order, in pages.
 func (l Letters) each(ctx context.Context, some DeadLetterFilter,
 	do func(StoredLetter) error) error {
-	info, err := l.b.js.StreamInfo(ctx, l.b.names.DeadStream(l.policy), "")
+	info, err := l.js.StreamInfo(ctx, l.names.DeadStream(l.policy), "")
 	if err != nil {
 		return unlessGone(err)
 	}
@@ -202,7 +199,7 @@ func (l Letters) each(ctx context.Context, some DeadLetterFilter,
 	}
 	subject := ""
 	if _, err := job.ParseKey(string(some.Key)); some.Keyed && err == nil {
-		subject = l.b.names.Dead(l.policy, some.Key)
+		subject = l.names.dead(l.policy, some.Key)
 	}
 	for after := uint64(0); after < last; {
 		letters, err := l.list(ctx, subject, after, lettersPage)
@@ -234,7 +231,7 @@ func (l Letters) DiscardSome(ctx context.Context,
 		return 0, err
 	}
 	if some == (DeadLetterFilter{Through: some.Through}) {
-		discarded, err = l.b.purge(ctx, stream, "", some.Through)
+		discarded, err = l.js.Purge(ctx, stream, "", some.Through)
 		return discarded, unlessGone(err)
 	}
 	err = l.each(ctx, some, func(letter StoredLetter) error {
@@ -304,17 +301,18 @@ const bodyLeftOut = "left-out"
 
 // The stream refuses a letter beyond its bound in bytes: Bury discards the oldest letters, and
 // counts them.
-func (b *Broker) deadConfig(policy string) jetstream.StreamConfig {
-	return b.recordConfig(b.names.DeadStream(policy), b.names.Dead(policy, ">"),
-		"jobs of policy "+policy+" that will not be tried again", jetstream.StreamConfig{
+func (l Letters) config() jetstream.StreamConfig {
+	return recordConfig(l.bounds.replicas, l.names.DeadStream(l.policy),
+		l.names.dead(l.policy, ">"), "jobs of policy "+l.policy+" that will not be tried again",
+		jetstream.StreamConfig{
 			Discard: jetstream.DiscardNew, MaxAge: deadMaxAge, MaxMsgs: -1, MaxBytes: -1,
 			Duplicates: deadDuplicates})
 }
 
-func (b *Broker) recordConfig(name, subject, holds string,
+func recordConfig(replicas int, name, subject, holds string,
 	c jetstream.StreamConfig) jetstream.StreamConfig {
 	c.Name, c.Subjects, c.Description = name, []string{subject}, "Penstock: "+holds
-	c.Retention, c.Storage, c.Replicas = jetstream.LimitsPolicy, jetstream.FileStorage, b.replicas
+	c.Retention, c.Storage, c.Replicas = jetstream.LimitsPolicy, jetstream.FileStorage, replicas
 	c.AllowDirect = true
 	c.Metadata = map[string]string{jsapi.MetaVersion: jsapi.Layout}
 	return c
@@ -324,16 +322,17 @@ func (b *Broker) recordConfig(name, subject, holds string,
 // Repeat it on any error: within 10 minutes that stores no second letter. Without room, it discards
 // the policy's oldest letters and returns their number. A letter that is too large is stored
 // without its body.
-func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
-	m := b.deadMessage(d)
+func (l Letters) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err error) {
+	d.Policy = l.policy
+	m := l.message(d)
 	for nothing := 0; ; {
-		letter, err := b.js.Publish(ctx, m)
+		letter, err := l.js.Publish(ctx, m)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
-			err = b.createMissing(ctx, d.Policy, b.deadConfig(d.Policy))
+			err = l.bounds.ensure(ctx, l.policy, l.config())
 		case errors.Is(err, ErrStreamFull) && nothing < 8: // other callers take the room, too
 			var n uint64
-			n, err = b.discardOldest(ctx, d.Policy, uint64(m.Size())+letterOverhead)
+			n, err = l.discardOldest(ctx, uint64(m.Size())+letterOverhead)
 			if discarded += n; n == 0 {
 				nothing++
 			}
@@ -342,11 +341,11 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 			if job.HeaderValue(d.Header, job.HeaderIdempotencyKey) != "" {
 				e.Sum = job.PayloadSum(d.Header, d.Body)
 			}
-			return discarded, b.Results().Note(ctx, d.Policy, d.Seq, e)
+			return discarded, l.ends.Note(ctx, l.policy, d.Seq, e)
 		}
 		if errors.Is(err, ErrTooLarge) && !d.Bodyless {
 			d.Bodyless = true
-			m, err = b.deadMessage(d), nil
+			m, err = l.message(d), nil
 		}
 		if err != nil {
 			return discarded, fmt.Errorf("bury job %s: %w", job.ID(d.Policy, d.Seq), err)
@@ -354,8 +353,8 @@ func (b *Broker) Bury(ctx context.Context, d DeadLetter) (discarded uint64, err 
 	}
 }
 
-func (b *Broker) deadMessage(d DeadLetter) *nats.Msg {
-	m := nats.NewMsg(b.names.Dead(d.Policy, d.Key))
+func (l Letters) message(d DeadLetter) *nats.Msg {
+	m := nats.NewMsg(l.names.dead(d.Policy, d.Key))
 	for name, values := range d.Header {
 		if !job.HasPrefixFold(name, "Nats-") && !job.HasPrefixFold(name, "Penstock-Dead-") {
 			m.Header[name] = values
@@ -411,61 +410,36 @@ func readLetter(m jsapi.Message) StoredLetter {
 	return l
 }
 
-func (b *Broker) createMissing(ctx context.Context, policy string,
-	config jetstream.StreamConfig) error {
-	err := b.createBounded(ctx, policy, config)
-	if jsapi.HasCode(err, jsapi.CodeNameInUse) {
-		return nil
-	}
-	return err
-}
-
 // discardOldest makes room for a letter of that size, at least an eighth of the bound. It returns
 // [ErrTooLarge] if the letter can never fit.
-func (b *Broker) discardOldest(ctx context.Context, policy string,
-	bytes uint64) (discarded uint64, err error) {
-	// One at a time: most callers find room afterwards.
-	gate, _ := b.discarding.LoadOrStore(policy, make(chan struct{}, 1))
-	turn := gate.(chan struct{})
-	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
-	case <-ctx.Done():
-		return 0, jsapi.Translate(ctx.Err())
-	}
-	info, err := b.js.StreamInfo(ctx, b.names.DeadStream(policy), "")
-	if err != nil {
-		return 0, err
-	}
-	switch bound := uint64(max(info.Config.MaxBytes, 0)); {
-	case bytes > bound:
-		return 0, fmt.Errorf("%w: %d bytes, and all dead letters may take %d", ErrTooLarge, bytes,
-			bound)
-	case info.State.Bytes+bytes <= bound:
-		return 0, nil
-	}
-	err = b.locked(ctx, deadInfix+policy, func(ctx context.Context) error {
+func (l Letters) discardOldest(ctx context.Context, bytes uint64) (discarded uint64, err error) {
+	stream := l.names.DeadStream(l.policy)
+	err = l.bounds.locked(ctx, deadInfix+l.policy, func(ctx context.Context) error {
 		for {
-			info, err := b.js.StreamInfo(ctx, b.names.DeadStream(policy), "")
+			info, err := l.js.StreamInfo(ctx, stream, "")
 			if err != nil {
 				return err
 			}
 			bound := uint64(max(info.Config.MaxBytes, 0))
-			room := min(bound/8*7, bound-min(bound, bytes))
-			if info.State.Bytes <= room {
+			if bytes > bound {
+				return fmt.Errorf("%w: %d bytes, and all dead letters may take %d", ErrTooLarge,
+					bytes, bound)
+			}
+			most, room := bound-bytes, min(bound-bytes, bound/8*7)
+			if info.State.Bytes <= room || discarded == 0 && info.State.Bytes <= most {
 				return nil
 			}
 			// Letters differ in size: purge by the average and look again.
 			average := info.State.Bytes/info.State.Msgs + 1
 			through := info.State.FirstSeq + (info.State.Bytes-room)/average
-			n, err := b.purge(ctx, b.names.DeadStream(policy), "", through)
+			n, err := l.js.Purge(ctx, stream, "", through)
 			discarded += n
 			if err != nil {
 				return err
 			}
 			info.Config.Metadata[metaDiscarded] = strconv.FormatInt(
 				metaNumber(info.Config.Metadata, metaDiscarded)+int64(n), 10)
-			if err := b.js.UpdateStream(ctx, info.Config); err != nil {
+			if err := l.js.UpdateStream(ctx, info.Config); err != nil {
 				return err
 			}
 		}

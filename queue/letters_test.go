@@ -21,7 +21,7 @@ func bury(t *testing.T, b *Broker, d DeadLetter) uint64 {
 	if d.Stored.IsZero() {
 		d.Stored = time.Now()
 	}
-	if _, err := b.Bury(natstest.Context(t), d); err != nil {
+	if _, err := b.Letters(d.Policy).Bury(natstest.Context(t), d); err != nil {
 		t.Fatal(err)
 	}
 	info, err := b.js.StreamInfo(natstest.Context(t), b.names.DeadStream(d.Policy), "")
@@ -366,7 +366,7 @@ func TestStoredJob(t *testing.T) {
 func TestLettersAreLookedForUntilTheCallersDeadline(t *testing.T) {
 	server := natstest.Start(t, embedded.Options{})
 	b := brokerOver(t, natstest.Connect(t, server))
-	if err := b.createMissing(t.Context(), "api", b.deadConfig("api")); err != nil {
+	if err := b.bounds.ensure(t.Context(), "api", b.Letters("api").config()); err != nil {
 		t.Fatal(err)
 	}
 	server.Shutdown()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/penstock-mq/penstock/internal/base/errs"
@@ -15,20 +14,20 @@ import (
 // StoredJob reads a job that has not ended from the stream's leader, or returns [ErrNotFound] or
 // [ErrNoStream].
 func (b *Broker) StoredJob(ctx context.Context, policy string, seq uint64) (job.Arrived, error) {
-	m, err := b.messageBySeq(ctx, b.names.Stream(policy), seq)
+	m, err := b.js.MessageAt(ctx, b.names.Stream(policy), seq)
 	if err != nil {
 		return job.Arrived{}, fmt.Errorf("job %s: %w", job.ID(policy, seq), err)
 	}
-	return b.arrived(m, false), nil
+	return b.names.arrived(m, false), nil
 }
 
 // mostListedBytes roughly bounds the bodies read for one list.
 const mostListedBytes = 8 << 20
 
-// bucket returns the subject of a bucket's jobs. It refuses wildcards, which match other buckets.
-func (b *Broker) bucket(policy string, partition int, k job.Key) (string, error) {
+// bucketOf returns the subject of a bucket's jobs. It refuses wildcards, which match other buckets.
+func (n Names) bucketOf(policy string, partition int, k job.Key) (string, error) {
 	_, err := job.ParseKey(string(k))
-	return b.names.Queue(policy, partition, k), err
+	return n.Queue(policy, partition, k), err
 }
 
 // JobFilter selects a bucket's jobs, or all of a policy.
@@ -44,64 +43,21 @@ func (b *Broker) StoredJobs(ctx context.Context, policy string, w JobFilter, fro
 	defer errs.Annotate(&err, "jobs of %s", policy)
 	stream, subject := b.names.Stream(policy), ""
 	if w.Key != "" {
-		if subject, err = b.bucket(policy, w.Partition, w.Key); err != nil {
+		if subject, err = b.names.bucketOf(policy, w.Partition, w.Key); err != nil {
 			return nil, err
 		}
 	}
-	for bytes := 0; ; {
-		for m, err := range b.js.Messages(ctx, stream, subject, from, n) {
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, b.arrived(m, false))
-			if bytes += len(m.Data); len(found) == n || bytes >= mostListedBytes {
-				break
-			}
-		}
-		if len(found) > 0 {
-			return found, nil
-		}
-		// A replica that lags may lack jobs.
-		next, err := b.js.NextStored(ctx, stream, subject, from)
-		if err != nil || next == math.MaxUint64 {
+	bytes := 0
+	for m, err := range b.js.Messages(ctx, stream, subject, from, n) {
+		if err != nil {
 			return nil, err
 		}
-		if err := jsapi.Pause(ctx, lettersEvery); err != nil {
-			return nil, err
+		found = append(found, b.names.arrived(m, false))
+		if bytes += len(m.Data); len(found) == n || bytes >= mostListedBytes {
+			break
 		}
 	}
-}
-
-// The leader rejects 0 as a bad request.
-func (b *Broker) messageBySeq(ctx context.Context, stream string,
-	seq uint64) (jsapi.Message, error) {
-	if seq == 0 {
-		return jsapi.Message{}, ErrNotFound
-	}
-	return b.js.Message(ctx, stream, map[string]uint64{"seq": seq})
-}
-
-func (b *Broker) deleteMessage(ctx context.Context, stream string, seq uint64) error {
-	request := map[string]any{"seq": seq, "no_erase": true}
-	return b.js.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, request, new(struct{}))
-}
-
-// purge deletes the messages that match filter (empty: all) up to the sequence through (0: all),
-// and returns their number.
-func (b *Broker) purge(ctx context.Context, stream, filter string,
-	through uint64) (purged uint64, err error) {
-	request := struct {
-		Filter string `json:"filter,omitempty"`
-		Seq    uint64 `json:"seq,omitempty"` // exclusive
-	}{Filter: filter}
-	if through > 0 {
-		request.Seq = through + 1
-	}
-	var answer struct {
-		Purged uint64 `json:"purged"`
-	}
-	err = b.js.Call(ctx, "$JS.API.STREAM.PURGE."+stream, request, &answer)
-	return answer.Purged, err
+	return found, nil
 }
 
 // headerNATSStatus marks a server's status message; clients must not see it in a job.
@@ -114,9 +70,9 @@ func isBare(m jsapi.Message) bool {
 	return len(m.Data) == 0 && jsapi.ServerSays(m.Header, headerSize) != ""
 }
 
-func (b *Broker) arrived(m jsapi.Message, lean bool) job.Arrived {
+func (n Names) arrived(m jsapi.Message, lean bool) job.Arrived {
 	a := job.Arrived{Seq: m.Seq, Stored: m.Time, Lean: lean, Size: len(m.Data)}
-	a.Partition, a.Key, a.Malformed = b.names.ParseQueue(m.Subject)
+	a.Partition, a.Key, a.Malformed = n.ParseQueue(m.Subject)
 	if m.Unreadable && a.Malformed == nil {
 		a.Malformed = jsapi.ErrHeaderUnreadable
 	}
@@ -145,7 +101,7 @@ func (l *Backlog) Bodies(ctx context.Context, seqs []uint64) (found []job.Arrive
 	}
 	for i, m := range read {
 		if m.Seq != seqs[i] || m.Time.Before(l.created) { // not read, or of a former stream
-			m, err = l.b.messageBySeq(ctx, l.stream, seqs[i])
+			m, err = l.b.js.MessageAt(ctx, l.stream, seqs[i])
 			if errors.Is(err, ErrNotFound) {
 				continue
 			}
@@ -153,7 +109,7 @@ func (l *Backlog) Bodies(ctx context.Context, seqs []uint64) (found []job.Arrive
 				return nil, fmt.Errorf("read job %s: %w", job.ID(l.o.Policy, seqs[i]), err)
 			}
 		}
-		found = append(found, l.b.arrived(m, false))
+		found = append(found, l.b.names.arrived(m, false))
 	}
 	return found, nil
 }
@@ -166,7 +122,7 @@ const dropsAtOnce = 500
 func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	k job.Key) (removed int, err error) {
 	defer errs.Annotate(&err, "drop bucket %s.%s", policy, k)
-	subject, err := b.bucket(policy, partition, k)
+	subject, err := b.names.bucketOf(policy, partition, k)
 	if err != nil {
 		return 0, err
 	}
@@ -174,14 +130,14 @@ func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 	stream := b.names.Stream(policy)
 	next := uint64(1)
 	for len(found) < dropsAtOnce && ctx.Err() == nil {
-		m, err := b.js.Message(ctx, stream, map[string]any{"seq": next, "next_by_subj": subject})
+		m, err := b.js.Next(ctx, stream, subject, next)
 		if errors.Is(err, ErrNotFound) || err != nil && ctx.Err() != nil {
 			break
 		}
 		if err != nil {
 			return 0, err
 		}
-		found = append(found, b.arrived(m, false))
+		found = append(found, b.names.arrived(m, false))
 		next = m.Seq + 1
 	}
 	if len(found) == 0 {
@@ -195,7 +151,7 @@ func (b *Broker) DropBucket(ctx context.Context, policy string, partition int,
 			return 0, err
 		}
 	}
-	purged, err := b.purge(ctx, stream, subject, next-1)
+	purged, err := b.js.Purge(ctx, stream, subject, next-1)
 	if err != nil {
 		return 0, err
 	}
@@ -213,7 +169,7 @@ func (b *Broker) DropJob(ctx context.Context, policy string, seq uint64) (err er
 		err = b.noteDropped(ctx, policy, j, job.EndCancelled)
 	}
 	if err == nil {
-		err = b.deleteMessage(ctx, b.names.Stream(policy), seq)
+		err = b.js.DeleteMessage(ctx, b.names.Stream(policy), seq)
 	}
 	if err == nil {
 		b.tellDropped(policy, j)
@@ -230,7 +186,7 @@ func (b *Broker) noteDropped(ctx context.Context, policy string, j job.Arrived, 
 }
 
 func (b *Broker) tellDropped(policy string, j job.Arrived) {
-	b.PublishEvent(policy, Event{Type: EventCancelled, Job: job.ID(policy, j.Seq), Key: j.Key,
+	b.events.Publish(policy, Event{Type: EventCancelled, Job: job.ID(policy, j.Seq), Key: j.Key,
 		Tags: job.Tags(j.Header), Header: j.Header, Accepted: j.Stored})
 	b.PublishResult(j.Header, job.Result{Job: job.ID(policy, j.Seq), End: job.EndCancelled})
 }

@@ -3,11 +3,14 @@ package queue
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,11 +29,11 @@ type Count int
 const (
 	CountAccepted Count = iota
 	CountStarted
-	CountEnded // done, dead or cancelled
+	countEnded // done, dead or cancelled
 	CountDead
 	CountRefused // by admitters, not by JetStream
-	CountLateMS  // delay of starts beyond the outflow
-	CountDepth   // most jobs held
+	countLateMS  // delay of starts beyond the outflow
+	countDepth   // most jobs held
 	counts
 )
 
@@ -64,129 +67,137 @@ type minute struct {
 	N  [counts]int64 `json:"n"`
 }
 
-// minutes stores the counts held by the gates, with one timer for all.
-type minutes struct {
-	armed atomic.Bool
-	born  time.Time
-	now   func() time.Time // time.Now, except in a test
+// Tally counts what happens to the jobs of each policy in each minute of a day, in a stream, and in
+// the last minute, which processes tell each other. It has one timer for all policies.
+type Tally struct {
+	js       *jsapi.Conn
+	names    Names
+	replicas int
+	log      *slog.Logger
+	process  string // told with its counts
+	born     time.Time
+	now      func() time.Time // time.Now, except in a test
+
+	once     sync.Once
+	armed    atomic.Bool // the timer
+	mu       sync.Mutex
+	policies map[string]*policyCounts
 }
 
-// Count adds n to a count of this minute; CountDepth keeps the maximum.
-func (b *Broker) Count(policy string, what Count, n int64) {
-	g := b.gate(policy)
-	g.telling.Lock()
-	defer g.telling.Unlock()
-	b.count(g, what, n)
+type policyCounts struct {
+	mu     sync.Mutex
+	minute minute // since the last stored minute
+	recent recent
 }
 
-func (b *Broker) count(g *gate, what Count, n int64) {
-	now := b.minutes.now()
-	if what != CountLateMS && what != CountDepth {
-		g.recent.add(now, what)
+// Tally returns what counts.
+func (b *Broker) Tally() *Tally { return b.tally }
+
+func newTally(js *jsapi.Conn, names Names, replicas int, log *slog.Logger) *Tally {
+	return &Tally{js: js, names: names, replicas: replicas, log: log, process: rand.Text()[:12],
+		born: time.Now(), now: time.Now, policies: map[string]*policyCounts{}}
+}
+
+// countedBy has the counts of published events.
+var countedBy = map[string][]Count{
+	EventAccepted:  {CountAccepted},
+	EventStarted:   {CountStarted},
+	EventDead:      {CountDead, countEnded},
+	EventDone:      {CountDone, countEnded},
+	EventCancelled: {CountCancelled, countEnded},
+	EventFailed:    {CountFailed},
+	EventThrottled: {CountThrottled},
+}
+
+// Count adds n to a count of this minute; countDepth keeps the maximum.
+func (t *Tally) Count(policy string, what Count, n int64) {
+	p := t.of(policy)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := t.now()
+	if what != countLateMS && what != countDepth {
+		p.recent.add(now, what)
 	}
 	if what >= counts {
 		return
 	}
-	if g.minute.At == 0 {
-		g.minute.At = now.Unix() / 60
-		if b.minutes.armed.CompareAndSwap(false, true) {
-			time.AfterFunc(now.Truncate(time.Minute).Add(time.Minute).Sub(now), b.KeepMinutes)
+	if p.minute.At == 0 {
+		p.minute.At = now.Unix() / 60
+		if t.armed.CompareAndSwap(false, true) {
+			time.AfterFunc(now.Truncate(time.Minute).Add(time.Minute).Sub(now), t.KeepMinutes)
 		}
 	}
-	g.minute.add(what, n)
+	p.minute.add(what, n)
+}
+
+func (t *Tally) of(policy string) *policyCounts {
+	t.tellOthers()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.policies[policy]
+	if p == nil {
+		p = &policyCounts{}
+		t.policies[policy] = p
+	}
+	return p
+}
+
+func (t *Tally) all() map[string]*policyCounts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.policies)
 }
 
 func (m *minute) add(what Count, n int64) {
-	if what == CountDepth {
+	if what == countDepth {
 		m.N[what] = max(m.N[what], n)
 	} else {
 		m.N[what] += n
 	}
 }
 
-func (b *Broker) counted(g *gate, event string) {
-	switch event {
-	case EventAccepted:
-		b.count(g, CountAccepted, 1)
-	case EventStarted:
-		b.count(g, CountStarted, 1)
-	case EventDead:
-		b.count(g, CountDead, 1)
-		b.count(g, CountEnded, 1)
-	case EventDone:
-		b.count(g, CountDone, 1)
-		b.count(g, CountEnded, 1)
-	case EventCancelled:
-		b.count(g, CountCancelled, 1)
-		b.count(g, CountEnded, 1)
-	case EventFailed:
-		b.count(g, CountFailed, 1)
-	case EventThrottled:
-		b.count(g, CountThrottled, 1)
-	}
-}
-
 // KeepMinutes stores the pending counts or drops them. It runs every minute; also call it before
 // the connection closes.
-func (b *Broker) KeepMinutes() {
-	b.minutes.armed.Store(false)
+func (t *Tally) KeepMinutes() {
 	taken := map[string]minute{}
-	b.events.mu.Lock()
-	gates := maps.Clone(b.events.gates)
-	b.events.mu.Unlock()
-	for policy, g := range gates {
-		g.telling.Lock()
-		if g.minute.At != 0 {
-			taken[policy] = g.minute
-			g.minute = minute{}
+	t.armed.Store(false)
+	for policy, p := range t.all() {
+		p.mu.Lock()
+		if p.minute.At != 0 {
+			taken[policy], p.minute = p.minute, minute{}
 		}
-		g.telling.Unlock()
+		p.mu.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 4*b.js.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*t.js.Timeout)
 	defer cancel()
 	for policy, m := range taken {
 		m.V = job.FormatVersion
-		if err := b.keepMinute(ctx, policy, m); err != nil {
-			b.log.Debug("the counts of a minute are not kept", "policy", policy, "error", err)
+		if err := t.keep(ctx, policy, m); err != nil {
+			t.log.Debug("the counts of a minute are not kept", "policy", policy, "error", err)
 			return
 		}
 	}
 }
 
-func (b *Broker) keepMinute(ctx context.Context, policy string, m minute) error {
+func (t *Tally) keep(ctx context.Context, policy string, m minute) error {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	return b.record(ctx, b.names.minute(policy), body, b.recordConfig(b.names.minutesStream(),
-		b.names.minute("*"), "what happened to the jobs of each policy in each minute of a day",
+	return record(ctx, t.js, t.names.minute(policy), body, recordConfig(t.replicas,
+		t.names.minutesStream(), t.names.minute("*"),
+		"what happened to the jobs of each policy in each minute of a day",
 		jetstream.StreamConfig{MaxAge: minutesKept, MaxMsgs: mostMinutes}))
 }
 
-// record stores a record in a stream that discards old ones, and creates the stream if needed.
-func (b *Broker) record(ctx context.Context, subject string, body []byte,
-	stream jetstream.StreamConfig) error {
-
-	m := &nats.Msg{Subject: subject, Data: body}
-	_, err := b.js.Publish(ctx, m)
-	if !errors.Is(err, nats.ErrNoResponders) {
-		return err
-	}
-	stream.Discard, stream.MaxBytes = jetstream.DiscardOld, -1
-	if err = b.js.Ensure(ctx, stream); err == nil {
-		_, err = b.js.Publish(ctx, m)
-	}
-	return err
-}
-
 // Day returns the counts of a policy, summed over all processes.
-func (b *Broker) Day(ctx context.Context, policy string) (api.Day, error) {
-	end := b.minutes.now().Unix() / 60
+func (t *Tally) Day(ctx context.Context, policy string) (api.Day, error) {
+	end := t.now().Unix() / 60
 	kept := map[int64]*minute{}
 	first := end
-	stream, subject := b.names.minutesStream(), b.names.minute(policy)
-	for r, err := range b.js.Messages(ctx, stream, subject, 1, 1000) {
-		if errors.Is(err, ErrUnavailable) && b.noMinutes(ctx) {
+	for r, err := range t.js.Messages(ctx, t.names.minutesStream(), t.names.minute(policy), 1,
+		1000) {
+		if errors.Is(err, ErrNoStream) {
 			break
 		}
 		if err != nil {
@@ -214,11 +225,6 @@ func (b *Broker) Day(ctx context.Context, policy string) (api.Day, error) {
 		day.Counts[name] = numbers
 	}
 	return day, nil
-}
-
-func (b *Broker) noMinutes(ctx context.Context) bool {
-	_, err := b.js.StreamInfo(ctx, b.names.minutesStream(), "")
-	return errors.Is(err, ErrNoStream)
 }
 
 const (
@@ -286,19 +292,16 @@ func (r *recent) sum(now time.Time) (sum Recent, some bool) {
 	return sum, some
 }
 
-// Recents returns this broker's counts. They run always, with or without listeners.
-func (b *Broker) Recents() Recents {
-	e := b.told()
-	e.mu.Lock()
-	gates := maps.Clone(e.gates)
-	e.mu.Unlock()
-	now := b.minutes.now()
-	all := Recents{V: job.FormatVersion, From: e.process, Policies: map[string]Recent{},
-		ForMS: min(now.Sub(b.minutes.born), RecentTime).Milliseconds()}
-	for policy, g := range gates {
-		g.telling.Lock()
-		sum, some := g.recent.sum(now)
-		g.telling.Unlock()
+// Recents returns this process's counts. They run always, with or without listeners.
+func (t *Tally) Recents() Recents {
+	t.tellOthers()
+	now := t.now()
+	all := Recents{V: job.FormatVersion, From: t.process, Policies: map[string]Recent{},
+		ForMS: min(now.Sub(t.born), RecentTime).Milliseconds()}
+	for policy, p := range t.all() {
+		p.mu.Lock()
+		sum, some := p.recent.sum(now)
+		p.mu.Unlock()
 		if some {
 			all.Policies[policy] = sum
 		}
@@ -308,8 +311,17 @@ func (b *Broker) Recents() Recents {
 
 func (n Names) recent() string { return n.lower + ".recent" }
 
-func (b *Broker) tellRecents(m *nats.Msg) {
-	all := b.Recents()
+// tellOthers answers their questions from now on.
+func (t *Tally) tellOthers() {
+	t.once.Do(func() {
+		if _, err := t.js.NATS.Subscribe(t.names.recent(), t.tellRecents); err != nil {
+			t.log.Debug("counts of the last minute are not told", "error", err)
+		}
+	})
+}
+
+func (t *Tally) tellRecents(m *nats.Msg) {
+	all := t.Recents()
 	busiest := slices.SortedFunc(maps.Keys(all.Policies), func(x, y string) int {
 		return cmp.Compare(all.Policies[y].N[CountAccepted], all.Policies[x].N[CountAccepted])
 	})
@@ -321,29 +333,30 @@ func (b *Broker) tellRecents(m *nats.Msg) {
 		err = m.Respond(body)
 	}
 	if err != nil {
-		b.log.Debug("counts of the last minute not told", "error", err)
+		t.log.Debug("counts of the last minute not told", "error", err)
 	}
 }
 
-// ListenRecents calls heard with the counts of each other broker of the installation, after each
+// ListenRecents calls heard with the counts of each other process of the installation, after each
 // ask, until stop.
-func (b *Broker) ListenRecents(heard func(Recents)) (ask func() error, stop func(), err error) {
-	process := b.told().process
-	inbox := b.nc.NewInbox()
-	sub, err := b.nc.Subscribe(inbox, func(m *nats.Msg) {
+func (t *Tally) ListenRecents(heard func(Recents)) (ask func() error, stop func(), err error) {
+	t.tellOthers()
+	nc := t.js.NATS
+	inbox := nc.NewInbox()
+	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) {
 		var all Recents
 		if m.Header.Get("Status") != "" {
-			return // no other broker
+			return // no other process
 		}
 		if err := json.Unmarshal(m.Data, &all); err != nil || all.V != job.FormatVersion {
-			b.log.Debug("counts of another format", "error", err)
-		} else if all.From != process {
+			t.log.Debug("counts of another format", "error", err)
+		} else if all.From != t.process {
 			heard(all)
 		}
 	})
 	if err != nil {
 		return nil, nil, jsapi.Translate(err)
 	}
-	return func() error { return b.nc.PublishRequest(b.names.recent(), inbox, nil) },
+	return func() error { return nc.PublishRequest(t.names.recent(), inbox, nil) },
 		func() { _ = sub.Unsubscribe() }, nil
 }

@@ -19,35 +19,35 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 	}
 	now := time.Unix(1_900_000_000, 0).Truncate(time.Minute)
 	for _, process := range []*Broker{a, b} {
-		process.minutes.now = func() time.Time { return now }
+		process.tally.now = func() time.Time { return now }
 	}
-	if day, err := a.Day(ctx, "mail"); err != nil || len(day.Counts["started"]) != 0 {
+	if day, err := a.tally.Day(ctx, "mail"); err != nil || len(day.Counts["started"]) != 0 {
 		t.Fatalf("before anything was counted: %v, %v", day, err)
 	}
 	pass := func(minutes int) {
-		a.KeepMinutes()
-		b.KeepMinutes()
+		a.tally.KeepMinutes()
+		b.tally.KeepMinutes()
 		now = now.Add(time.Duration(minutes) * time.Minute)
 	}
 	const many = 3 * gateFree
 	for range many {
-		a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
+		a.events.Publish("mail", Event{Type: EventStarted, Key: "k"})
 	}
-	b.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
-	a.PublishEvent("mail", Event{Type: EventFailed, Key: "k"})
-	a.PublishEvent("other", Event{Type: EventStarted, Key: "k"})
-	b.Count("mail", CountDepth, 7)
-	a.Count("mail", CountDepth, 5)
-	a.Count("mail", CountDepth, 4)
+	b.events.Publish("mail", Event{Type: EventStarted, Key: "k"})
+	a.events.Publish("mail", Event{Type: EventFailed, Key: "k"})
+	a.events.Publish("other", Event{Type: EventStarted, Key: "k"})
+	b.tally.Count("mail", countDepth, 7)
+	a.tally.Count("mail", countDepth, 5)
+	a.tally.Count("mail", countDepth, 4)
 	pass(2)
-	a.PublishEvent("mail", Event{Type: EventDone, Key: "k"})
-	a.PublishEvent("mail", Event{Type: EventDead, Key: "k"})
-	b.Count("mail", CountRefused, 3)
-	b.Count("mail", CountLateMS, 1500)
+	a.events.Publish("mail", Event{Type: EventDone, Key: "k"})
+	a.events.Publish("mail", Event{Type: EventDead, Key: "k"})
+	b.tally.Count("mail", CountRefused, 3)
+	b.tally.Count("mail", countLateMS, 1500)
 	pass(1)
-	a.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
-	a.KeepMinutes()
-	day, err := b.Day(ctx, "mail")
+	a.events.Publish("mail", Event{Type: EventStarted, Key: "k"})
+	a.tally.KeepMinutes()
+	day, err := b.tally.Day(ctx, "mail")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 		t.Errorf("from %v on\n%v, want\n%v", day.From, got, want)
 	}
 	now = now.Add(24*time.Hour - time.Minute)
-	if day, err := b.Day(ctx, "mail"); err != nil || len(day.Counts["depth"]) != 24*60 ||
+	if day, err := b.tally.Day(ctx, "mail"); err != nil || len(day.Counts["depth"]) != 24*60 ||
 		day.Counts["ended"][1] != 0 {
 		t.Errorf("a day later: %d minutes, %v", len(day.Counts["depth"]), err)
 	}
@@ -66,6 +66,6 @@ func TestADayIsCountedByAllProcessesTogether(t *testing.T) {
 func BenchmarkTell(b *testing.B) {
 	broker := newBroker(b)
 	for b.Loop() {
-		broker.PublishEvent("mail", Event{Type: EventStarted, Key: "k"})
+		broker.events.Publish("mail", Event{Type: EventStarted, Key: "k"})
 	}
 }

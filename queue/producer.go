@@ -282,7 +282,7 @@ func (p *Producer) diagnose(ctx context.Context, policy string) error {
 	info, err := p.b.js.StreamInfo(ctx, p.b.names.Stream(policy), "")
 	switch {
 	case err != nil:
-	case p.b.isClosed(policy, info.Config):
+	case p.b.names.isClosed(policy, info.Config):
 		err = fmt.Errorf("%w: it takes no more jobs", ErrNoStream)
 	case len(info.Config.Subjects) > 0 && info.Config.Subjects[0] == p.b.names.doorAdmitted(policy):
 		err = fmt.Errorf("%w: its jobs come through the admitter", ErrNoStream)

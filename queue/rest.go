@@ -164,7 +164,7 @@ func (b *Broker) rouses(ctx context.Context, regularly time.Duration) {
 			return
 		}
 		if b.lister != nil {
-			if found := b.lister.surveyed.Load(); found != last {
+			if found := b.lister.bounds.surveyed.Load(); found != last {
 				last = found
 				b.rouseBy(found)
 			}
@@ -190,7 +190,7 @@ func (b *Broker) rouse(ctx context.Context) error {
 		return nil
 	}
 	found := newSurvey()
-	_, _, _, err := b.boundedStreams(ctx, found, nil)
+	_, _, _, err := b.bounds.boundedStreams(ctx, found, nil)
 	if err == nil {
 		b.rouseBy(found)
 	}
@@ -202,8 +202,8 @@ func (b *Broker) rouseBy(found *survey) {
 		l := resting.(*Backlog)
 		config, _ := found.streams.Load(l.o.Policy)
 		open, _ := config.(jetstream.StreamConfig)
-		if since.(time.Time).Before(found.began) && (found.waiting[l.o.Policy] ||
-			len(open.Subjects) == 0 || !found.made[l.stream].Equal(l.created)) {
+		if since.(time.Time).Before(found.began) && (found.waiting[l.o.Policy] > 0 ||
+			len(open.Subjects) == 0 || !found.storage.Made[l.stream].Equal(l.created)) {
 			l.ring()
 		}
 		return true

@@ -148,21 +148,21 @@ func (p *Producer) ended(ctx context.Context, policy string, seq uint64) (job.En
 	return e, nil
 }
 
-// Outcome is the subject of a job's outcome for its waiting submitter. The token is the job's
+// outcome is the subject of a job's outcome for its waiting submitter. The token is the job's
 // [job.HeaderWaiter] and cannot be guessed.
-func (n Names) Outcome(token string) string { return n.lower + ".outcome." + token }
+func (n Names) outcome(token string) string { return n.lower + ".outcome." + token }
 
 // headerTold holds a job's result; the message's body is the reply's.
 const headerTold = "Penstock-Outcome"
 
 // PublishResult publishes a job's result once, on core NATS, if its header names a waiter. Any
-// producer may have written that header, so it goes only to [Names.Outcome].
+// producer may have written that header, so it goes only to [Names.outcome].
 func (b *Broker) PublishResult(header map[string][]string, t job.Result) {
 	token := job.HeaderValue(header, job.HeaderWaiter)
 	if !job.IsWaiter(token) {
 		return
 	}
-	m := nats.NewMsg(b.names.Outcome(token))
+	m := nats.NewMsg(b.names.outcome(token))
 	if t.Reply != nil {
 		reply := t.Reply.Within(b.nc.MaxPayload())
 		if t.Reply = &reply; !reply.Cut {
@@ -188,7 +188,7 @@ type Waiting struct {
 func (b *Broker) Await() (*Waiting, error) {
 	token := rand.Text()
 	outcome := make(chan *nats.Msg, 1)
-	sub, err := b.nc.ChanSubscribe(b.names.Outcome(token), outcome)
+	sub, err := b.nc.ChanSubscribe(b.names.outcome(token), outcome)
 	if err == nil {
 		err = sub.AutoUnsubscribe(1) // a sender with a guessed token cannot fill memory
 	}

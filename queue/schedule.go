@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -161,6 +163,20 @@ func (s Schedule) unsound(err error) error {
 	return fmt.Errorf("%w: %q: %w", ErrSchedule, s.When, err)
 }
 
+// Schedules are an installation's, and their timers.
+type Schedules struct {
+	js       *jsapi.Conn
+	names    Names
+	replicas int
+	refusal  *atomic.Pointer[error]
+	log      *slog.Logger
+}
+
+// Schedules returns the schedules of the installation.
+func (b *Broker) Schedules() *Schedules {
+	return &Schedules{b.js, b.names, b.replicas, &b.refusal, b.log}
+}
+
 func (n Names) schedules() string { return n.upper + "_SCHEDULES" }
 
 func (n Names) schedule(kind string, s Schedule) string {
@@ -176,49 +192,49 @@ func (n Names) parseSchedule(subject string) (s Schedule, ok bool) {
 		Paused: words[0] == scheduleOff}, true
 }
 
-// SetUpSchedules creates the stream of schedules. It is idempotent.
-func (b *Broker) SetUpSchedules(ctx context.Context) (err error) {
+// SetUp creates the stream of schedules. It is idempotent.
+func (ss *Schedules) SetUp(ctx context.Context) (err error) {
 	defer errs.Annotate(&err, "set up schedules")
-	return b.js.Ensure(ctx, jetstream.StreamConfig{
-		Name: b.names.schedules(), Description: "Penstock: schedules of jobs",
-		Subjects:  []string{b.names.lower + ".schedule.>"},
+	return ss.js.Ensure(ctx, jetstream.StreamConfig{
+		Name: ss.names.schedules(), Description: "Penstock: schedules of jobs",
+		Subjects:  []string{ss.names.lower + ".schedule.>"},
 		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
-		Discard: jetstream.DiscardOld, MaxMsgs: -1, MaxBytes: -1, Replicas: b.replicas,
+		Discard: jetstream.DiscardOld, MaxMsgs: -1, MaxBytes: -1, Replicas: ss.replicas,
 		AllowMsgSchedules: true, AllowRollup: true, AllowDirect: true,
 	})
 }
 
-// PutSchedule stores or replaces a schedule. It returns [ErrSchedule], and [ErrStreamFull] beyond
+// Put stores or replaces a schedule. It returns [ErrSchedule], and [ErrStreamFull] beyond
 // [MaxSchedules].
-func (b *Broker) PutSchedule(ctx context.Context, s Schedule) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*b.js.Timeout)
+func (ss *Schedules) Put(ctx context.Context, s Schedule) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*ss.js.Timeout)
 	defer cancel()
-	if err := b.SetUpSchedules(ctx); err != nil {
+	if err := ss.SetUp(ctx); err != nil {
 		return err
 	}
-	others, err := b.scheduleSubjects(ctx, "*")
+	others, err := ss.subjects(ctx, "*")
 	if err != nil {
 		return err
 	}
-	on, off := b.names.schedule(scheduleOn, s), b.names.schedule(scheduleOff, s)
+	on, off := ss.names.schedule(scheduleOn, s), ss.names.schedule(scheduleOff, s)
 	if len(others) >= MaxSchedules && !slices.Contains(others, on) &&
 		!slices.Contains(others, off) {
 		return fmt.Errorf("%w: there are %d schedules", ErrStreamFull, len(others))
 	}
-	now, err := b.schedulesTime(ctx)
+	now, err := ss.time(ctx)
 	if err != nil {
 		return err
 	}
-	return b.storeSchedule(ctx, s, now)
+	return ss.store(ctx, s, now)
 }
 
-// storeSchedule sets the timer to the schedule's first time after an instant.
-func (b *Broker) storeSchedule(ctx context.Context, s Schedule, after time.Time,
+// store sets the timer to the schedule's first time after an instant.
+func (ss *Schedules) store(ctx context.Context, s Schedule, after time.Time,
 	o ...jetstream.PublishOpt) error {
-	if reason := b.refusal.Load(); reason != nil {
+	if reason := ss.refusal.Load(); reason != nil {
 		return *reason
 	}
-	m := nats.NewMsg(b.names.schedule(scheduleOn, s))
+	m := nats.NewMsg(ss.names.schedule(scheduleOn, s))
 	maps.Copy(m.Header, s.Header)
 	for name, value := range map[string]string{HeaderSchedule: s.When, HeaderScheduleZone: s.Zone,
 		headerScheduleSet: s.Set, headerScheduleBy: s.By} {
@@ -228,25 +244,25 @@ func (b *Broker) storeSchedule(ctx context.Context, s Schedule, after time.Time,
 	}
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
 	m.Data = s.Body
-	stale := []string{b.names.schedule(scheduleOff, s)}
+	stale := []string{ss.names.schedule(scheduleOff, s)}
 	if s.Paused {
-		stale = []string{m.Subject, b.names.schedule(scheduleNext, s)}
-		m.Subject = b.names.schedule(scheduleOff, s)
-	} else if err := b.setTimer(ctx, s, after); err != nil {
+		stale = []string{m.Subject, ss.names.schedule(scheduleNext, s)}
+		m.Subject = ss.names.schedule(scheduleOff, s)
+	} else if err := ss.setTimer(ctx, s, after); err != nil {
 		return err // the timer comes first: without its schedule it does nothing
 	}
-	if _, err := b.js.PublishMsg(ctx, m, o...); err != nil {
+	if _, err := ss.js.PublishMsg(ctx, m, o...); err != nil {
 		return fmt.Errorf("store a schedule: %w", jsapi.Translate(err))
 	}
-	return b.purgeSchedules(ctx, stale...)
+	return ss.purge(ctx, stale...)
 }
 
-// Schedule returns a schedule, or ErrNotFound.
-func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
+// Read returns a schedule, or ErrNotFound.
+func (ss *Schedules) Read(ctx context.Context, policy string, key job.Key,
 	name string) (Schedule, error) {
 	s := Schedule{Policy: policy, Key: key, Name: name}
 	for _, kind := range []string{scheduleOn, scheduleOff} {
-		found, err := b.readSchedule(ctx, b.names.schedule(kind, s))
+		found, err := ss.read(ctx, ss.names.schedule(kind, s))
 		if err == nil || !errors.Is(err, ErrNotFound) {
 			return found, err
 		}
@@ -254,26 +270,26 @@ func (b *Broker) Schedule(ctx context.Context, policy string, key job.Key,
 	return s, fmt.Errorf("schedule %s: %w", name, ErrNotFound)
 }
 
-func (b *Broker) readSchedule(ctx context.Context, subject string) (s Schedule, err error) {
-	m, err := b.lastSchedule(ctx, subject)
+func (ss *Schedules) read(ctx context.Context, subject string) (s Schedule, err error) {
+	m, err := ss.last(ctx, subject)
 	if err != nil {
 		return s, err
 	}
-	s, err = b.scheduleOf(subject, m.Header, m.Data)
+	s, err = ss.parse(subject, m.Header, m.Data)
 	s.seq, s.stored = m.Seq, m.Time
 	return s, err
 }
 
-func (b *Broker) lastSchedule(ctx context.Context, subject string) (jsapi.Message, error) {
-	m, err := b.js.Message(ctx, b.names.schedules(), map[string]any{"last_by_subj": subject})
+func (ss *Schedules) last(ctx context.Context, subject string) (jsapi.Message, error) {
+	m, err := ss.js.Message(ctx, ss.names.schedules(), map[string]any{"last_by_subj": subject})
 	if errors.Is(err, ErrNoStream) {
 		err = ErrNotFound
 	}
 	return m, err
 }
 
-func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedule, error) {
-	s, ok := b.names.parseSchedule(subject)
+func (ss *Schedules) parse(subject string, h nats.Header, body []byte) (Schedule, error) {
+	s, ok := ss.names.parseSchedule(subject)
 	if !ok {
 		return s, fmt.Errorf("%w: subject %s", ErrSchedule, subject)
 	}
@@ -288,21 +304,21 @@ func (b *Broker) scheduleOf(subject string, h nats.Header, body []byte) (Schedul
 	return s, nil
 }
 
-// Schedules lists the schedules of a policy, "*" for all.
-func (b *Broker) Schedules(ctx context.Context, policy string) ([]Schedule, error) {
-	all, err := b.ScheduleNames(ctx, policy)
+// List lists the schedules of a policy, "*" for all.
+func (ss *Schedules) List(ctx context.Context, policy string) ([]Schedule, error) {
+	all, err := ss.Names(ctx, policy)
 	if err != nil {
 		return nil, err
 	}
-	return b.ReadSchedules(ctx, all)
+	return ss.ReadAll(ctx, all)
 }
 
-// ScheduleNames is [Broker.Schedules] with only the names, keys and policies.
-func (b *Broker) ScheduleNames(ctx context.Context, policy string) (all []Schedule, err error) {
-	subjects, err := b.scheduleSubjects(ctx, policy)
+// Names is [Schedules.List] with only the names, keys and policies.
+func (ss *Schedules) Names(ctx context.Context, policy string) (all []Schedule, err error) {
+	subjects, err := ss.subjects(ctx, policy)
 	known := map[string]bool{}
 	for _, subject := range subjects {
-		if s, ok := b.names.parseSchedule(subject); ok && !known[s.ID()] {
+		if s, ok := ss.names.parseSchedule(subject); ok && !known[s.ID()] {
 			known[s.ID()] = true
 			all = append(all, s)
 		}
@@ -310,10 +326,10 @@ func (b *Broker) ScheduleNames(ctx context.Context, policy string) (all []Schedu
 	return all, err
 }
 
-// ReadSchedules reads the schedules of a list. It leaves out those that have just been removed.
-func (b *Broker) ReadSchedules(ctx context.Context, names []Schedule) (all []Schedule, err error) {
+// ReadAll reads the schedules of a list. It leaves out those that have just been removed.
+func (ss *Schedules) ReadAll(ctx context.Context, names []Schedule) (all []Schedule, err error) {
 	for _, name := range names {
-		s, err := b.Schedule(ctx, name.Policy, name.Key, name.Name)
+		s, err := ss.Read(ctx, name.Policy, name.Key, name.Name)
 		switch {
 		case err == nil:
 			all = append(all, s)
@@ -324,10 +340,10 @@ func (b *Broker) ReadSchedules(ctx context.Context, names []Schedule) (all []Sch
 	return all, nil
 }
 
-func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []string, err error) {
+func (ss *Schedules) subjects(ctx context.Context, policy string) (all []string, err error) {
 	for _, kind := range []string{scheduleOn, scheduleOff} {
-		filter := b.names.lower + ".schedule." + kind + "." + policy + ".>"
-		info, err := b.js.StreamInfo(ctx, b.names.schedules(), filter)
+		filter := ss.names.lower + ".schedule." + kind + "." + policy + ".>"
+		info, err := ss.js.StreamInfo(ctx, ss.names.schedules(), filter)
 		if errors.Is(err, ErrNoStream) {
 			return nil, nil
 		}
@@ -339,44 +355,44 @@ func (b *Broker) scheduleSubjects(ctx context.Context, policy string) (all []str
 	return all, nil
 }
 
-// RemoveSchedule removes a schedule, and its waiting tick.
-func (b *Broker) RemoveSchedule(ctx context.Context, policy string, key job.Key,
+// Remove removes a schedule, and its waiting tick.
+func (ss *Schedules) Remove(ctx context.Context, policy string, key job.Key,
 	name string) error {
-	if _, err := b.Schedule(ctx, policy, key, name); err != nil {
+	if _, err := ss.Read(ctx, policy, key, name); err != nil {
 		return err
 	}
 	s := Schedule{Policy: policy, Key: key, Name: name}
 	var subjects []string
 	for _, kind := range []string{scheduleOn, scheduleOff, scheduleNext, scheduleDue} {
-		subjects = append(subjects, b.names.schedule(kind, s))
+		subjects = append(subjects, ss.names.schedule(kind, s))
 	}
-	return b.purgeSchedules(ctx, subjects...)
+	return ss.purge(ctx, subjects...)
 }
 
-func (b *Broker) purgeSchedules(ctx context.Context, subjects ...string) error {
+func (ss *Schedules) purge(ctx context.Context, subjects ...string) error {
 	for _, subject := range subjects {
-		if _, err := b.purge(ctx, b.names.schedules(), subject, 0); err != nil {
+		if _, err := ss.js.Purge(ctx, ss.names.schedules(), subject, 0); err != nil {
 			return fmt.Errorf("remove a schedule: %w", err)
 		}
 	}
 	return nil
 }
 
-// ReplaceSchedule stores a schedule if the stored one is still before (zero: missing), or returns
-// [ErrConflict]. It returns [ErrSchedule] like [Broker.PutSchedule], and does not enforce
+// Replace stores a schedule if the stored one is still before (zero: missing), or returns
+// [ErrConflict]. It returns [ErrSchedule] like [Schedules.Put], and does not enforce
 // [MaxSchedules].
-func (b *Broker) ReplaceSchedule(ctx context.Context, before, s Schedule) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*b.js.Timeout)
+func (ss *Schedules) Replace(ctx context.Context, before, s Schedule) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*ss.js.Timeout)
 	defer cancel()
 	last := before.seq
 	if before.Paused != s.Paused {
 		last = 0 // of the other subject
 	}
-	now, err := b.schedulesTime(ctx)
+	now, err := ss.time(ctx)
 	if err != nil {
 		return err
 	}
-	return b.storeSchedule(ctx, s, now, jetstream.WithExpectLastSequencePerSubject(last))
+	return ss.store(ctx, s, now, jetstream.WithExpectLastSequencePerSubject(last))
 }
 
 // AppliedFile lists the schedules written by a set of files, in the files' notation.
@@ -385,12 +401,12 @@ type AppliedFile struct {
 	seq   uint64
 }
 
-func (b *Broker) filed(set string) string { return b.names.lower + ".schedule.file." + set }
+func (ss *Schedules) filed(set string) string { return ss.names.lower + ".schedule.file." + set }
 
 // AppliedFile returns what a file's set of schedules was when it was last applied; zero: never.
-func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, err error) {
+func (ss *Schedules) AppliedFile(ctx context.Context, set string) (f AppliedFile, err error) {
 	defer errs.Annotate(&err, "read what a file has written")
-	m, err := b.lastSchedule(ctx, b.filed(set))
+	m, err := ss.last(ctx, ss.filed(set))
 	if errors.Is(err, ErrNotFound) {
 		return f, nil
 	}
@@ -401,15 +417,15 @@ func (b *Broker) AppliedFile(ctx context.Context, set string) (f AppliedFile, er
 }
 
 // SetAppliedFile replaces the list of a set, or returns [ErrConflict] if it is no longer before.
-func (b *Broker) SetAppliedFile(ctx context.Context, set string, before AppliedFile,
+func (ss *Schedules) SetAppliedFile(ctx context.Context, set string, before AppliedFile,
 	texts []string) error {
-	ctx, cancel := context.WithTimeout(ctx, b.js.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, ss.js.Timeout)
 	defer cancel()
-	m := nats.NewMsg(b.filed(set))
+	m := nats.NewMsg(ss.filed(set))
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
 	var err error
 	if m.Data, err = json.Marshal(texts); err == nil {
-		_, err = b.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(before.seq))
+		_, err = ss.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(before.seq))
 	}
 	if err != nil {
 		return fmt.Errorf("note what a file has written: %w", jsapi.Translate(err))

@@ -106,9 +106,14 @@ func (b *Broker) Ration(ctx context.Context, coming ...policy.Policy) (Storage, 
 			histories = append(histories, b.names.historyStream(p.Name))
 		}
 	}
-	s, err := b.ration(ctx, configs, histories...)
+	s, err := b.bounds.ration(ctx, configs, histories...)
 	if err != nil {
 		err = fmt.Errorf("share the store: %w", err)
+	}
+	for name := range s.Jobs {
+		if jobs := b.Waiting()[name]; jobs > 0 {
+			b.tally.Count(name, countDepth, int64(jobs))
+		}
 	}
 	return s, err
 }
@@ -120,9 +125,9 @@ func (b *Broker) Replaced(ctx context.Context, stream string, made time.Time) bo
 	return errors.Is(err, ErrNoStream) || err == nil && !info.Created.Equal(made)
 }
 
-// Waiting returns the policies with jobs at the last [Broker.Ration].
-func (b *Broker) Waiting() map[string]bool {
-	if found := b.surveyed.Load(); found != nil {
+// Waiting returns the number of jobs of each policy that had some at the last [Broker.Ration].
+func (b *Broker) Waiting() map[string]uint64 {
+	if found := b.bounds.surveyed.Load(); found != nil {
 		return found.waiting
 	}
 	return nil
@@ -141,29 +146,30 @@ type survey struct {
 	began         time.Time
 	jobs, letters share
 	streams       *sync.Map // configuration by policy, as last seen
-	waiting       map[string]bool
+	waiting       map[string]uint64
 	said          map[string]map[string]string // metadata by policy, also of streams to come
-	copies        map[string]Copies
-	made          map[string]time.Time
+	storage       Storage
 	reserved      bool // bounds count as used: streams are made with those of a new survey
 }
 
 func newSurvey() *survey {
 	return &survey{began: time.Now(), jobs: share{scale: 1},
 		letters: share{level: lettersAnyhow, scale: 1},
-		streams: new(sync.Map), waiting: map[string]bool{}, said: map[string]map[string]string{},
-		copies: map[string]Copies{}, made: map[string]time.Time{}}
+		streams: new(sync.Map), waiting: map[string]uint64{}, said: map[string]map[string]string{},
+		storage: Storage{Jobs: map[string]Fill{}, Letters: map[string]Fill{},
+			Dead: map[string]uint64{}, History: map[string]Fill{}, Copies: map[string]Copies{},
+			Made: map[string]time.Time{}}}
 }
 
 func (s *survey) copied(group string, stream *jetstream.StreamInfo) {
-	c := s.copies[group]
+	c := s.storage.Copies[group]
 	if stream != nil && current(stream) < stream.Config.Replicas {
 		if n := current(stream); c.Lacking == 0 || n < c.Current {
 			c.Current, c.Wanted = n, stream.Config.Replicas
 		}
 		c.Lacking++
 	}
-	s.copies[group] = c
+	s.storage.Copies[group] = c
 }
 
 func (s *survey) bound(policy string, config jetstream.StreamConfig) int64 {
@@ -197,21 +203,20 @@ func (s share) bound(own int64) int64 {
 }
 
 // ration is Ration including streams to be created and possible histories.
-func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
+func (bs *bounds) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	histories ...string) (Storage, error) {
-	account, err := b.account(ctx)
+	account, err := bs.account(ctx)
 	if err != nil {
 		return Storage{}, err
 	}
 	size := account.Limits.MaxStore
 	found := newSurvey()
-	jobs, letters, foreign, err := b.boundedStreams(ctx, found, coming)
+	jobs, letters, foreign, err := bs.boundedStreams(ctx, found, coming)
 	if err != nil {
 		return Storage{}, err
 	}
-	s := Storage{Fill: Fill{int64(account.Store), size}, Jobs: map[string]Fill{},
-		Letters: map[string]Fill{}, Dead: map[string]uint64{}, History: map[string]Fill{},
-		Copies: found.copies, Made: found.made}
+	s := &found.storage
+	s.Fill = Fill{int64(account.Store), size}
 	if size > 0 {
 		free := max(1, size-foreign)
 		found.jobs = divide(free/storeDenominator*jobsNumerator, jobs)
@@ -221,9 +226,6 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 	found.jobs.most = account.Limits.StoreMaxStreamBytes
 	found.letters.most = found.jobs.most
 	for _, x := range jobs {
-		if x.stream != nil && x.stream.State.Msgs > 0 {
-			b.Count(x.policy, CountDepth, int64(x.stream.State.Msgs))
-		}
 		x.bound = found.jobs.bound(x.own)
 		s.Jobs[x.policy] = Fill{x.used, x.bound}
 	}
@@ -238,14 +240,14 @@ func (b *Broker) ration(ctx context.Context, coming []jetstream.StreamConfig,
 			}
 		}
 	}
-	s.Lacks = b.lacks(account, found, jobs, letters, histories)
-	b.surveyed.Store(found)
-	return s, b.rebound(ctx, append(jobs, letters...))
+	s.Lacks = bs.lacks(account, found, jobs, letters, histories)
+	bs.surveyed.Store(found)
+	return *s, bs.rebound(ctx, append(jobs, letters...))
 }
 
 // lacks compares the account's limits with the policies' needs: a stream each for jobs, dead
 // letters and history, a consumer per partition (counted by stream), and their bytes.
-func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*bounded,
+func (bs *bounds) lacks(account jetstream.Tier, found *survey, jobs, letters []*bounded,
 	histories []string) string {
 	var lacks []string
 	lack := func(format string, args ...any) { lacks = append(lacks, fmt.Sprintf(format, args...)) }
@@ -254,7 +256,7 @@ func (b *Broker) lacks(account jetstream.Tier, found *survey, jobs, letters []*b
 		missing[name] = true
 	}
 	for _, x := range jobs {
-		missing[b.names.Stream(x.policy)], missing[b.names.DeadStream(x.policy)] = true, true
+		missing[bs.names.Stream(x.policy)], missing[bs.names.DeadStream(x.policy)] = true, true
 	}
 	var bytes int64
 	scaled := false
@@ -326,7 +328,7 @@ func rounded(n int64) int64 {
 }
 
 // rebound updates changed bounds, the lower ones first to make room.
-func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
+func (bs *bounds) rebound(ctx context.Context, streams []*bounded) error {
 	problems := make([]error, len(streams))
 	for _, lower := range []bool{true, false} {
 		var doing sync.WaitGroup
@@ -340,7 +342,7 @@ func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 			places <- struct{}{}
 			doing.Go(func() {
 				defer func() { <-places }()
-				problems[i] = b.setBound(ctx, x.stream.Config.Name, want)
+				problems[i] = bs.setBound(ctx, x.stream.Config.Name, want)
 			})
 		}
 		doing.Wait()
@@ -349,32 +351,32 @@ func (b *Broker) rebound(ctx context.Context, streams []*bounded) error {
 }
 
 // setBound sets a stream's bound in bytes (-1: unlimited), unless it is gone.
-func (b *Broker) setBound(ctx context.Context, stream string, bytes int64) (err error) {
+func (bs *bounds) setBound(ctx context.Context, stream string, bytes int64) (err error) {
 	defer errs.Annotate(&err, "bound %s by %s", stream, policy.Size(bytes))
-	lock := strings.TrimPrefix(stream, b.names.upper+"_")
-	return b.locked(ctx, lock, func(ctx context.Context) error {
-		info, err := b.js.StreamInfo(ctx, stream, "")
+	lock := strings.TrimPrefix(stream, bs.names.upper+"_")
+	return bs.locked(ctx, lock, func(ctx context.Context) error {
+		info, err := bs.js.StreamInfo(ctx, stream, "")
 		if err != nil {
 			return unlessGone(err)
 		}
 		info.Config.MaxBytes = bytes
-		return b.js.UpdateStream(ctx, info.Config)
+		return bs.js.UpdateStream(ctx, info.Config)
 	})
 }
 
 // account returns the account's limits (0: unlimited) and use, in bytes per replica.
-func (b *Broker) account(ctx context.Context) (jetstream.Tier, error) {
-	return b.js.Account(ctx, b.replicas)
+func (bs *bounds) account(ctx context.Context) (jetstream.Tier, error) {
+	return bs.js.Account(ctx, bs.replicas)
 }
 
 // boundedStreams finds the streams of jobs and letters, including histories and coming ones, and
 // the bytes of foreign streams.
-func (b *Broker) boundedStreams(ctx context.Context, found *survey,
+func (bs *bounds) boundedStreams(ctx context.Context, found *survey,
 	coming []jetstream.StreamConfig) (jobs, letters []*bounded, foreign int64, err error) {
 	there := map[string]bool{}
 	add := func(config jetstream.StreamConfig, x *bounded) {
 		there[config.Name] = true
-		name, ours := strings.CutPrefix(config.Name, b.names.upper+"_")
+		name, ours := strings.CutPrefix(config.Name, bs.names.upper+"_")
 		group := "records"
 		switch letter, dead := strings.CutPrefix(name, deadInfix); {
 		case ours && strings.HasPrefix(name, historyInfix):
@@ -389,10 +391,10 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 			if x.stream != nil {
 				found.streams.Store(name, config)
 				if x.stream.State.Msgs > 0 {
-					found.waiting[name] = true
+					found.waiting[name] = x.stream.State.Msgs
 				}
 			}
-		case !strings.HasPrefix(config.Name, "KV_"+b.names.upper+"_"):
+		case !strings.HasPrefix(config.Name, "KV_"+bs.names.upper+"_"):
 			if foreign += max(config.MaxBytes, x.used); !ours {
 				return
 			}
@@ -400,10 +402,10 @@ func (b *Broker) boundedStreams(ctx context.Context, found *survey,
 		found.copied(group, x.stream)
 		if x.stream != nil && config.Storage == jetstream.FileStorage &&
 			(group == "jobs" || group == "records") {
-			found.made[config.Name] = x.stream.Created
+			found.storage.Made[config.Name] = x.stream.Created
 		}
 	}
-	err = b.js.EachStream(ctx, "", func(info *jetstream.StreamInfo) {
+	err = bs.js.EachStream(ctx, "", func(info *jetstream.StreamInfo) {
 		add(info.Config, &bounded{stream: info, used: int64(info.State.Bytes)})
 	})
 	if err != nil {

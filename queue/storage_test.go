@@ -223,14 +223,14 @@ func TestRationDeletesNoJob(t *testing.T) {
 	if more, err := fill(t, b, "first"); more != 0 || !errors.Is(err, ErrStreamFull) {
 		t.Errorf("over its share it took %d more, %v", more, err)
 	}
-	if waiting := b.Waiting(); !maps.Equal(waiting, map[string]bool{"first": true}) {
+	if waiting := b.Waiting(); !maps.Equal(waiting, map[string]uint64{"first": depth}) {
 		t.Errorf("waiting: %v", waiting)
 	}
 	first, second := storage.Jobs["first"], storage.Jobs["second"]
 	if first.Used+second.Max > 32<<20/8*7 || second.Max < 1<<20 {
 		t.Errorf("first %+v, second %+v", first, second)
 	}
-	if _, err := b.purge(natstest.Context(t), b.names.Stream("first"), "", 0); err != nil {
+	if _, err := b.js.Purge(natstest.Context(t), b.names.Stream("first"), "", 0); err != nil {
 		t.Fatal(err)
 	}
 	if storage, err = b.Ration(natstest.Context(t)); err != nil ||
@@ -336,7 +336,7 @@ func TestLettersAreBounded(t *testing.T) {
 	const letters = 200
 	var discarded uint64
 	for i := range letters {
-		n, err := b.Bury(natstest.Context(t),
+		n, err := b.Letters("stripe").Bury(natstest.Context(t),
 			DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(i), Body: make([]byte, 64<<10)})
 		if err != nil {
 			t.Fatal(err)
@@ -355,7 +355,7 @@ func TestLettersAreBounded(t *testing.T) {
 		t.Errorf("they take %+v, %v", fill, err)
 	}
 	// The largest job's letter fits only without its body.
-	config := b.deadConfig("stripe")
+	config := b.Letters("stripe").config()
 	config.MaxBytes = 16 << 10
 	if err := b.js.UpdateStream(natstest.Context(t), config); err != nil {
 		t.Fatal(err)
@@ -385,7 +385,7 @@ func TestALargeLetterKeepsItsBody(t *testing.T) {
 	apply(t, b, p)
 	for i := range 6 {
 		d := DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(i), Body: make([]byte, 560<<10)}
-		if _, err := b.Bury(natstest.Context(t), d); err != nil {
+		if _, err := b.Letters(d.Policy).Bury(natstest.Context(t), d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -415,11 +415,11 @@ func TestManyLettersAtOnce(t *testing.T) {
 			for seq := next.Add(1); seq <= letters; seq = next.Add(1) {
 				d := DeadLetter{Policy: "stripe", Key: "a", Seq: seq, Body: make([]byte, 64<<10)}
 				ctx := natstest.Context(t)
-				discarded, err := b.Bury(ctx, d)
+				discarded, err := b.Letters(d.Policy).Bury(ctx, d)
 				for errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
 					lost.Store(true)
 					told.Add(discarded)
-					discarded, err = b.Bury(ctx, d)
+					discarded, err = b.Letters(d.Policy).Bury(ctx, d)
 				}
 				if err != nil {
 					t.Error(err)

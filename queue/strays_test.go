@@ -66,7 +66,7 @@ func TestInvalidSubjectsArriveMalformed(t *testing.T) {
 					d := DeadLetter{Policy: "stripe", Key: a.Key, Seq: a.Seq,
 						Partition: a.Partition, Stored: a.Stored, Reason: "malformed",
 						Header: a.Header, Body: a.Body}
-					if _, err := b.Bury(natstest.Context(t), d); err != nil {
+					if _, err := b.Letters(d.Policy).Bury(natstest.Context(t), d); err != nil {
 						t.Errorf("bury %q: %v", tail, err)
 					}
 					l.Done(a.Seq)

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,8 +82,8 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 	for {
 		info, err := b.js.StreamInfo(ctx, want.Name, "")
 		if errors.Is(err, ErrNoStream) {
-			err = b.createBounded(ctx, p.Name, want)
-			if jsapi.HasCode(err, jsapi.CodeNameInUse) {
+			err = b.bounds.create(ctx, p.Name, want)
+			if jsapi.HasCode(err, jetstream.JSErrCodeStreamNameInUse) {
 				continue // another process created it with other settings
 			}
 			return err
@@ -96,90 +95,20 @@ func (b *Broker) Apply(ctx context.Context, p policy.Policy) (err error) {
 			return err
 		}
 		if sameSettings(info.Config, want) {
-			b.sees(p.Name, info.Config)
+			b.bounds.sees(p.Name, info.Config)
 			return nil
 		}
-		b.sees(p.Name, jetstream.StreamConfig{})
-		return b.locked(ctx, p.Name, func(ctx context.Context) error {
+		b.bounds.sees(p.Name, jetstream.StreamConfig{})
+		return b.bounds.locked(ctx, p.Name, func(ctx context.Context) error {
 			return b.reshape(ctx, p.Name, want)
 		})
-	}
-}
-
-// createBounded creates a policy's stream with the bound of the last [Broker.Ration]. Without one,
-// or without room, it divides the store now. Streams that no Ration counted are created one at a
-// time, on a single server by all processes: it checks a stream's bytes before it counts them, and
-// streams that together exceed the store cannot even be given lower bounds.
-func (b *Broker) createBounded(ctx context.Context, policy string,
-	config jetstream.StreamConfig) error {
-	if found := b.surveyed.Load(); found != nil && found.said[policy] != nil &&
-		config.Metadata[metaPartitions] != "" {
-		return b.create(ctx, policy, config)
-	}
-	before := b.saw(policy, config)
-	b.creating.Lock()
-	defer b.creating.Unlock()
-	if !before && b.saw(policy, config) {
-		return nil // created meanwhile, such as by a writer of the policy and the pass over all
-	}
-	if b.replicas > 1 {
-		return b.create(ctx, policy, config)
-	}
-	return b.locked(ctx, creationLock, func(ctx context.Context) error {
-		return b.create(ctx, policy, config)
-	})
-}
-
-// creationLock is no name of a policy.
-const creationLock = "CREATION"
-
-func (b *Broker) create(ctx context.Context, policy string, config jetstream.StreamConfig) error {
-	for again := 3; ; again-- {
-		found := b.surveyed.Load()
-		if found == nil || again < 3 || found.reserved {
-			_, unbound := b.ration(ctx, []jetstream.StreamConfig{config})
-			if found = b.surveyed.Load(); found == nil {
-				return unbound
-			}
-			if unbound != nil && !errors.Is(unbound, ErrStorage) {
-				b.log.Warn("streams keep other bounds than their share of the store",
-					"error", unbound)
-			}
-		}
-		bounded := config
-		bounded.MaxBytes = cmp.Or(found.bound(policy, config), -1)
-		err := b.js.CreateStream(ctx, bounded)
-		if err == nil && config.Metadata[metaPartitions] != "" {
-			b.sees(policy, config)
-		}
-		if again == 0 || !errors.Is(err, ErrStorage) {
-			return err
-		}
-	}
-}
-
-// sees caches the configuration of a policy's stream, empty while it changes.
-func (b *Broker) sees(policy string, config jetstream.StreamConfig) {
-	if found := b.surveyed.Load(); found != nil {
-		found.streams.Store(policy, config)
 	}
 }
 
 // Fits reports whether the policy's stream, as last seen, matches the policy.
 func (b *Broker) Fits(p policy.Policy) bool {
 	p = p.WithDefaults()
-	return b.saw(p.Name, b.streamConfig(p))
-}
-
-func (b *Broker) saw(policy string, want jetstream.StreamConfig) bool {
-	found := b.surveyed.Load()
-	if found == nil {
-		return false
-	}
-	seen, _ := found.streams.Load(policy)
-	have, _ := seen.(jetstream.StreamConfig)
-	return have.Name == want.Name && checkStream(policy, have, want) == nil &&
-		sameSettings(have, want)
+	return b.bounds.saw(p.Name, b.streamConfig(p))
 }
 
 // checkStream refuses a stream of another kind. JetStream itself would accept another number of
@@ -220,13 +149,6 @@ func withSettings(have, want jetstream.StreamConfig) jetstream.StreamConfig {
 		have.Metadata[key] = want.Metadata[key]
 	}
 	return have
-}
-
-// locked runs change while no other process changes the policy's streams: an update replaces the
-// whole configuration without compare-and-set.
-func (b *Broker) locked(ctx context.Context, policy string,
-	change func(context.Context) error) error {
-	return b.tables.locks.WithLock(ctx, policy, change)
 }
 
 // CheckStream returns why a policy cannot have the stream that exists.

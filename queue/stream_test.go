@@ -61,11 +61,12 @@ func TestStreamsHaveDescriptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, b, paced("stripe", 10, 1))
-	if _, err := b.Bury(natstest.Context(t), DeadLetter{Policy: "stripe", Key: "a"}); err != nil {
+	if _, err := b.Letters("stripe").Bury(natstest.Context(t),
+		DeadLetter{Policy: "stripe", Key: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{b.openHistory(natstest.Context(t), "stripe"),
-		b.SetUpSchedules(natstest.Context(t)), b.Setup(natstest.Context(t))} {
+	for _, err := range []error{b.events.histories.open(natstest.Context(t), "stripe"),
+		b.Schedules().SetUp(natstest.Context(t)), b.Setup(natstest.Context(t))} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +121,7 @@ func TestAtLeast(t *testing.T) {
 		{"2.13.9", false}, {"2.9.25", false},
 		{"", false}, {"x", false},
 	} {
-		if got := atLeast(c.have, MinServerVersion); got != c.want {
+		if got := atLeast(c.have, minServerVersion); got != c.want {
 			t.Errorf("atLeast(%q) = %t", c.have, got)
 		}
 	}

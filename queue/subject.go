@@ -78,8 +78,8 @@ func (n Names) ParseQueue(subject string) (partition int, k job.Key, err error) 
 // Stream is the name of a policy's stream.
 func (n Names) Stream(policy string) string { return n.upper + "_" + policy }
 
-// Consumer is the name of an owner's consumer.
-func (n Names) Consumer(partition int, epoch uint64) string {
+// consumer is the name of an owner's consumer.
+func (n Names) consumer(partition int, epoch uint64) string {
 	return "valve-" + strconv.Itoa(partition) + "-" + strconv.FormatUint(epoch, 10)
 }
 
@@ -91,8 +91,8 @@ func (n Names) parseConsumer(name string) (partition int, epoch uint64, ok bool)
 	return partition, epoch, ours && err == nil && noEpoch == nil
 }
 
-// Dead is the subject of a dead letter.
-func (n Names) Dead(policy string, k job.Key) string {
+// dead is the subject of a dead letter.
+func (n Names) dead(policy string, k job.Key) string {
 	return n.lower + ".dead." + policy + "." + string(k)
 }
 

@@ -22,8 +22,8 @@ func TestNames(t *testing.T) {
 		{n.Admitted("search", "_"), "staging.admitted.search._"},
 		{n.Queue("stripe", 7, "a.b"), "staging.queue.stripe.7.a.b"},
 		{n.Stream("stripe"), "STAGING_stripe"},
-		{n.Consumer(7, 42), "valve-7-42"},
-		{n.Dead("stripe", "a"), "staging.dead.stripe.a"},
+		{n.consumer(7, 42), "valve-7-42"},
+		{n.dead("stripe", "a"), "staging.dead.stripe.a"},
 		{n.DeadStream("stripe"), "STAGING_DEAD_stripe"},
 		{n.Valve("stripe", 7), "staging.valve.stripe.7"},
 		{n.Requests("submit"), "staging.submit.>"},
@@ -97,7 +97,7 @@ func TestParseEndpoints(t *testing.T) {
 
 func TestParseConsumer(t *testing.T) {
 	var n Names
-	if p, e, ok := n.parseConsumer(n.Consumer(3, 99)); !ok || p != 3 || e != 99 {
+	if p, e, ok := n.parseConsumer(n.consumer(3, 99)); !ok || p != 3 || e != 99 {
 		t.Errorf("got %d, %d, %t", p, e, ok)
 	}
 	for _, name := range []string{"", "valve", "valve-3", "valve-x-1", "valve-1-x", "other-1-1"} {

@@ -102,7 +102,7 @@ func (l *Backlog) withoutGone(ctx context.Context, arrived []job.Arrived) ([]job
 			left = append(left, a)
 			continue
 		}
-		_, err := l.b.messageBySeq(ctx, l.stream, a.Seq)
+		_, err := l.b.js.MessageAt(ctx, l.stream, a.Seq)
 		if err == nil {
 			err = errUnswept // the leader was out of date
 		}
@@ -138,8 +138,7 @@ func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 	}
 	var found []job.Arrived
 	for len(found) < straysAtOnce {
-		m, err := l.b.js.Message(ctx, l.stream,
-			map[string]any{"seq": l.strays.next, "next_by_subj": l.strays.filter})
+		m, err := l.b.js.Next(ctx, l.stream, l.strays.filter, l.strays.next)
 		if errors.Is(err, ErrNotFound) {
 			break
 		}
@@ -147,7 +146,7 @@ func (l *Backlog) gather(ctx context.Context) ([]job.Arrived, error) {
 			return found, fmt.Errorf("read what is stored outside the partitions: %w", err)
 		}
 		l.strays.next = m.Seq + 1
-		found = append(found, l.b.arrived(m, false))
+		found = append(found, l.b.names.arrived(m, false))
 		l.strays.mu.Lock()
 		l.strays.known[m.Seq] = true
 		l.strays.mu.Unlock()
@@ -177,9 +176,9 @@ func (l *Backlog) remove(ctx context.Context) {
 	s.doomed = nil
 	s.mu.Unlock()
 	for _, seq := range doomed {
-		gone := l.b.deleteMessage(ctx, l.stream, seq) == nil
+		gone := l.b.js.DeleteMessage(ctx, l.stream, seq) == nil
 		if !gone { // perhaps already deleted
-			_, err := l.b.messageBySeq(ctx, l.stream, seq)
+			_, err := l.b.js.MessageAt(ctx, l.stream, seq)
 			gone = errors.Is(err, ErrNotFound)
 		}
 		s.mu.Lock()

@@ -40,7 +40,7 @@ func TestASweepEndsWhenCountedJobsAreRemoved(t *testing.T) {
 	l.until(t, "waiting for some", func() bool {
 		return len(l.arrived) > 0 || l.broken != nil
 	})
-	if purged, err := b.purge(natstest.Context(t), "PENSTOCK_stripe", "", 0); err != nil ||
+	if purged, err := b.js.Purge(natstest.Context(t), "PENSTOCK_stripe", "", 0); err != nil ||
 		purged == 0 {
 		t.Fatalf("purged %d, %v", purged, err)
 	}
@@ -104,7 +104,7 @@ func TestUntakenJobsBlockNoLookUp(t *testing.T) {
 		}
 		return !free
 	})
-	if _, err := b.purge(natstest.Context(t), l.stream, "", 0); err != nil {
+	if _, err := b.js.Purge(natstest.Context(t), l.stream, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	info, err := b.js.StreamInfo(natstest.Context(t), l.stream, "")

@@ -71,7 +71,7 @@ func TestLaw6AnOutageOfTheTargetIsNotFailing(t *testing.T) {
 	b := newBench(t, p)
 	var mu sync.Mutex
 	told := map[string]int{}
-	stop, err := b.broker.Listen("api", ">", func(_ string, e queue.Event) {
+	stop, err := b.broker.Events().Listen("api", ">", func(_ string, e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[e.Type]++

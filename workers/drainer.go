@@ -139,7 +139,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	if d.began.Swap(true) {
 		return errors.New("workers: Run was called before")
 	}
-	defer d.broker.KeepMinutes()
+	defer d.broker.Tally().KeepMinutes()
 	defer d.wait.Wait()
 	defer d.interrupt()
 	defer d.end()

@@ -34,12 +34,12 @@ type parts struct {
 }
 
 func newParts(nc *nats.Conn, broker *queue.Broker, jobs context.Context, o Options) *parts {
-	l := newLoop(o.Logger, queue.Sinks{o.Sink, broker, attempts{o.Logger}})
+	l := newLoop(o.Logger, queue.Sinks{o.Sink, broker.Events(), attempts{o.Logger}})
 	c := newCalls(l, nc, patience(o.Lease))
 	p := &parts{calls: c, broker: broker,
 		catalog: &catalog{log: o.Logger, names: broker.Names(), target: o.Target,
 			attempt: o.Attempt, keep: func(policy string, keep time.Duration) {
-				broker.KeepHistory(policy, keep,
+				broker.Events().KeepHistory(policy, keep,
 					func() { l.tell(queue.EventHistoryLost, policy, 1) })
 			},
 			handlers: map[string]Handler{}, policies: map[string]policy.Policy{},

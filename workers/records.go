@@ -192,7 +192,7 @@ func (p performer) Bury(u valve.Burial) {
 			}
 			called = true
 		}
-		n, err := p.broker.Bury(b.ctx, letter)
+		n, err := p.broker.Letters(letter.Policy).Bury(b.ctx, letter)
 		discarded += n
 		return err
 	}, func() core.Event {

@@ -21,7 +21,7 @@ func TestALimitInShadowHoldsNothingBack(t *testing.T) {
 	kit.Handle("mail", nil)
 	var mu sync.Mutex
 	over, longest := 0, int64(0)
-	stop, err := kit.Broker().Listen("mail", ">", func(_ string, e queue.Event) {
+	stop, err := kit.Broker().Events().Listen("mail", ">", func(_ string, e queue.Event) {
 		if by := e.Shadow["slow"]; e.Type == queue.EventStarted && by > 0 {
 			mu.Lock()
 			defer mu.Unlock()

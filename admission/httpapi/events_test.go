@@ -75,7 +75,7 @@ func TestEventsAreFilteredByRights(t *testing.T) {
 		{Type: queue.EventDone, Key: "bob", Job: "mail:1", DurationMS: 5},
 		{Type: queue.EventDone, Key: "ann", Job: "mail:2"},
 	} {
-		broker.PublishEvent("mail", e)
+		broker.Events().Publish("mail", e)
 	}
 	first := strings.TrimPrefix(all.expect("id: "), "id: ")
 	all.expect("event: started")
@@ -107,7 +107,7 @@ func TestEventsAreFilteredByRights(t *testing.T) {
 	}
 
 	clients.Store(clientsOf(t, "all rights: [read], policies: ['*']")())
-	broker.PublishEvent("mail", queue.Event{Type: queue.EventDone, Key: "ann", Job: "mail:3"})
+	broker.Events().Publish("mail", queue.Event{Type: queue.EventDone, Key: "ann", Job: "mail:3"})
 	if data := one.expect("data: "); data != `data: {"reason":"ask again"}` {
 		t.Errorf("who may no longer see anything sees %s", data)
 	}

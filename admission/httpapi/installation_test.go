@@ -111,7 +111,7 @@ func (i *installation) bury(d queue.DeadLetter) {
 	if d.Stored.IsZero() {
 		d.Stored = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	}
-	if _, err := i.broker.Bury(i.t.Context(), d); err != nil {
+	if _, err := i.broker.Letters(d.Policy).Bury(i.t.Context(), d); err != nil {
 		i.t.Fatal(err)
 	}
 }

@@ -37,12 +37,12 @@ func (s *Service) page(ctx context.Context, name, by string, offset, limit int) 
 	if page, err = s.buckets(ctx, name, by, offset, limit); err != nil {
 		return page, 0, err
 	}
-	jobs, bytes, err := s.broker.Use(ctx, name)
-	page.Bytes = api.Fill{Used: bytes.Used, Max: bytes.Max}
+	stream, err := s.broker.Stream(ctx, name)
+	page.Bytes = api.Fill{Used: stream.Bytes.Used, Max: stream.Bytes.Max}
 	if errors.Is(err, queue.ErrNoStream) {
 		err = nil
 	}
-	return page, jobs, translate(err)
+	return page, stream.Jobs, translate(err)
 }
 
 // sizeOf returns what a list is sorted by.

@@ -93,7 +93,7 @@ func (s *Service) queued(ctx context.Context, name string) (policy.Entry, error)
 		err = admission.NoQueue(name)
 	}
 	if err == nil {
-		s.broker.KeepHistory(name, time.Duration(entry.Policy.ResultRetention), nil)
+		s.broker.Events().KeepHistory(name, time.Duration(entry.Policy.ResultRetention), nil)
 	}
 	return entry, err
 }

@@ -111,7 +111,7 @@ func TestReplayAllInParts(t *testing.T) {
 	put(t, s, stripe(1000))
 	const letters = 300
 	for n := range letters {
-		_, err := s.broker.Bury(t.Context(),
+		_, err := s.broker.Letters("stripe").Bury(t.Context(),
 			queue.DeadLetter{Policy: "stripe", Key: "a", Seq: uint64(n), Reason: "attempts"})
 		if err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestPolicyRevivesAndPausesTogether(t *testing.T) {
 		p.Source != policy.SourceAPI {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	_, err := s.broker.Bury(t.Context(),
+	_, err := s.broker.Letters("stripe").Bury(t.Context(),
 		queue.DeadLetter{Policy: "stripe", Key: "a", Seq: 1, Reason: "attempts"})
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 	s := open(t, Options{})
 	bury := func(name string) {
 		t.Helper()
-		_, err := s.broker.Bury(t.Context(),
+		_, err := s.broker.Letters("stripe").Bury(t.Context(),
 			queue.DeadLetter{Policy: name, Key: "a", Seq: 1, Reason: "attempts"})
 		if err != nil {
 			t.Fatal(err)

@@ -111,7 +111,7 @@ func (s *Service) Day(ctx context.Context, name string) (api.Day, error) {
 	if _, err := s.queued(ctx, name); err != nil {
 		return api.Day{}, err
 	}
-	day, err := s.broker.Day(ctx, name)
+	day, err := s.broker.Tally().Day(ctx, name)
 	return day, translate(err)
 }
 

@@ -47,7 +47,7 @@ func (s *Service) Apply(ctx context.Context, f File) error {
 }
 
 func (s *Service) apply(ctx context.Context, f File) error {
-	before, err := s.broker.AppliedFile(ctx, f.Set)
+	before, err := s.schedules.AppliedFile(ctx, f.Set)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *Service) apply(ctx context.Context, f File) error {
 	if slices.Equal(texts, before.Texts) {
 		return nil
 	}
-	if err := s.broker.SetUpSchedules(ctx); err != nil {
+	if err := s.schedules.SetUp(ctx); err != nil {
 		return err
 	}
 	stored, err := s.stored(ctx)
@@ -82,7 +82,7 @@ func (s *Service) apply(ctx context.Context, f File) error {
 			return err
 		}
 	}
-	return s.broker.SetAppliedFile(ctx, f.Set, before, texts)
+	return s.schedules.SetAppliedFile(ctx, f.Set, before, texts)
 }
 
 // write returns the stored schedules that no entry names.
@@ -121,7 +121,7 @@ func brief(e Entry) string {
 }
 
 func (s *Service) stored(ctx context.Context) (map[string]queue.Schedule, error) {
-	all, err := s.broker.Schedules(ctx, "*")
+	all, err := s.schedules.List(ctx, "*")
 	stored := map[string]queue.Schedule{}
 	for _, one := range all {
 		stored[one.ID()] = one
@@ -146,7 +146,7 @@ func (s *Service) file(ctx context.Context, e Entry, was, wanted queue.Schedule,
 	case total > queue.MaxSchedules:
 		return fmt.Errorf("%w: there are %d schedules", queue.ErrStreamFull, queue.MaxSchedules)
 	}
-	err := s.broker.ReplaceSchedule(ctx, was, wanted)
+	err := s.schedules.Replace(ctx, was, wanted)
 	if errors.Is(err, queue.ErrSchedule) {
 		return translate(err)
 	}
@@ -162,7 +162,7 @@ func (s *Service) leave(ctx context.Context, set string, left queue.Schedule) er
 	if left.Set != set {
 		return nil
 	}
-	err := s.broker.RemoveSchedule(ctx, left.Policy, left.Key, left.Name)
+	err := s.schedules.Remove(ctx, left.Policy, left.Key, left.Name)
 	if err != nil && !errors.Is(err, queue.ErrNotFound) {
 		return err
 	}

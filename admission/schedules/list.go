@@ -39,7 +39,7 @@ type Filter struct {
 
 // List lists schedules by policy, name and key, those first whose last job is dead or missed.
 func (s *Service) List(ctx context.Context, f Filter) (api.Schedules, error) {
-	names, err := s.broker.ScheduleNames(ctx, f.Policy)
+	names, err := s.schedules.Names(ctx, f.Policy)
 	if err != nil {
 		return api.Schedules{}, translate(err)
 	}
@@ -51,7 +51,7 @@ func (s *Service) List(ctx context.Context, f Filter) (api.Schedules, error) {
 	if f.May != nil {
 		names = slices.DeleteFunc(names, func(s queue.Schedule) bool { return !f.May(s.Policy) })
 	}
-	runs, err := s.broker.LastRuns(ctx, names...)
+	runs, err := s.runs.Last(ctx, names...)
 	if err != nil {
 		return api.Schedules{}, translate(err)
 	}
@@ -68,7 +68,7 @@ func (s *Service) List(ctx context.Context, f Filter) (api.Schedules, error) {
 	if f.Most > 0 {
 		names = names[:min(f.Most, total)]
 	}
-	found, err := s.broker.ReadSchedules(ctx, names)
+	found, err := s.schedules.ReadAll(ctx, names)
 	listed := make([]api.Schedule, len(found))
 	for i, one := range found {
 		listed[i] = shown(one, runs[one.ID()])
@@ -117,11 +117,11 @@ func (s *Service) outcome(ctx context.Context, policyName string, run queue.Last
 // Get returns a schedule with its coming times.
 func (s *Service) Get(ctx context.Context, policyName string, key job.Key,
 	name string) (api.ScheduleDetail, error) {
-	found, err := s.broker.Schedule(ctx, policyName, key, name)
+	found, err := s.schedules.Read(ctx, policyName, key, name)
 	if err != nil {
 		return api.ScheduleDetail{}, translate(err)
 	}
-	runs, err := s.broker.LastRuns(ctx, found)
+	runs, err := s.runs.Last(ctx, found)
 	if err != nil {
 		return api.ScheduleDetail{}, translate(err)
 	}

@@ -52,9 +52,11 @@ type Options struct {
 
 // Service is safe for concurrent use.
 type Service struct {
-	broker  *queue.Broker
-	jobs    *admission.Service
-	options Options
+	broker    *queue.Broker
+	schedules *queue.Schedules
+	runs      queue.Runs
+	jobs      *admission.Service
+	options   Options
 }
 
 // New returns a service that submits to jobs.
@@ -69,7 +71,7 @@ func New(broker *queue.Broker, jobs *admission.Service, o Options) *Service {
 			return s, accepted, admission.ErrNotFound
 		}
 	}
-	return &Service{broker, jobs, o}
+	return &Service{broker, broker.Schedules(), broker.Runs(), jobs, o}
 }
 
 // note reports a change, and returns its translated error; a zero schedule means no schedule.
@@ -112,7 +114,7 @@ func (s *Service) Put(ctx context.Context, r Request) (api.Schedule, error) {
 	if err != nil {
 		return api.Schedule{}, err
 	}
-	before, err := s.broker.Schedule(ctx, made.Policy, made.Key, made.Name)
+	before, err := s.schedules.Read(ctx, made.Policy, made.Key, made.Name)
 	switch {
 	case err == nil && !r.Manages && before.By != r.By:
 		return api.Schedule{}, fmt.Errorf("%w: the schedule belongs to another client: replacing "+
@@ -121,7 +123,7 @@ func (s *Service) Put(ctx context.Context, r Request) (api.Schedule, error) {
 		return api.Schedule{}, translate(err)
 	}
 	made.By, made.Paused = r.By, before.Paused
-	err = s.note(ctx, s.broker.PutSchedule(ctx, made), "schedule written", made, before, made)
+	err = s.note(ctx, s.schedules.Put(ctx, made), "schedule written", made, before, made)
 	if err != nil {
 		return api.Schedule{}, err
 	}
@@ -164,11 +166,11 @@ func (r Request) schedule(sound func(admission.SubmitRequest) (map[string][]stri
 // SetPaused pauses or resumes a schedule. Missed ticks are not made up for.
 func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key, name string,
 	paused bool) (api.Schedule, error) {
-	found, err := s.broker.Schedule(ctx, policyName, key, name)
+	found, err := s.schedules.Read(ctx, policyName, key, name)
 	if err == nil && found.Paused != paused {
 		before := found
 		found.Paused = paused
-		err = s.broker.PutSchedule(ctx, found)
+		err = s.schedules.Put(ctx, found)
 		return shown(found, queue.LastRun{}),
 			s.note(ctx, err, "schedule paused or resumed", found, before, found)
 	}
@@ -179,7 +181,7 @@ func (s *Service) SetPaused(ctx context.Context, policyName string, key job.Key,
 func (s *Service) RunNow(ctx context.Context, policyName string, key job.Key, name string) (
 	admission.Outcome, error) {
 
-	found, err := s.broker.Schedule(ctx, policyName, key, name)
+	found, err := s.schedules.Read(ctx, policyName, key, name)
 	if err != nil {
 		return admission.Outcome{}, translate(err)
 	}
@@ -188,7 +190,7 @@ func (s *Service) RunNow(ctx context.Context, policyName string, key job.Key, na
 	outcome, err := s.submit(ctx, found, id)
 	if _, seq, stored := job.ParseID(outcome.Job); stored {
 		ran := queue.Ran{At: now, Job: seq}
-		if err := s.broker.NoteRun(ctx, policyName, key, id, ran); err != nil {
+		if err := s.runs.Note(ctx, policyName, key, id, ran); err != nil {
 			s.options.Logger.Warn("the last run of a schedule is not shown", "policy", policyName,
 				"key", key.Raw(), "schedule", name, "error", err)
 		}
@@ -212,11 +214,11 @@ func (s *Service) submit(ctx context.Context, of queue.Schedule, id string) (
 
 // Remove deletes a schedule; its jobs that wait stay.
 func (s *Service) Remove(ctx context.Context, policyName string, key job.Key, name string) error {
-	before, err := s.broker.Schedule(ctx, policyName, key, name)
+	before, err := s.schedules.Read(ctx, policyName, key, name)
 	if err != nil {
 		return translate(err)
 	}
-	return s.note(ctx, s.broker.RemoveSchedule(ctx, policyName, key, name), "schedule removed",
+	return s.note(ctx, s.schedules.Remove(ctx, policyName, key, name), "schedule removed",
 		before, before, queue.Schedule{})
 }
 
@@ -237,9 +239,9 @@ func translate(err error) error {
 // Run submits the jobs of ticks until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	for {
-		err := s.broker.SetUpSchedules(ctx)
+		err := s.schedules.SetUp(ctx)
 		if err == nil {
-			err = s.broker.Ticks(ctx, func(t queue.Tick) (time.Duration, bool) {
+			err = s.schedules.Ticks(ctx, func(t queue.Tick) (time.Duration, bool) {
 				return s.tick(ctx, t)
 			})
 		}
@@ -262,7 +264,7 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 	// Finish the tick even when stopping: a restarted server might accept its job again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	switch noted, err := s.broker.TickNoted(ctx, t); {
+	switch noted, err := s.runs.Noted(ctx, t); {
 	case err != nil:
 		return again, false
 	case noted:
@@ -292,7 +294,7 @@ func (s *Service) tick(ctx context.Context, t queue.Tick) (wait time.Duration, d
 
 func (s *Service) noteTick(ctx context.Context, t queue.Tick, ran queue.Ran) error {
 	ran.At = t.Stored
-	return s.broker.NoteRun(ctx, t.Policy, t.Key, t.ID, ran)
+	return s.runs.Note(ctx, t.Policy, t.Key, t.ID, ran)
 }
 
 func (s *Service) full(ctx context.Context, t queue.Tick, retry time.Duration) (
@@ -328,6 +330,6 @@ func (s *Service) ticked(t queue.Tick, outcome string) {
 }
 
 func (s *Service) tell(t queue.Tick, event, why string) {
-	s.broker.PublishEvent(t.Policy, queue.Event{Type: event, Key: t.Key, Reason: t.Name + ": " +
+	s.broker.Events().Publish(t.Policy, queue.Event{Type: event, Key: t.Key, Reason: t.Name + ": " +
 		why})
 }

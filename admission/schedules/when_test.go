@@ -37,7 +37,7 @@ func TestPatternsAreReadAsTheirTimersReadThem(t *testing.T) {
 		if when == "" {
 			continue
 		}
-		err := broker.PutSchedule(t.Context(), queue.Schedule{Policy: "p", Name: "n", Key: "k",
+		err := broker.Schedules().Put(t.Context(), queue.Schedule{Policy: "p", Name: "n", Key: "k",
 			When: pattern(when)})
 		if err != nil && !errors.Is(err, queue.ErrSchedule) {
 			t.Fatal(err)

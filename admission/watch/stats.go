@@ -134,7 +134,7 @@ func (w *Watch) Stats(ctx context.Context, may func(policy string) bool, keys in
 	if err := w.askOthers(ctx); err != nil {
 		return api.Stats{}, err
 	}
-	own := w.broker.Recents()
+	own := w.broker.Tally().Recents()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, watched, err := w.asked()

@@ -145,11 +145,11 @@ func (w *Watch) hear() error {
 		w.idle.Reset(linger)
 		return nil
 	}
-	stop, err := w.broker.Listen("*", ">", w.heard)
+	stop, err := w.broker.Events().Listen("*", ">", w.heard)
 	if err != nil {
 		return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)
 	}
-	ask, unask, err := w.broker.ListenRecents(w.answered)
+	ask, unask, err := w.broker.Tally().ListenRecents(w.answered)
 	if err != nil {
 		stop()
 		return fmt.Errorf("%w: %w", admission.ErrUnavailable, err)

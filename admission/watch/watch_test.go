@@ -66,7 +66,7 @@ func (w *Watch) tell(t *testing.T, broker *queue.Broker, n int) {
 	want := w.number + uint64(n)
 	w.mu.Unlock()
 	for i := range n {
-		broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Key: "k",
+		broker.Events().Publish("mail", queue.Event{Type: queue.EventStarted, Key: "k",
 			Job: fmt.Sprintf("mail:%d", i+1), WaitMS: int64(i)})
 	}
 	waittest.Until(t, "the events are heard", func() bool {
@@ -80,9 +80,9 @@ func TestAListenerGetsItsEvents(t *testing.T) {
 	w, broker := open(t)
 	everything := listen(t, w, "", all)
 	dead := listen(t, w, "", func(e api.Event) bool { return e.Type == queue.EventDead })
-	broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "a%20b",
+	broker.Events().Publish("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "a%20b",
 		WaitMS: 7, Attempt: 1})
-	broker.PublishEvent("bulk", queue.Event{Type: queue.EventDead, Job: "bulk:1", Key: "_",
+	broker.Events().Publish("bulk", queue.Event{Type: queue.EventDead, Job: "bulk:1", Key: "_",
 		Reason: "deadline"})
 	first, second := everything.next(t), everything.next(t)
 	if first.Policy != "mail" || first.Key != "a b" || first.WaitMS != 7 || first.At.IsZero() {
@@ -237,15 +237,15 @@ func TestStatsCoverTheLastMinuteOfAllProcesses(t *testing.T) {
 		return s
 	}
 	for range 30 {
-		other.PublishEvent("mail", queue.Event{Type: queue.EventDead, Key: "k"})
-		broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Key: "k"})
+		other.Events().Publish("mail", queue.Event{Type: queue.EventDead, Key: "k"})
+		broker.Events().Publish("mail", queue.Event{Type: queue.EventStarted, Key: "k"})
 	}
 	for range 5 {
-		broker.Take(queue.Event{Type: queue.EventAdmitted, Policy: "mail", Name: "rejected"})
-		other.Take(queue.Event{Type: queue.EventAdmitted, Policy: "mail", Name: "rejected"})
+		broker.Events().Take(queue.Event{Type: queue.EventAdmitted, Policy: "mail", Name: "rejected"})
+		other.Events().Take(queue.Event{Type: queue.EventAdmitted, Policy: "mail", Name: "rejected"})
 	}
-	broker.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a", Value: 1})
-	other.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a"})
+	broker.Events().Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a", Value: 1})
+	other.Events().Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a"})
 	waittest.Until(t, "the other process has told", func() bool {
 		s := stats()
 		return len(s.Policies) == 2 && s.Policies[0].Dead == 30
@@ -323,7 +323,7 @@ func TestStatsIncludeShadowLimits(t *testing.T) {
 		For: 2 * time.Second})
 	w.Take(queue.Event{Type: queue.EventShadowed, Policy: "mail", Name: "next", Value: 1,
 		For: time.Second})
-	broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Key: "k", Job: "mail:1",
+	broker.Events().Publish("mail", queue.Event{Type: queue.EventStarted, Key: "k", Job: "mail:1",
 		Shadow: map[string]int64{"pace": 250}})
 	waittest.Until(t, "the event is heard", func() bool {
 		s := stats()
@@ -374,7 +374,7 @@ func TestAStartHasItsInstant(t *testing.T) {
 	w, broker := open(t)
 	l := listen(t, w, "", all)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
-	broker.PublishEvent("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "k",
+	broker.Events().Publish("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "k",
 		At: at})
 	if e := l.next(t); !e.At.Equal(at) {
 		t.Errorf("told of a start at %v, want %v", e.At, at)

@@ -247,6 +247,13 @@ func TestAStreamWithoutAPolicyIsFound(t *testing.T) {
 	look := func(ok int, orphaned map[string]queue.Stream) {
 		t.Helper()
 		found, err := s.Inventory(natstest.Context(t), time.Hour)
+		for name, stream := range found.Orphaned {
+			if stream.Bytes.Used == 0 {
+				t.Errorf("%s takes no bytes", name)
+			}
+			stream.Bytes = queue.Fill{} // the server's matter, and the disk's
+			found.Orphaned[name] = stream
+		}
 		if err != nil || found.OK != ok || len(found.Unreadable) != 0 ||
 			!maps.Equal(found.Orphaned, orphaned) {
 			t.Errorf("%+v, %v", found, err)

@@ -72,7 +72,7 @@ func Write(ctx context.Context, b *queue.Broker, to io.Writer) (Contents, error)
 	out := tar.NewWriter(to)
 	for _, name := range kept {
 		s, err := write(ctx, js, name, out)
-		if jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+		if jsapi.HasCode(err, jetstream.JSErrCodeStreamNotFound) {
 			continue
 		}
 		if err != nil {

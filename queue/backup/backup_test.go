@@ -83,7 +83,7 @@ func installed(t *testing.T, bytesEach int) *queue.Broker {
 		{Name: "paused", When: "@hourly", Paused: true},
 	} {
 		s.Policy, s.Key = "mail", key
-		if err := b.PutSchedule(t.Context(), s); err != nil {
+		if err := b.Schedules().Put(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -227,12 +227,12 @@ func TestRestoredSchedulesTick(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), natstest.Patience)
 	defer cancel()
 	soon := queue.Schedule{Policy: "mail", Key: job.NoKey, Name: "every", When: "@every 1s"}
-	if err := before.PutSchedule(ctx, soon); err != nil {
+	if err := before.Schedules().Put(ctx, soon); err != nil {
 		t.Fatal(err)
 	}
 	once := queue.Schedule{Policy: "mail", Key: job.NoKey, Name: "once",
 		When: "@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339)}
-	if err := before.PutSchedule(ctx, once); err != nil {
+	if err := before.Schedules().Put(ctx, once); err != nil {
 		t.Fatal(err)
 	}
 	file, _ := write(t, before)
@@ -241,7 +241,7 @@ func TestRestoredSchedulesTick(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := map[string]bool{}
-	all, err := after.Schedules(ctx, "*")
+	all, err := after.Schedules().List(ctx, "*")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestRestoredSchedulesTick(t *testing.T) {
 		t.Errorf("restored %+v", all)
 	}
 	ticked := map[string]int{}
-	err = after.Ticks(ctx, func(tick queue.Tick) (time.Duration, bool) {
+	err = after.Schedules().Ticks(ctx, func(tick queue.Tick) (time.Duration, bool) {
 		if ticked[tick.Name]++; ticked["every"] > 2 && ticked["once"] > 0 {
 			cancel()
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/internal/jsapi"
@@ -166,7 +167,7 @@ func (r *restoring) undo(ctx context.Context) error {
 	var problems []error
 	for _, name := range r.done {
 		err := r.js.DeleteStream(ctx, name)
-		if err != nil && !jsapi.HasCode(err, jsapi.CodeStreamNotFound) {
+		if err != nil && !jsapi.HasCode(err, jetstream.JSErrCodeStreamNotFound) {
 			problems = append(problems, fmt.Errorf("delete %s again: %w", name, err))
 		}
 	}

@@ -284,13 +284,13 @@ func (t *Table) Created(ctx context.Context) (time.Time, error) {
 
 // ValidKey accepts letters, digits, "-", "_", "/" and "=", in tokens separated by dots.
 func ValidKey(key string) bool {
-	invalid := func(r rune) bool { return r > unicode.MaxASCII || !Holds(byte(r)) }
+	invalid := func(r rune) bool { return r > unicode.MaxASCII || !holds(byte(r)) }
 	return key != "" && key[0] != '.' && key[len(key)-1] != '.' && !strings.Contains(key, "..") &&
 		!strings.ContainsFunc(key, invalid)
 }
 
-// Holds tells whether keys may contain a byte.
-func Holds(c byte) bool {
+// holds tells whether keys may contain a byte.
+func holds(c byte) bool {
 	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	return letter || c == '.' || c == '-' || c == '_' || c == '/' || c == '='
 }

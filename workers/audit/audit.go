@@ -77,7 +77,7 @@ func (a *Auditor) Ready() <-chan struct{} { return a.ready }
 func (a *Auditor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop, err := a.broker.Listen("*", ">", a.heard)
+	stop, err := a.broker.Events().Listen("*", ">", a.heard)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (a *Auditor) heard(name string, e queue.Event) {
 			"limit", b.Window.Limit, "units", b.Window.Units, "most", b.Window.Most, "window",
 			time.Duration(b.Window.Length), "from", b.Window.From, "to", b.Window.To, "starts",
 			b.Starts)
-		a.broker.PublishEvent(b.Policy, queue.Event{Type: queue.EventLimitBroken, Key: b.Key,
+		a.broker.Events().Publish(b.Policy, queue.Event{Type: queue.EventLimitBroken, Key: b.Key,
 			Job: b.Starts[len(b.Starts)-1], Reason: b.String()})
 	}
 }

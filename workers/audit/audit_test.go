@@ -47,7 +47,7 @@ func TestABrokenLimitIsReported(t *testing.T) {
 	})
 	<-auditor.Ready()
 	told := make(chan queue.Event, 100)
-	stop, err := kit.Broker().Listen("stripe", ">", func(_ string, e queue.Event) {
+	stop, err := kit.Broker().Events().Listen("stripe", ">", func(_ string, e queue.Event) {
 		if e.Type == queue.EventLimitBroken {
 			told <- e
 		}
@@ -58,7 +58,7 @@ func TestABrokenLimitIsReported(t *testing.T) {
 	defer stop()
 	at := time.Now()
 	for i := range 60 {
-		kit.Broker().PublishEvent("stripe", queue.Event{Type: queue.EventStarted, Key: "k",
+		kit.Broker().Events().Publish("stripe", queue.Event{Type: queue.EventStarted, Key: "k",
 			Job: fmt.Sprint("stripe:", i), At: at.Add(time.Duration(i) * 10 * time.Millisecond)})
 	}
 	select {

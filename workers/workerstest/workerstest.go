@@ -97,7 +97,7 @@ func New(t testing.TB, policies ...policy.Policy) *Kit {
 	for _, p := range policies {
 		k.SetPolicy(p)
 	}
-	stop, err := k.broker.Listen("*", ">", k.heard)
+	stop, err := k.broker.Events().Listen("*", ">", k.heard)
 	if err != nil {
 		t.Fatalf("workerstest: %v", err)
 	}

@@ -89,7 +89,7 @@ type Door struct {
 func New(o Options) *Door {
 	d := &Door{options: o, watch: watch.New(o.Broker), Listening: make(lifecycle.Latch),
 		budget: admission.NewBudget(admission.DefaultBudget())}
-	d.Sink = queue.Sinks{o.Sink, d.watch, o.Broker}
+	d.Sink = queue.Sinks{o.Sink, d.watch, o.Broker.Events()}
 	producer := o.Broker.NewProducer(queue.ProducerOptions{FailFast: true, Timeout: publishTimeout})
 	d.Service = admission.New(o.Broker.Names(), producer, o.Valves, o.Limits.Limit,
 		admission.Options{Sink: d.Sink, Outcomes: o.Broker, Callback: targets.Callback(o.Allow),
@@ -148,7 +148,7 @@ func (d *Door) Callers(policy string) (*permits.Client, error) {
 		}
 		d.calls.Callable, d.calls.Unanswered = d.callable, broker.Unanswered
 		d.calls.Refused = func(policy string) {
-			d.options.Broker.Count(policy, queue.CountRefused, 1)
+			d.options.Broker.Tally().Count(policy, queue.CountRefused, 1)
 		}
 	}
 	return d.calls, nil

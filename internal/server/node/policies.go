@@ -331,11 +331,11 @@ type asked struct {
 func (o *owners) look(ctx context.Context) (time.Duration, error) {
 	set, waiting := o.known.policies(), o.broker.Waiting()
 	for name, a := range o.asked {
-		if _, found := set[name]; found && !waiting[name] {
+		if _, found := set[name]; found && waiting[name] == 0 {
 			o.found(name, a, false)
 		}
 	}
-	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool { return !waiting[name] })
+	maps.DeleteFunc(o.asked, func(name string, _ *asked) bool { return waiting[name] == 0 })
 	o.notices.Forget(&unowned, has(set))
 	for name := range waiting {
 		entry := set[name]

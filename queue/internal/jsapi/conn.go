@@ -88,7 +88,7 @@ const leastPatience = time.Second
 // their leader alone answers reads, and refuses writes.
 func (c *Conn) Heard(sent time.Time, store bool, err error) {
 	switch {
-	case errors.Is(err, nats.ErrNoResponders), HasCode(err, CodeNotAvailable),
+	case errors.Is(err, nats.ErrNoResponders), HasCode(err, codeNotAvailable),
 		(errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)) &&
 			time.Since(sent) >= leastPatience:
 		c.Silence.Unanswered(sent)
@@ -108,21 +108,11 @@ func within[T any](ctx context.Context, c *Conn, store bool,
 }
 
 func (c *Conn) CreateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	return c.bounded(ctx, config, func(config jetstream.StreamConfig) error {
-		_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
-			return c.JetStream.CreateStream(ctx, config)
-		})
-		return err
-	})
+	return c.bounded(ctx, config, c.JetStream.CreateStream)
 }
 
 func (c *Conn) UpdateStream(ctx context.Context, config jetstream.StreamConfig) error {
-	return c.bounded(ctx, config, func(config jetstream.StreamConfig) error {
-		_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
-			return c.JetStream.UpdateStream(ctx, config)
-		})
-		return err
-	})
+	return c.bounded(ctx, config, c.JetStream.UpdateStream)
 }
 
 func (c *Conn) DeleteStream(ctx context.Context, name string) error {
@@ -177,7 +167,7 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 		want.FirstSeq = uint64(time.Now().UnixMicro())
 		// Another process may create it first.
 		created := c.CreateStream(ctx, want)
-		if !HasCode(created, CodeNameInUse, CodeNotCreated) || tries == createTries {
+		if !HasCode(created, jetstream.JSErrCodeStreamNameInUse, codeNotCreated) || tries == createTries {
 			return created
 		}
 		info, err = c.StreamInfo(ctx, want.Name, "")
@@ -384,9 +374,15 @@ func (c *Conn) Account(ctx context.Context, replicas int) (jetstream.Tier, error
 
 // bounded calls do, again with a bound for the stream if the account requires one.
 func (c *Conn) bounded(ctx context.Context, config jetstream.StreamConfig,
-	do func(jetstream.StreamConfig) error) error {
+	do func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error)) error {
 
-	err := do(config)
+	try := func() error {
+		_, err := within(ctx, c, false, func(ctx context.Context) (jetstream.Stream, error) {
+			return do(ctx, config)
+		})
+		return err
+	}
+	err := try()
 	if !HasCode(err, codeMaxBytesRequired) {
 		return err
 	}
@@ -404,5 +400,5 @@ func (c *Conn) bounded(ctx context.Context, config jetstream.StreamConfig,
 	if most > 0 {
 		config.MaxBytes = min(config.MaxBytes, most)
 	}
-	return do(config)
+	return try()
 }

@@ -32,16 +32,16 @@ func TestStoreFailuresAreTheServers(t *testing.T) {
 		}
 	}
 	for code, theirs := range map[jetstream.ErrorCode]server.ErrorIdentifier{
-		CodeStreamNotFound:        server.JSStreamNotFoundErr,
-		CodeConsumerNotFound:      server.JSConsumerNotFoundErr,
-		CodeMessageNotFound:       server.JSNoMessageFoundErr,
-		CodeNameInUse:             server.JSStreamNameExistErr,
-		CodeMessageTooLarge:       server.JSStreamMessageExceedsMaximumErr,
-		CodeWrongLastSequence:     server.JSStreamWrongLastSequenceErrF,
-		CodeWrongLastSequenceR3:   server.JSStreamWrongLastSequenceConstantErr,
+		jetstream.JSErrCodeStreamNotFound:                  server.JSStreamNotFoundErr,
+		jetstream.JSErrCodeConsumerNotFound:                server.JSConsumerNotFoundErr,
+		jetstream.JSErrCodeMessageNotFound:                 server.JSNoMessageFoundErr,
+		jetstream.JSErrCodeStreamNameInUse:                 server.JSStreamNameExistErr,
+		jetstream.JSErrCodeStreamMessageExceedsMaximum:     server.JSStreamMessageExceedsMaximumErr,
+		jetstream.JSErrCodeStreamWrongLastSequence:         server.JSStreamWrongLastSequenceErrF,
+		jetstream.JSErrCodeStreamWrongLastSequenceConstant: server.JSStreamWrongLastSequenceConstantErr,
 		CodeStoreFailed:           server.JSStreamStoreFailedF,
-		CodeDuplicateInFlight:     server.JSStreamDuplicateMessageConflict,
-		CodeInsufficientResources: server.JSInsufficientResourcesErr,
+		codeDuplicateInFlight:     server.JSStreamDuplicateMessageConflict,
+		codeInsufficientResources: server.JSInsufficientResourcesErr,
 		CodeWorkQueueUnfiltered:   server.JSConsumerWQMultipleUnfilteredErr,
 		CodeWorkQueueFilter:       server.JSConsumerWQConsumerNotUniqueErr,
 	} {
@@ -55,9 +55,9 @@ func TestTranslate(t *testing.T) {
 	for _, c := range []struct {
 		err, want error
 	}{
-		{&Refusal{Code: 400, ErrorCode: CodeWrongLastSequence}, ErrConflict},
-		{&Refusal{Code: 400, ErrorCode: CodeWrongLastSequenceR3}, ErrConflict},
-		{&Refusal{Code: 409, ErrorCode: CodeDuplicateInFlight}, ErrUnavailable},
+		{&Refusal{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}, ErrConflict},
+		{&Refusal{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequenceConstant}, ErrConflict},
+		{&Refusal{Code: 409, ErrorCode: codeDuplicateInFlight}, ErrUnavailable},
 		{&Refusal{Code: 503, ErrorCode: 1}, ErrUnavailable},
 		{fmt.Errorf("x: %w", jetstream.ErrStreamNotFound), ErrNoStream},
 		{nats.ErrMaxPayload, ErrTooLarge},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/kit/natstest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
@@ -24,8 +25,9 @@ func TestOnlyWhatIsStoredEndsASilence(t *testing.T) {
 		func(context.Context) {})
 	c.Heard(time.Now(), true, nats.ErrNoResponders)
 	waittest.Until(t, "a silence counts", func() bool {
-		c.Heard(time.Now(), true, &Refusal{Code: 409, ErrorCode: CodeDuplicateInFlight})
-		c.Heard(time.Now(), true, &Refusal{Code: 400, ErrorCode: CodeWrongLastSequence})
+		c.Heard(time.Now(), true, &Refusal{Code: 409, ErrorCode: codeDuplicateInFlight})
+		c.Heard(time.Now(), true, &Refusal{Code: 400,
+			ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence})
 		c.Heard(time.Now(), false, nil)
 		return c.Silence.Lasts() >= natsconn.SilencePatience
 	})

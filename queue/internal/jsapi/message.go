@@ -69,6 +69,37 @@ func (c *Conn) Message(ctx context.Context, stream string, request any) (Message
 	return m, nil
 }
 
+// MessageAt is Message for a sequence; the leader rejects 0 as a bad request.
+func (c *Conn) MessageAt(ctx context.Context, stream string, seq uint64) (Message, error) {
+	if seq == 0 {
+		return Message{}, ErrNotFound
+	}
+	return c.Message(ctx, stream, map[string]uint64{"seq": seq})
+}
+
+func (c *Conn) DeleteMessage(ctx context.Context, stream string, seq uint64) error {
+	request := map[string]any{"seq": seq, "no_erase": true}
+	return c.Call(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, request, new(struct{}))
+}
+
+// Purge deletes the messages that match filter (empty: all) up to the sequence through (0: all),
+// and returns their number.
+func (c *Conn) Purge(ctx context.Context, stream, filter string,
+	through uint64) (purged uint64, err error) {
+	request := struct {
+		Filter string `json:"filter,omitempty"`
+		Seq    uint64 `json:"seq,omitempty"` // exclusive
+	}{Filter: filter}
+	if through > 0 {
+		request.Seq = through + 1
+	}
+	var answer struct {
+		Purged uint64 `json:"purged"`
+	}
+	err = c.Call(ctx, "$JS.API.STREAM.PURGE."+stream, request, &answer)
+	return answer.Purged, err
+}
+
 // mostGets bounds concurrent single requests. Before a batch the server counts all later messages,
 // which takes milliseconds in a stream with gaps.
 const mostGets = 128
@@ -174,8 +205,8 @@ func (c *Conn) DirectGet(ctx context.Context, stream string, request any, most i
 }
 
 // Messages reads the messages of a subject ("": all) in order from any replica, up to n or about
-// [batchBytes] at a time, but at least one. It omits unusual messages and those that the replica
-// lacks.
+// [batchBytes] at a time, but at least one, and what is after the replica's last from the leader.
+// It omits unusual messages among others.
 func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64,
 	n int) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
@@ -186,20 +217,31 @@ func (c *Conn) Messages(ctx context.Context, stream, subject string, from uint64
 				Batch    int    `json:"batch"`
 				MaxBytes int    `json:"max_bytes"`
 			}{max(from, 1), subject, n, batchBytes}, n)
+			if errors.Is(err, nats.ErrNoResponders) || err == nil && len(read) == 0 {
+				read = make([]Message, 1)
+				read[0], err = c.Next(ctx, stream, subject, from)
+			}
+			switch {
+			case errors.Is(err, ErrNotFound):
+				return
+			case err != nil:
+				yield(Message{}, err)
+				return
+			}
 			for _, m := range read {
 				if !yield(m, nil) {
 					return
 				}
 				from = m.Seq + 1
 			}
-			if err != nil {
-				yield(Message{}, err)
-			}
-			if err != nil || len(read) == 0 {
-				return
-			}
 		}
 	}
+}
+
+// Next asks the leader for the first message of a subject ("": any) at or after from.
+func (c *Conn) Next(ctx context.Context, stream, subject string, from uint64) (Message, error) {
+	return c.Message(ctx, stream, map[string]any{"seq": from,
+		"next_by_subj": cmp.Or(subject, ">")})
 }
 
 func ReadDirect(m *nats.Msg) (Message, bool) {
@@ -219,8 +261,7 @@ func ReadDirect(m *nats.Msg) (Message, bool) {
 // NextStored asks the leader for the first matching sequence at or after from. Without one it
 // returns math.MaxUint64.
 func (c *Conn) NextStored(ctx context.Context, stream, filter string, from uint64) (uint64, error) {
-	filter = cmp.Or(filter, ">")
-	m, err := c.Message(ctx, stream, map[string]any{"seq": from, "next_by_subj": filter})
+	m, err := c.Next(ctx, stream, filter, from)
 	if errors.Is(err, ErrNotFound) {
 		return math.MaxUint64, nil
 	}
@@ -242,20 +283,13 @@ var (
 
 // Error codes of JetStream's API that nats.go does not name.
 const (
-	CodeNotAvailable          = 10008 // the servers have no leader
-	CodeStreamNotFound        = 10059
-	CodeConsumerNotFound      = 10014
-	CodeMessageNotFound       = 10037
-	CodeNameInUse             = 10058
-	CodeNotCreated            = 10049
-	CodeMessageTooLarge       = 10054
-	CodeWrongLastSequence     = 10071
-	CodeWrongLastSequenceR3   = 10164
+	codeNotAvailable          = 10008 // the servers have no leader
+	codeNotCreated            = 10049
 	CodeStoreFailed           = 10077
-	CodeDuplicateInFlight     = 10158
-	CodeInsufficientResources = 10023
-	CodeAccountResources      = 10002
-	CodeStorageResources      = 10047
+	codeDuplicateInFlight     = 10158
+	codeInsufficientResources = 10023
+	codeAccountResources      = 10002
+	codeStorageResources      = 10047
 	CodeMemoryResources       = 10028
 	CodeWorkQueueUnfiltered   = 10099
 	CodeWorkQueueFilter       = 10100
@@ -267,12 +301,17 @@ const (
 type Refusal = jetstream.APIError
 
 var kinds = map[jetstream.ErrorCode]error{
-	CodeMessageTooLarge: ErrTooLarge, CodeWrongLastSequence: ErrConflict,
-	CodeWrongLastSequenceR3: ErrConflict, CodeStreamNotFound: ErrNoStream,
-	CodeConsumerNotFound: ErrNotFound, CodeMessageNotFound: ErrNotFound,
-	CodeInsufficientResources: ErrStorage, CodeAccountResources: ErrStorage,
-	CodeStorageResources: ErrStorage, CodeDuplicateInFlight: ErrUnavailable,
-	CodeStoreFailed: ErrUnavailable,
+	jetstream.JSErrCodeStreamMessageExceedsMaximum:     ErrTooLarge,
+	jetstream.JSErrCodeStreamWrongLastSequence:         ErrConflict,
+	jetstream.JSErrCodeStreamWrongLastSequenceConstant: ErrConflict,
+	jetstream.JSErrCodeStreamNotFound:                  ErrNoStream,
+	jetstream.JSErrCodeConsumerNotFound:                ErrNotFound,
+	jetstream.JSErrCodeMessageNotFound:                 ErrNotFound,
+	codeInsufficientResources:                          ErrStorage,
+	codeAccountResources:                               ErrStorage,
+	codeStorageResources:                               ErrStorage,
+	codeDuplicateInFlight:                              ErrUnavailable,
+	CodeStoreFailed:                                    ErrUnavailable,
 }
 
 // Only the description has the reason of a [CodeStoreFailed].
