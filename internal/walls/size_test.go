@@ -14,11 +14,11 @@ import (
 // Ceilings of workers/internal. A type's methods include the functions whose first parameter it is;
 // its fields include those of the package's structs that it embeds, or holds by value. What is
 // below needs no entry. Lower a number once it can be; a commit that raises one gives the reason.
-const mostMethods, mostFields, longFunction, mostLong = 60, 35, 60, 6
+const mostMethods, mostFields, longFunction, mostLong = 60, 35, 60, 4
 
 var (
-	tallTypes = map[string]int{"core.Core": 70, "valve.Part": 61, "valve.Valve": 114}
-	wideTypes = map[string]int{"core.Core": 80, "valve.Valve": 44}
+	tallTypes = map[string]int{"valve.Part": 61, "valve.Valve": 114}
+	wideTypes = map[string]int{"valve.Valve": 44}
 )
 
 func TestTypesAreSmallEnoughToLearn(t *testing.T) {

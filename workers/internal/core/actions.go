@@ -38,7 +38,7 @@ type Performer interface {
 // starts before actions that can wait.
 func (c *Core) Perform(p Performer) {
 	out := c.out
-	c.out, c.spare = c.spare, actions{}
+	c.out, *c.spare = *c.spare, actions{}
 	each(out.closes, p.Close)
 	each(out.opens, p.Open)
 	each(out.Starts, p.Start)
@@ -69,7 +69,7 @@ func (c *Core) Perform(p Performer) {
 		p.TellLost()
 	}
 	out.reset()
-	c.spare = out
+	*c.spare = out
 }
 
 func each[A any](actions []A, perform func(A)) {
@@ -107,7 +107,6 @@ type Put struct {
 	Key      string
 	value    []byte
 	Revision uint64
-	nonce    uint64
 	sent     pace.Instant
 	Why      reason
 	// Unreadable bytes to save elsewhere first.

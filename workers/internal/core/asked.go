@@ -20,8 +20,10 @@ func (e Asked) apply(c *Core, now pace.Instant) {
 		var a job.Answer
 		if err := json.Unmarshal(e.Question.Outcome, &o); err != nil {
 			a.Error = "outcome is not understood: " + err.Error()
-		} else if !c.reported(p.Policy, p.Number, o, now) {
+		} else if !c.Open(now) || p.fresh {
 			a.Error = "the partition is being opened"
+		} else {
+			p.Reported(o, now)
 		}
 		e.Reply(a)
 	default:
@@ -35,7 +37,7 @@ func (e Heard) apply(c *Core, now pace.Instant) {
 		e.Reply(job.Turn{State: job.TurnMoved})
 		return
 	}
-	switch v := c.valves[p.Policy]; {
+	switch v := c.valves.all[p.Policy]; {
 	case e.Claim.Want == job.WantJob && v.Policy.Target != nil:
 		e.Reply(job.Turn{State: job.TurnError,
 			Error: "the policy has a target, which runs all of its jobs"})

@@ -18,7 +18,7 @@ func TestAStaleLeaderIsNotBelieved(t *testing.T) {
 		},
 		"by the former owner": func(c *Core, part *partition, _ *Opened) {
 			part.fresh = true
-			c.shares["api.0"].before.record.Handover = record.Handover{Last: 408,
+			c.shares.all["api.0"].before.record.Handover = record.Handover{Last: 408,
 				Stream: created.UnixNano()}
 		},
 		"by the former owner, which crashed": func(_ *Core, part *partition, found *Opened) {
@@ -42,7 +42,7 @@ func TestAStaleLeaderIsNotBelieved(t *testing.T) {
 			found.Created = created.Add(time.Minute)
 			expect(1, false, "the stream was made anew")
 			found.Created = created
-			c.shares["api.0"].failures = mostFailures - 1
+			c.shares.all["api.0"].failures = mostFailures - 1
 			expect(227, false, "and it stays so")
 		})
 	}

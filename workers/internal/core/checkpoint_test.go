@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -22,10 +23,10 @@ func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 	c.Handle(Watched{TablePartitions, "slow.0",
 		Record{Exists: true, Value: record.Encode(left), Revision: 8, Stored: originWall}}, origin)
 	part, now := takeOver(c, Opened{Taken: originWall})
-	part.checkpointed = checkpointState{revision: part.checkpointed.revision}
-	part.Checkpoints.Changed = true
+	part.gathering = nil
+	part.Checkpoints.Replace(part.Checkpoints.Revision)
 	c.out = actions{}
-	return c, part, now
+	return c, part, max(now, part.checkpointDue())
 }
 
 func slowKey(i int) job.Key { return job.Key(fmt.Sprintf("tenant.%06d", i)) }
@@ -87,10 +88,10 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 func TestACheckpointOfALostPartitionIsNotWritten(t *testing.T) {
 	c, part, now := slowBuckets(t, 2*mostGathered)
 	c.Checkpoint(now)
-	if part.checkpointed.gathering == nil {
+	if part.gathering == nil {
 		t.Fatal("it is not under way")
 	}
-	c.dropShare(c.shares["slow.0"])
+	c.dropShare(c.shares.all["slow.0"])
 	for range 3 {
 		c.Checkpoint(now)
 	}
@@ -104,24 +105,29 @@ func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	c.Checkpoint(now)
 	before := c.out.puts[0]
 	c.out = actions{}
-	s := c.shares["slow.0"]
+	s := c.shares.all["slow.0"]
 	c.dropShare(s)
 	now = c.run(now, 10*time.Second, nil)
 	if s.part == nil || s.part == part || !s.part.Owned() {
 		t.Fatalf("it is not owned again: %+v", s)
 	}
-	s.part.Checkpoints.Changed, s.part.checkpointed.last = true, 0
+	written := func() bool { // and not answered
+		s.part.Checkpoints.Changed = true
+		return s.part.checkpointDue() == pace.Never
+	}
+	written()
+	now = s.part.checkpointDue()
 	if c.Checkpoint(now); len(c.out.puts) != 1 {
 		t.Fatalf("%d checkpoints are written", len(c.out.puts))
 	}
 	for _, answer := range []Event{Written{before, 9999}, Written{before, 0},
 		Found{before, Record{Revision: 9999}}} {
-		if c.Handle(answer, now); !s.part.checkpointed.pending ||
-			s.part.checkpointed.revision == 9999 || len(c.out.reads) > 0 {
+		if c.Handle(answer, now); !written() || s.part.Checkpoints.Revision == 9999 ||
+			len(c.out.reads) > 0 {
 			t.Errorf("%T counts for the one that is written now", answer)
 		}
 	}
-	if c.Handle(Written{c.out.puts[0], 9999}, now); s.part.checkpointed.pending {
+	if c.Handle(Written{c.out.puts[0], 9999}, now); written() {
 		t.Error("the answer to that counts for nothing")
 	}
 }
@@ -130,7 +136,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 	c, part, now := slowBuckets(&testing.T{}, 100_000)
 	var s, outside stalls
 	for b.Loop() {
-		part.checkpointed, part.Checkpoints.Changed = checkpointState{}, true
+		part.Checkpoints = inheritance.Checkpoints{Changed: true}
 		s.measure(func() bool { c.Checkpoint(now); return len(c.out.puts) > 0 })
 		s.round()
 		outside.measure(func() bool { c.out.puts[0].Bytes(); return true })

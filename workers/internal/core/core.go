@@ -3,11 +3,14 @@
 // changed record), and the core answers with actions. It does no I/O and reads no clock, so the
 // simulation in this package runs years of traffic, crashes and takeovers in virtual time.
 //
-//   - lease.go, ownership.go: live drainers, and owners of partitions; distribute.go: preferred
-//     owners; takeover.go: state of a partition that is taken over; checkpoint.go: periodic records
-//     of an owner's state;
-//   - policies.go: policies with a valve (package valve), which decides when their jobs start;
-//     jobs.go, workers.go, asked.go: events for the valves about jobs, workers and questions;
+//   - known.go: records that others write, too; serverclock.go: JetStream's clock; lease.go: this
+//     process's lease; peers.go: those of other drainers;
+//   - shares.go, step.go: the partitions, and what to do about one; ownership.go: the records of
+//     its owners; distribute.go: preferred owners; takeover.go: state of a partition that is taken
+//     over; checkpoint.go: periodic records of an owner's state;
+//   - roster.go: the valves (package valve), which decide when a policy's jobs start; policies.go:
+//     the policies; jobs.go, workers.go, asked.go: events for the valves about jobs, workers and
+//     questions;
 //   - shared.go: limits that several policies share, and the lines they form;
 //   - core.go: all of it together; events.go: its input; actions.go: its output.
 package core
@@ -27,54 +30,33 @@ import (
 )
 
 type Core struct {
-	options    Options
-	Lease      lease
-	identities int
-	nonces     uint64
-	cluster
-	valves    map[string]*livePolicy
-	memory    *valve.Memory
-	overrides map[string]map[job.Key]policy.Override
+	options   *Options
+	Lease     *lease
+	peers     *peers
+	server    *serverClock // JetStream's
+	shares    *shares
+	valves    *roster
 	policies  map[string]*QueuePolicy
-	// by policy with shared limits; named after the line's first one
-	lines     map[string]string
+	lines     lines
+	overrides map[string]map[job.Key]policy.Override
+	// records of owners by key, also of unknown policies
+	owners    map[string]Record
+	memory    *valve.Memory
 	slots     crew.Slots
-	sorted    []*livePolicy
-	awake     []*livePolicy // to be visited in each iteration, by name
-	out       actions
-	spare     actions
 	questions valve.Questions
+	out       actions
+	spare     *actions
 
-	server    serverClock
 	synced    bool // the records' first state has arrived
 	Connected bool
 	// the ends of jobs could not be stored
 	Unstorable bool
 	Leaving    bool
 	wasOpen    bool
-	acted      pace.Instant // when starts were last allowed
-	told       pace.Instant
 	TickAt     pace.Instant
 	most       int // bytes of a record
 	tenures    uint64
 }
-
-type cluster struct {
-	peers  map[string]*peer
-	shares map[string]*share
-	// records by key, also of unknown policies
-	owners   map[string]Record
-	order    []*share
-	changed  bool // favourites must be recomputed
-	calm     bool
-	allAt    pace.Instant // next visit to all
-	steadyAt pace.Instant
-	// undelivered outcomes of handed-over partitions, by share
-	unsettled map[string]int
-}
-
-// anew recomputes favourites and visits all shares, because drainers changed.
-func (c *cluster) anew() { c.changed, c.allAt = true, 0 }
 
 type Options struct {
 	Name   string
@@ -97,73 +79,36 @@ type Options struct {
 const tick, allEvery = 100 * time.Millisecond, 10 * time.Second
 
 func New(o Options) *Core {
-	c := &Core{
-		options: o, most: record.MostBytes, memory: valve.NewMemory(o.Memory),
-		slots: crew.Slots{Most: o.Slots},
-		cluster: cluster{peers: map[string]*peer{}, shares: map[string]*share{},
-			owners: map[string]Record{}, unsettled: map[string]int{}},
-		valves: map[string]*livePolicy{}, overrides: map[string]map[job.Key]policy.Override{},
-		policies: map[string]*QueuePolicy{},
+	first := lease{name: o.Name, duration: o.Lease}
+	return &Core{
+		options: &o, Lease: first.next(), server: &serverClock{},
+		peers:  &peers{all: map[string]*peer{}, lease: o.Lease},
+		shares: &shares{all: map[string]*share{}, changed: true},
+		valves: &roster{all: map[string]*livePolicy{}}, policies: map[string]*QueuePolicy{},
+		overrides: map[string]map[job.Key]policy.Override{}, owners: map[string]Record{},
+		memory: valve.NewMemory(o.Memory), slots: crew.Slots{Most: o.Slots},
+		spare: &actions{}, most: record.MostBytes,
 	}
-	c.identify()
-	return c
 }
 
 // part returns an owned partition for an event, and marks its valve to be visited.
 func (c *Core) part(name handle.Partition) *partition {
-	if s := c.share(name); s != nil && s.part.Owned() {
-		c.valve(name.Policy)
+	if s := c.shares.of(name); s != nil && s.part.Owned() {
+		c.valves.visit(name.Policy)
 		return s.part
 	}
 	return nil
 }
 
-func (c *cluster) share(name handle.Partition) *share {
-	s := c.shares[record.ShareKey(name.Policy, name.Number)]
-	if s == nil || s.part == nil || s.part.Partition != name {
+// backlog returns the share of an owned partition for an event of its backlog: of this epoch, not
+// of an earlier one.
+func (c *Core) backlog(name handle.Partition, epoch uint64) *share {
+	s := c.shares.of(name)
+	if s == nil || !s.part.Owned() || s.part.Epoch != epoch {
 		return nil
 	}
+	c.valves.visit(name.Policy)
 	return s
-}
-
-func (c *Core) valve(name string) *livePolicy {
-	v := c.valves[name]
-	if v != nil {
-		c.rouse(v)
-	}
-	return v
-}
-
-func (c *Core) rouse(v *livePolicy) {
-	if v.awake {
-		return
-	}
-	v.awake, v.told = true, false
-	v.Rested(c.acted)
-	c.awake = inserted(c.awake, v, byPolicy)
-}
-
-func (c *Core) rouseAll() {
-	for _, v := range c.sorted {
-		v.awake, v.told = true, false
-		v.Rested(c.acted)
-	}
-	c.awake = append(c.awake[:0], c.sorted...)
-}
-
-// rest drops idle valves from further iterations.
-func (c *Core) rest() {
-	c.awake = slices.DeleteFunc(c.awake, func(v *livePolicy) bool {
-		v.awake = v.of.shared || !v.Idle() || slices.ContainsFunc(v.shares, func(s *share) bool {
-			return s.part != nil && s.part.checkpointDue() != pace.Never
-		})
-		return !v.awake
-	})
-}
-
-func (c *Core) nonce() uint64 {
-	c.nonces++
-	return c.nonces
 }
 
 // Open reports whether jobs may start.
@@ -202,12 +147,10 @@ func (e Connected) apply(c *Core, now pace.Instant) {
 	if !e.Up {
 		return
 	}
-	for _, p := range c.peers {
-		p.seen = now
-	}
-	for _, s := range c.shares {
+	c.peers.anew(now)
+	for _, s := range c.shares.order {
 		if s.part != nil && !e.Resting[s.part.Partition] {
-			c.stir(s)
+			c.shares.stir(s)
 			s.part.broken = true
 		}
 	}
@@ -226,50 +169,30 @@ func (e Storing) apply(c *Core, now pace.Instant) {
 
 // After a conflict or an unknown result the record is read: the write may be applied.
 func (e Written) apply(c *Core, now pace.Instant) {
-	c.TickAt = now
-	switch p := e.Put; {
-	case p.Why == whyCheckpoint:
-		c.checkpointed(p, e.Revision, now)
+	switch {
+	case e.Put.Why == whyCheckpoint:
+		c.checkpointed(e.Put, e.Revision, now)
 	case e.Revision == 0:
-		c.out.reads = append(c.out.reads, p)
-	case p.Why == WhyRenew:
-		c.renewed(p, e.Revision, now)
-	case p.Why == whyTombstone:
-		c.leaseSeen(p.Key, Record{Exists: true, Value: p.value, Revision: e.Revision}, now)
+		c.out.reads = append(c.out.reads, e.Put)
 	default:
-		c.owned(p, e.Revision, now)
+		Found{e.Put, e.Put.stored(e.Revision, now)}.apply(c, now)
 	}
+	c.TickAt = now
 }
-
-type Record struct {
-	Exists   bool
-	Value    []byte
-	Revision uint64
-	Stored   time.Time
-	// time of its live delivery by a watch; 0: perhaps older
-	seen pace.Instant
-}
-
-// vanished reports whether the record and its deletion marker are missing, because the table was
-// recreated. A lost record's owner writes it again, within its fence. The last contents remain in
-// effect for a lease.
-func (r Record) vanished() bool { return !r.Exists && r.Stored.IsZero() }
 
 func (e Found) apply(c *Core, now pace.Instant) {
 	switch p, found := e.Put, e.Record; p.Why {
 	case WhyRenew:
-		c.leaseRead(p, found, now)
+		c.leaseAnswered(p, found, now)
 	case whyTombstone:
-		c.peer(p.Key, now).inFlight = false
+		c.peers.of(p.Key, now).inFlight = false
 		c.leaseSeen(p.Key, found, now)
 	case whyTake, whyRelease:
-		c.ownerRead(p, found, now)
+		c.ownerAnswered(p, found, now)
 	case whyCheckpoint:
-		if s := c.checkpointShare(p); s != nil {
-			c.valve(s.policy)
-			s.part.checkpointed.revision = found.Revision
-			s.part.checkpointed.pending = false
-			s.part.Checkpoints.Changed = true
+		if s := c.shares.of(p.gathering.Of.Partition); s != nil {
+			c.valves.visit(s.policy)
+			s.part.Checkpoints.Replace(found.Revision)
 		}
 	}
 	c.TickAt = now
@@ -288,7 +211,7 @@ func (e Watched) apply(c *Core, now pace.Instant) {
 		if c.owners[key] = found; found.vanished() {
 			delete(c.owners, key)
 		}
-		if s := c.shares[key]; s != nil {
+		if s := c.shares.all[key]; s != nil {
 			c.ownerSeen(s, found, now)
 		}
 	}
@@ -296,9 +219,9 @@ func (e Watched) apply(c *Core, now pace.Instant) {
 }
 
 func (e Broken) apply(c *Core, now pace.Instant) {
-	if p := c.part(e.Part); p != nil && p.Epoch == e.Epoch {
-		p.broken = true
-		c.stir(c.share(e.Part))
+	if s := c.backlog(e.Part, e.Epoch); s != nil {
+		s.part.broken = true
+		c.shares.stir(s)
 		c.TickAt = now
 	}
 }
@@ -306,85 +229,57 @@ func (e Broken) apply(c *Core, now pace.Instant) {
 func (Stopped) apply(c *Core, now pace.Instant) {
 	if !c.Leaving {
 		c.Leaving = true
-		c.anew()
+		c.shares.anew()
 		c.TickAt, c.Lease.renewAt = now, now
 	}
 }
 
 // Left reports whether this process owns no partition, runs no job, and has no outcome to report
 // (law 3).
-func (c *Core) Left() bool {
-	for _, s := range c.shares {
-		if s.state != shareIdle {
-			return false
-		}
-	}
-	return c.Running() == 0 && len(c.unsettled) == 0
-}
+func (c *Core) Left() bool { return c.Running() == 0 && c.shares.left() }
 
 // Decide does all work due at now, except checkpoints. Valves are informed of a lapsed lease before
 // they start jobs again.
 func (c *Core) Decide(now pace.Instant) {
-	if !c.Lease.inFlight && now >= c.Lease.renewAt {
+	if now >= c.Lease.due() {
 		c.renew(now)
 	}
 	if now >= c.TickAt {
 		c.TickAt = now.Add(tick)
-		if c.synced && c.Open(now) {
-			c.buryPeers(now)
+		if c.Ready(now) {
+			c.peers.expire(c.shares.names, &c.out, now)
 			c.distribute(now)
 		}
 	}
 	fence := c.Fence()
 	open := now < fence
 	if open != c.wasOpen {
-		c.rouseAll()
+		c.valves.rouseAll()
 	}
 	if open && !c.wasOpen {
-		for _, v := range c.sorted {
+		for _, v := range c.valves.sorted {
 			v.Resume(now)
 		}
 	}
 	c.wasOpen = open
 	if open {
-		c.acted = now
+		c.valves.acted = now
 	}
-	for _, v := range c.awake {
+	for _, v := range c.valves.awake {
 		if v.Leads() {
 			v.Advance(now, fence)
 		}
 	}
-	c.rest()
-}
-
-// Checkpoint works on due checkpoints. Without the lease a successor may have written one.
-func (c *Core) Checkpoint(now pace.Instant) {
-	if !c.wasOpen {
-		return
-	}
-	left := cmp.Or(c.options.gather, mostGathered)
-	for _, v := range c.awake {
-		for _, s := range v.shares {
-			if p := s.part; left > 0 && p != nil && now >= p.checkpointDue() {
-				left = c.note(p, left, now)
-			}
-		}
-	}
+	c.valves.rest()
 }
 
 // Wake returns when Decide and Ponder must be called next without an event: perhaps early, never
 // late.
 func (c *Core) Wake(now pace.Instant) pace.Instant {
-	at := min(c.TickAt, c.questions.Due())
-	if !c.Lease.inFlight {
-		at = min(at, c.Lease.renewAt)
-	}
-	for _, v := range c.awake {
-		at = min(at, v.Wake(c.wasOpen))
-		for _, s := range v.shares {
-			if c.wasOpen && s.part != nil {
-				at = min(at, s.part.checkpointDue())
-			}
+	at := min(c.TickAt, c.questions.Due(), c.Lease.due())
+	for _, v := range c.valves.awake {
+		if at = min(at, v.Wake(c.wasOpen)); c.wasOpen {
+			at = min(at, v.checkpointDue())
 		}
 	}
 	return at

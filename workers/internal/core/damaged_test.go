@@ -12,7 +12,7 @@ import (
 func TestAnOwnerWritesADamagedRecordAgain(t *testing.T) {
 	a := newAnew(t)
 	a.run(2*time.Second, nil)
-	part := a.c.shares["api.0"].part
+	part := a.c.shares.all["api.0"].part
 	a.c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
 		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, a.now)
 	a.c.Decide(a.now)
@@ -20,7 +20,7 @@ func TestAnOwnerWritesADamagedRecordAgain(t *testing.T) {
 	a.damage(TablePartitions, "api.0")
 	a.run(time.Second, nil)
 	var r record.Owner
-	if !a.owns() || a.c.shares["api.0"].part != part ||
+	if !a.owns() || a.c.shares.all["api.0"].part != part ||
 		record.Decode(a.records["api.0"].Value, &r) != nil || len(r.Running) != 1 {
 		t.Errorf("owned: %t; the record says %s", a.owns(), a.records["api.0"].Value)
 	}
@@ -99,7 +99,7 @@ func TestADamagedLeaseExpires(t *testing.T) {
 	a.set(TablePartitions, "api.0", record.Owner{V: record.Version, Owner: "another"})
 	a.damage(TableDrainers, "another")
 	a.run(simulatedLease-100*ms, nil)
-	if a.c.peers["another"].gone {
+	if a.c.peers.all["another"].gone {
 		t.Error("another counts as dead before its lease has ended")
 	}
 	if a.run(5*time.Second, nil); !a.owns() {
@@ -117,7 +117,7 @@ func TestADamagedCheckpointHasAnUnknownAge(t *testing.T) {
 	found := Opened{Last: 100, Taken: originWall, Noted: originWall.Add(-time.Second),
 		Checkpoint: record.Checkpoint{V: record.Version, Owner: "first", Epoch: 8}}
 	_, now := takeOver(c, found)
-	s := c.shares["api.0"]
+	s := c.shares.all["api.0"]
 	if in := c.inheritance(s, found, now); !in.Crashed || in.Age != time.Second {
 		t.Errorf("a whole one: %+v", in)
 	}

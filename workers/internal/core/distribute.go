@@ -9,66 +9,81 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
+// candidates are the drainers that may own partitions.
+type candidates struct {
+	some  map[string][]string // by policy
+	every []string            // of all policies
+	// partitions by drainer, of those that may own any; none should have more than the quota
+	load  map[string]int
+	quota int
+}
+
+func (c *candidates) add(id string, policies []string) {
+	c.load[id] = 0
+	for _, name := range policies {
+		if name == record.Every {
+			c.every = append(c.every, id)
+		} else {
+			c.some[name] = append(c.some[name], id)
+		}
+	}
+}
+
+// able returns those that may own a policy's partitions. Who may own every policy knows those that
+// this drainer knows.
+func (c *candidates) able(policy string, known bool) []string {
+	switch {
+	case !known:
+		return c.some[policy]
+	case len(c.some[policy]) == 0:
+		return c.every
+	}
+	return slices.Concat(c.some[policy], c.every)
+}
+
+// pick returns one of several drainers for a partition, or none.
+func (c *candidates) pick(from []string, key string) (best string) {
+	for _, id := range from {
+		if best == "" || cmp.Or(
+			cmp.Compare(max(c.load[best]+1, c.quota), max(c.load[id]+1, c.quota)),
+			cmp.Compare(weight(id, key), weight(best, key)), cmp.Compare(best, id)) > 0 {
+			best = id
+		}
+	}
+	return best
+}
+
 // prefer assigns each partition a preferred drainer by rendezvous hashing (Thaler and Ravishankar,
 // 1996), with a quota of ⌈partitions / drainers⌉, because hashing alone is uneven. Drainers that
 // disagree only lose balance.
 //
 // Policies that share a limit go to one drainer, of those eligible for most of them.
 func (c *Core) prefer() {
-	some, every := map[string][]string{}, []string(nil)
-	drainers := map[string]bool{}
-	offer := func(id string, policies []string) {
-		drainers[id] = true
-		for _, name := range policies {
-			if name == record.Every {
-				every = append(every, id)
-			} else {
-				some[name] = append(some[name], id)
-			}
-		}
-	}
-	able := func(name string) []string {
-		switch {
-		case c.policies[name] == nil:
-			return some[name]
-		case len(some[name]) == 0:
-			return every
-		}
-		return slices.Concat(some[name], every)
-	}
+	from := candidates{some: map[string][]string{}, load: map[string]int{}}
 	if c.Lease.Held && !c.Leaving {
-		offer(c.Lease.Id, c.runnable())
+		from.add(c.Lease.Id, c.valves.runnable(len(c.policies)))
 	}
-	for id, p := range c.peers {
-		if !p.gone && !p.record.Leaving && p.revision > 0 {
-			offer(id, p.record.Policies)
+	for id, p := range c.peers.all {
+		if p.exists && !p.gone && !p.record.Leaving {
+			from.add(id, p.record.Policies)
 		}
 	}
-	quota := (len(c.shares) + len(drainers) - 1) / max(1, len(drainers))
-	load := map[string]int{}
-	pick := func(from []string, key string) (best string) {
-		for _, id := range from {
-			if best == "" || cmp.Or(cmp.Compare(max(load[best]+1, quota), max(load[id]+1, quota)),
-				cmp.Compare(weight(id, key), weight(best, key)), cmp.Compare(best, id)) > 0 {
-				best = id
-			}
-		}
-		return best
-	}
+	from.quota = (len(c.shares.order) + len(from.load) - 1) / max(1, len(from.load))
+	able := func(policy string) []string { return from.able(policy, c.policies[policy] != nil) }
 	picked := map[string]string{} // by line
-	for _, s := range c.order {
+	for _, s := range c.shares.order {
 		best := ""
 		if line := c.lines[s.policy]; line != "" {
 			if picked[line] == "" {
-				picked[line] = pick(c.ableOf(line, able), line)
+				picked[line] = from.pick(c.lines.able(line, able), line)
 			}
 			best = picked[line]
 		}
 		if !slices.Contains(able(s.policy), best) {
-			best = pick(able(s.policy), s.key())
+			best = from.pick(able(s.policy), s.key())
 		}
 		if s.favourite = best; best != "" {
-			load[best]++
+			from.load[best]++
 		}
 	}
 }
@@ -86,176 +101,59 @@ func weight(id, key string) uint64 {
 	return x ^ x>>33
 }
 
-// distribute takes and releases partitions. Calm shares are visited once a second, and after stir.
+// distribute takes and releases partitions. Calm shares are visited at intervals, and after stir.
 func (c *Core) distribute(now pace.Instant) {
-	all := now >= c.allAt
-	if c.changed {
-		c.changed = false
-		c.prefer()
-		c.steadyAt = now.Add(steadyFor)
-	}
-	if c.calm && !all {
-		return
-	}
-	if c.calm = true; all {
-		c.allAt = now.Add(allEvery)
-	}
 	c.prune()
-	for _, s := range c.order {
+	of := c.shares
+	all := now >= of.allAt
+	if of.changed {
+		of.changed = false
+		c.prefer()
+		of.steadyAt = now.Add(steadyFor)
+	}
+	if of.calm && !all {
+		return
+	}
+	if of.calm = true; all {
+		of.allAt = now.Add(allEvery)
+	}
+	v := c.view(now)
+	for _, s := range of.order {
 		if all || !s.calm {
-			c.settle(s, now)
-			s.calm = c.isCalm(s, now)
+			s.calm = c.settle(s, v)
 		}
-		c.calm = c.calm && s.calm
+		of.calm = of.calm && s.calm
 	}
 }
 
-func (c *Core) isCalm(s *share, now pace.Instant) bool {
-	switch {
-	case s.state == shareOwned:
-		p := s.part
-		return !c.givesUp(s) && !p.fresh && !p.broken && !p.unopened && !p.Quiesced &&
-			!p.LookFor(now) && (s.favourite == "" || s.favourite == c.Lease.Id)
-	case s.state != shareIdle || s.ending:
-		return false
-	}
-	return s.valve == nil || s.exists && s.record.Owner != c.Lease.Id && s.vanished == 0 &&
-		s.damaged == nil && !c.free(s, now)
+func (c *Core) view(now pace.Instant) view {
+	return view{now: now, self: c.Lease.Id, leaving: c.Leaving, steady: now >= c.shares.steadyAt,
+		peers: c.peers}
 }
 
-func (c *Core) settle(s *share, now pace.Instant) {
-	v := s.valve
-	if s.part != nil {
-		s.part.LookFor(now)
+// settle does what is to be done about a partition, and reports whether that was nothing, and stays
+// so without an event.
+func (c *Core) settle(s *share, v view) (calm bool) {
+	if s.part != nil && s.givesUp(v) {
+		c.valves.visit(s.policy)
 	}
-	switch {
-	case s.state == shareIdle && s.exists && s.record.Owner == c.Lease.Id && !s.record.Released:
-		// A late taking was applied.
-		if v == nil || s.ending {
-			c.giveBack(s, now)
-		} else {
-			c.takeUp(s, now)
-		}
-		return
-	case s.state == shareReleasing:
-		if s.unwritten != nil && now >= s.actAt {
-			c.write(s, *s.unwritten, whyRelease, now)
-			s.unwritten = nil
-		}
-		return
-	case v == nil:
-		return
-	case s.state == shareOwned && s.part.unopened &&
-		(c.givesUp(s) || s.over || c.othersMay(s, now)) && c.letGo(s, now):
-		return
-	case now < s.actAt:
-		return
-	}
-	switch s.state {
-	case shareIdle:
-		c.considerTaking(s, now)
-	case shareOwned:
-		c.considerRelease(s, now)
-	}
-}
-
-func (c *Core) considerTaking(s *share, now pace.Instant) {
-	if s.ending || !c.free(s, now) {
-		s.freeSince = 0
-		return
-	}
-	s.freeSince = cmp.Or(s.freeSince, now)
-	switch {
-	case c.Leaving:
-		// Outcomes of our runs have no successor: take the partition back to acknowledge.
-		to := s.favourite
-		heir := to != "" && c.peers[to].alive(now, c.options.Lease)
-		if c.unsettled[s.key()] > 0 && now.Since(s.freeSince) > steadyFor && !heir {
-			c.take(s, now)
-		}
-	case s.favourite == c.Lease.Id || now.Since(s.freeSince) >= favouriteFirst:
-		c.take(s, now)
-	}
-}
-
-// considerRelease opens, retakes or hands over an owned partition: only to a recently live
-// favourite, after a stable set of drainers, and not within half a lease of its taking.
-func (c *Core) considerRelease(s *share, now pace.Instant) {
-	switch {
-	case s.part.unopened:
-		s.part.unopened = false
-		c.out.opens = append(c.out.opens, Opening{s.part.Partition, s.part.Epoch, s.part.fresh})
-		return
-	case s.part.broken:
-		s.part.broken = false
-		c.take(s, now)
-		return
-	case s.part.fresh:
-		return
-	case c.givesUp(s):
-		if c.canGo(s, now) {
-			c.release(s, now)
-		}
-		return
-	}
-	to := s.favourite
-	if s.part.Quiesced {
-		c.release(s, now)
-		return
-	}
-	if to == "" || to == c.Lease.Id || now < c.steadyAt ||
-		!c.peers[to].alive(now, c.options.Lease) {
-		return
-	}
-	if now.Since(s.takenAt) >= c.options.Lease/2 {
-		c.release(s, now)
-	}
-}
-
-func (c *Core) othersMay(s *share, now pace.Instant) bool {
-	if s.failures < mostFailures {
-		return false
-	}
-	for _, p := range c.peers {
-		if p.alive(now, c.options.Lease) && !p.record.Leaving && p.record.Runs(s.policy) {
-			return true
-		}
+	switch s.next(v) {
+	case moveNone:
+		return true
+	case moveTake:
+		c.take(s, v.now)
+	case moveTakeUp:
+		c.takeUp(s, v.now)
+	case moveOpen:
+		c.open(s.part)
+	case moveRelease:
+		c.release(s, v.now)
+	case moveRepeat:
+		p := *s.unwritten
+		p.Revision, p.Aside, p.sent, s.unwritten = s.base(), s.damaged, v.now, nil
+		c.out.puts = append(c.out.puts, p)
+	case moveGiveBack:
+		c.giveBack(s, v.now)
 	}
 	return false
-}
-
-// letGo gives up a partition that cannot be opened, and reports whether it did. If its stream may
-// still exist, it is opened again later, to acknowledge finished jobs. State that was not taken
-// over is given back.
-func (c *Core) letGo(s *share, now pace.Instant) bool {
-	switch {
-	case s.part.fresh:
-		c.giveBack(s, now)
-	case !c.givesUp(s) || s.over || c.canGo(s, now):
-		c.release(s, now)
-	}
-	switch {
-	case s.state != shareReleasing:
-		return false
-	case s.over:
-		s.actAt = now.Add(overFor)
-	case !c.givesUp(s):
-		s.failures, s.actAt = 0, now.Add(reopenMost)
-	}
-	return true
-}
-
-func (c *Core) givesUp(s *share) bool { return c.Leaving || s.ending }
-
-// canGo reports whether a given-up partition has an heir for its runs' outcomes, or no outcomes to
-// report (law 6).
-func (c *Core) canGo(s *share, now pace.Instant) bool {
-	to := s.favourite
-	return to != "" && c.peers[to].alive(now, c.options.Lease) || c.quiet(s)
-}
-
-func (c *Core) quiet(s *share) bool {
-	c.valve(s.policy)
-	s.part.Quiesce()
-	return c.unsettled[s.key()] == 0 && s.part.Quiet()
 }

@@ -58,7 +58,7 @@ func TestAReleaseThatCannotBeWrittenIsTriedLessAndLessOften(t *testing.T) {
 				c.Handle(Written{w, benchRevision}, now)
 			}
 			for _, r := range reads {
-				s := c.shares["api.0"]
+				s := c.shares.all["api.0"]
 				c.Handle(Found{r,
 					Record{Exists: true, Value: record.Encode(s.record), Revision: s.revision,
 						Stored: originWall}}, now)

@@ -14,7 +14,7 @@ import (
 func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := c.run(origin, 2*time.Second, nil)
-	part := c.shares["api.0"].part
+	part := c.shares.all["api.0"].part
 	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{
 		{Seq: 1, Key: "a", Cost: 1, Stored: originWall},
 		{Seq: 2, Key: "b", Cost: 1, Stored: originWall},
@@ -49,6 +49,18 @@ func TestAPartitionThatStartsNoMoreIsStillCheckpointed(t *testing.T) {
 		t.Errorf("one runs, and one cools down; a checkpoint has %v and %v", noted.Running,
 			noted.Clocks)
 	}
+}
+
+// reported tells a partition's owner of an outcome, as its former owner does.
+func (c *Core) reported(policy string, number int, o record.Outcome,
+	now pace.Instant) (heard bool) {
+	s := c.shares.all[record.ShareKey(policy, number)]
+	if s == nil || s.part == nil {
+		return false
+	}
+	c.Handle(Asked{s.part.Partition, job.Question{Op: job.OpOutcome, Outcome: record.Encode(o)},
+		func(a job.Answer) { heard = a.Error == "" }}, now)
+	return heard
 }
 
 // A process frozen for longer than its lease has not noticed the loss of the partition.

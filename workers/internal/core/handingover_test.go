@@ -40,14 +40,14 @@ func heir(c *Core, now pace.Instant) {
 func TestAHandoverWaitsForJobsOnTheirWayToAWorker(t *testing.T) {
 	c, part, now := ownerBench(t)
 	r := delivers(t, c, part, 1, now)
-	c.release(c.shares["api.0"], now)
+	c.release(c.shares.all["api.0"], now)
 	if !part.Owned() {
 		t.Fatal("handed over while a job was on its way to a worker")
 	}
 	if _, passed := r.Decide(atOnce(r), nil); !passed {
 		t.Fatal("the job did not pass its last check")
 	}
-	c.release(c.shares["api.0"], now)
+	c.release(c.shares.all["api.0"], now)
 	if part.Owned() {
 		t.Error("not handed over though the job runs")
 	}
@@ -96,7 +96,7 @@ func TestADrainerThatLeavesWithoutAnHeirWaitsForItsJobs(t *testing.T) {
 // Otherwise the partition would have no owner, unnoticed.
 func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 	c, _, now := ownerBench(t)
-	s := c.shares["api.0"]
+	s := c.shares.all["api.0"]
 	mine := Record{Exists: true, Value: record.Encode(s.record), Revision: s.revision,
 		Stored: originWall}
 	c.release(s, now)
@@ -120,7 +120,7 @@ func TestAReleaseThatWasNotAppliedIsRepeated(t *testing.T) {
 
 func TestAReleaseWhoseAnswerIsLostIsOver(t *testing.T) {
 	c, _, now := ownerBench(t)
-	s := c.shares["api.0"]
+	s := c.shares.all["api.0"]
 	c.release(s, now)
 	p := putFor(t, c, whyRelease)
 	applied := Record{Exists: true, Value: p.value, Revision: s.revision + 1, Stored: originWall}

@@ -13,7 +13,7 @@ import (
 func TestAFormerTenureIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})
-	former, s := part.Partition, c.shares["api.0"]
+	former, s := part.Partition, c.shares.all["api.0"]
 	c.dropShare(s)
 	c.takeUp(s, now)
 	again := s.part

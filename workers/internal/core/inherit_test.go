@@ -60,7 +60,7 @@ func TestHandoverWaitsForCrashesToBeRecorded(t *testing.T) {
 	ownedBefore(c, record.Owner{V: record.Version, Owner: "before", Released: true,
 		Handover: record.Handover{Running: []record.Run{{Seq: 1, Holder: "dead"}}}}, 8)
 	now := c.run(origin, 2*time.Second, nil)
-	s := c.shares["api.0"]
+	s := c.shares.all["api.0"]
 	c.Handle(Arrived{Part: s.part.Partition, Epoch: s.part.Epoch,
 		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
 		now)
@@ -105,7 +105,7 @@ func TestRecordsOfAFormerStreamAreNotApplied(t *testing.T) {
 func TestAStreamRecreatedUnderItsOwner(t *testing.T) {
 	c := coreBench(t, leaky("api", "1000/s"))
 	now := c.run(origin, 2*time.Second, nil)
-	part := c.shares["api.0"].part
+	part := c.shares.all["api.0"].part
 	c.Handle(Opened{Opening: Opening{part.Partition, part.Epoch, false}, Created: originWall}, now)
 	j := func(seq uint64, body string) job.Arrived {
 		return job.Arrived{Seq: seq, Key: "a", Cost: 1, Stored: originWall, Body: []byte(body)}

@@ -21,7 +21,7 @@ func TestCheckpointListsClocksDueAfterTheLease(t *testing.T) {
 		now = c.run(now, 20*ms, nil)
 	}
 	now = now.Add(-ms)
-	part := c.shares["api.0"].part
+	part := c.shares.all["api.0"].part
 	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
 		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 8, Stored: originWall, Body: []byte{}}}}, now)
 	left := c.Lease.Fence.Since(now)

@@ -7,13 +7,11 @@ import (
 )
 
 func (e Arrived) apply(c *Core, now pace.Instant) {
-	p := c.part(e.Part)
-	if p == nil || p.Epoch != e.Epoch {
-		return
-	}
-	p.Arrive(e.Jobs, !e.Stray, now)
-	if e.Swept {
-		p.Swept(now)
+	if s := c.backlog(e.Part, e.Epoch); s != nil {
+		s.part.Arrive(e.Jobs, !e.Stray, now)
+		if e.Swept {
+			s.part.Swept(now)
+		}
 	}
 }
 
@@ -28,19 +26,19 @@ func (e Confirmed) apply(c *Core, now pace.Instant) {
 func Finish(r valve.Run, o record.Outcome) Finished { return Finished{r.Part.Policy, r.Number, o} }
 
 func (e Finished) apply(c *Core, now pace.Instant) {
-	if v := c.valve(e.Policy); v != nil {
+	if v := c.valves.visit(e.Policy); v != nil {
 		v.Finished(e.Run, e.Outcome, now)
 	}
 }
 
 func (e Paused) apply(c *Core, now pace.Instant) {
-	if v := c.valve(e.Policy); v != nil {
+	if v := c.valves.visit(e.Policy); v != nil {
 		v.Pause(e.Run, e.For, now)
 	}
 }
 
 func (e Answered) apply(c *Core, now pace.Instant) {
-	if v := c.valve(e.Policy); v != nil {
+	if v := c.valves.visit(e.Policy); v != nil {
 		v.Answered(e.Run, e.At, now)
 	}
 }
@@ -61,7 +59,7 @@ func (e Saved) apply(c *Core, now pace.Instant) {
 
 func (e Buried) apply(c *Core, _ pace.Instant) {
 	if p := c.part(e.Part); p != nil {
-		c.valves[p.Policy].Buried(p.Held(e.Ref))
+		c.valves.all[p.Policy].Buried(p.Held(e.Ref))
 	}
 }
 
@@ -72,7 +70,7 @@ func (e Noted) apply(c *Core, _ pace.Instant) {
 
 // Progress is [valve.Valve.Progress].
 func (c *Core) Progress(r valve.Run, text string) (goesOn record.Report, handedOver bool) {
-	if v := c.valves[r.Part.Policy]; v != nil {
+	if v := c.valves.all[r.Part.Policy]; v != nil {
 		return v.Progress(r, text)
 	}
 	return goesOn, false
@@ -80,24 +78,13 @@ func (c *Core) Progress(r valve.Run, text string) (goesOn record.Report, handedO
 
 // Matters reports whether a report may find a receiver.
 func (c *Core) Matters(r record.Report) bool {
-	s := c.shares[record.ShareKey(r.Policy, r.Partition)]
+	s := c.shares.all[record.ShareKey(r.Policy, r.Partition)]
 	return c.policies[r.Policy] != nil && s != nil && !s.over
 }
 
 func (e Delivered) apply(c *Core, _ pace.Instant) {
 	key := record.ShareKey(e.Report.Policy, e.Report.Partition)
-	if c.unsettled[key]--; c.unsettled[key] <= 0 {
-		delete(c.unsettled, key)
+	if s := c.shares.all[key]; s != nil {
+		s.unsettled = max(0, s.unsettled-1)
 	}
-}
-
-// reported handles the outcome of a former owner's run; false: the partition is not ours.
-func (c *Core) reported(policy string, number int, o record.Outcome, now pace.Instant) bool {
-	s := c.shares[record.ShareKey(policy, number)]
-	if !c.Open(now) || s == nil || s.part == nil || !s.part.Owned() || s.part.fresh {
-		return false
-	}
-	c.valve(policy)
-	s.part.Reported(o, now)
-	return true
 }

@@ -29,6 +29,29 @@ func renewal(t *testing.T, c *Core) Put {
 	return putFor(t, c, WhyRenew)
 }
 
+// The last sixteen renewals are known by their nonces, so whichever of them is stored counts.
+func TestALeaseCountsFromTheRenewalThatIsStored(t *testing.T) {
+	l := (&lease{name: "me", duration: simulatedLease}).next()
+	var first, last Put
+	for i := range 16 {
+		last = l.renewal(record.Lease{}, origin.Add(time.Duration(i)*second))
+		if i == 0 {
+			first = last
+		}
+	}
+	if l.answered(last, first.stored(7, origin), true, false, last.sent) || !l.Held ||
+		l.Fence != origin.Add(simulatedLease-l.margin()) || l.revision != 7 {
+		t.Errorf("the first one is stored: %+v", l)
+	}
+	l.renewal(record.Lease{}, last.sent)
+	if _, known := l.sent(1); known {
+		t.Error("the seventeenth last one is known")
+	}
+	if n := l.next(); n.Id != "me-2" || n.Held || n.duration != l.duration {
+		t.Errorf("the next lease is %+v", n)
+	}
+}
+
 // The fence counts from a renewal's sending, and ends a margin before the lease, because clocks
 // differ in speed, and a start follows its last check.
 func TestTheFenceComesAMarginBeforeTheEndOfTheLease(t *testing.T) {
@@ -69,7 +92,7 @@ func TestARenewalOfUnknownResultIsReadBack(t *testing.T) {
 				t.Fatalf("the fence moved by %v, and %d reads", c.Fence().Since(before),
 					len(c.out.reads))
 			}
-			nonce, want := first.nonce, first.sent.Add(simulatedLease-c.options.margin())
+			nonce, want := c.Lease.nonce, first.sent.Add(simulatedLease-c.Lease.margin())
 			if !ours {
 				nonce, want = 0, before
 			}
@@ -105,7 +128,7 @@ func TestRenewalsThatAreRefusedAtOnceAreSentAfterAPause(t *testing.T) {
 			}
 		}
 		c.out.puts = nil
-		if most := 2 + int(now.Since(first.sent)/c.options.margin()); renewals > most {
+		if most := 2 + int(now.Since(first.sent)/c.Lease.margin()); renewals > most {
 			t.Fatalf("%d renewals within %v", renewals, now.Since(first.sent))
 		}
 	}
@@ -130,12 +153,13 @@ func TestATombstoneOverTheOwnLeaseEndsAllOwnership(t *testing.T) {
 			part, now := takeOver(c, Opened{})
 			dead := c.Lease.Id
 			tell(c, now)
-			if c.shares["api.0"].part != nil || !part.Lost() || c.Open(now) {
+			if c.shares.all["api.0"].part != nil || !part.Lost() || c.Open(now) {
 				t.Error("it goes on with its partition")
 			}
-			if c.Lease.Id == dead || c.valves["api"].Self != c.Lease.Id || !c.peers[dead].gone {
+			if c.Lease.Id == dead || c.valves.all["api"].Self != c.Lease.Id ||
+				!c.peers.all[dead].gone {
 				t.Errorf("it was %s and goes on as %s, its valve as %s", dead, c.Lease.Id,
-					c.valves["api"].Self)
+					c.valves.all["api"].Self)
 			}
 		})
 	}
@@ -152,7 +176,7 @@ func TestAWorkerThatIsLateStartsNothingForItsFormerSelf(t *testing.T) {
 			})
 			part, now := takeOver(c, Opened{})
 			if elsewhere {
-				v := c.valves["api"]
+				v := c.valves.all["api"]
 				v.Crew.Local = false
 				v.Crew.Claim(crew.Claim{Worker: "w", Until: pace.Never})
 			}

@@ -16,7 +16,7 @@ func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 	p := leaky("api", "10/s")
 	c := coreBench(t, p)
 	now := c.run(origin, 2*second, nil)
-	s := c.shares["api.0"]
+	s := c.shares.all["api.0"]
 	c.Handle(Arrived{Part: s.part.Partition, Epoch: s.part.Epoch,
 		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}},
 		now)
@@ -24,7 +24,7 @@ func TestStartsDuringARenewedEpochAreKnown(t *testing.T) {
 	c.take(s, now)
 	claim := c.out.puts[0]
 	before := checkpointed(s.part, now, simulatedLease)
-	c.valves["api"].Advance(now, pace.Never)
+	c.valves.all["api"].Advance(now, pace.Never)
 	after := checkpointed(s.part, now, simulatedLease)
 	if len(before.Running) != 0 || len(after.Running) != 1 {
 		t.Fatalf("running %v, then %v", before.Running, after.Running)

@@ -26,7 +26,7 @@ func fleet(t *testing.T, n int) *Core {
 func owners(c *Core) map[string]string {
 	result := map[string]string{}
 	c.prefer()
-	for key, s := range c.shares {
+	for key, s := range c.shares.all {
 		if s.favourite != "" {
 			result[key] = s.favourite
 		}
@@ -42,7 +42,7 @@ func TestALeaseOfAllPoliciesHasTheSameSize(t *testing.T) {
 	} {
 		c := coreBench(t)
 		c.Handle(configured(QueuePolicy{Policy: a.WithDefaults(), Own: true}, z), origin)
-		if got := c.runnable(); !slices.Equal(got, []string{want}) {
+		if got := c.valves.runnable(len(c.policies)); !slices.Equal(got, []string{want}) {
 			t.Errorf("the lease names %q, want %s", got, want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := coreBench(t, p)
 			now := c.run(origin, 2*time.Second, nil)
-			if c.shares["api.0"].part == nil || c.shares["api.1"].part == nil {
+			if c.shares.all["api.0"].part == nil || c.shares.all["api.1"].part == nil {
 				t.Fatal("not owned")
 			}
 			change(c, now)
@@ -149,10 +149,10 @@ func TestPartitionsOfAPolicyThatCannotRunAreReleased(t *testing.T) {
 				t.Fatalf("released %v", released)
 			}
 			back := name == "and back"
-			if s := c.shares["api.0"]; back != (s != nil && s.part != nil) {
+			if s := c.shares.all["api.0"]; back != (s != nil && s.part != nil) {
 				t.Errorf("owned afterwards: %v, want %v", !back, back)
 			}
-			if !back && c.valves["api"] != nil {
+			if !back && c.valves.all["api"] != nil {
 				t.Error("its valve stays")
 			}
 		})
@@ -230,8 +230,8 @@ func TestPeersAreForgotten(t *testing.T) {
 		}
 		c.out = actions{}
 	}
-	if tombstones != 100 || deleted != 100 || len(c.peers) != 0 {
-		t.Errorf("%d tombstones, %d deleted, %d peers known", tombstones, deleted, len(c.peers))
+	if tombstones != 100 || deleted != 100 || len(c.peers.all) != 0 {
+		t.Errorf("%d tombstones, %d deleted, %d peers known", tombstones, deleted, len(c.peers.all))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/record"
-	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
 
 // A shared limit is owned like a partition, and has a valve without jobs. Policies connected by
@@ -15,8 +14,8 @@ import (
 
 // withShared adds a policy for each shared limit, instead of former ones, and returns the lines.
 func withShared(policies map[string]*QueuePolicy) (all map[string]*QueuePolicy,
-	lines map[string]string) {
-	all, lines = maps.Clone(policies), map[string]string{}
+	formed lines) {
+	all, formed = maps.Clone(policies), lines{}
 	newest := map[string]*QueuePolicy{}
 	maps.DeleteFunc(all, func(_ string, p *QueuePolicy) bool { return p.shared })
 	for _, p := range policies {
@@ -43,13 +42,13 @@ func withShared(policies map[string]*QueuePolicy) (all map[string]*QueuePolicy,
 					Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 1}}
 			}
 			q.WindowMargin, q.MaxDelay, q.Timeout = guard, delay, timeout
-			joinLines(lines, p.Name, name)
+			formed.join(p.Name, name)
 		}
 	}
 	for name := range newest {
 		all[name].Policy = all[name].Policy.WithDefaults()
 	}
-	return all, lines
+	return all, formed
 }
 
 // says orders policies by precedence in defining a shared limit.
@@ -63,67 +62,36 @@ func (p *QueuePolicy) says(other *QueuePolicy) int {
 	return cmp.Or(p.Stored.Compare(other.Stored), cmp.Compare(p.Name, other.Name))
 }
 
-func joinLines(lines map[string]string, a, b string) {
-	from, to := cmp.Or(lines[a], a), cmp.Or(lines[b], b)
+// lines names the line of each policy with shared limits, after its first one.
+type lines map[string]string
+
+func (l lines) join(a, b string) {
+	from, to := cmp.Or(l[a], a), cmp.Or(l[b], b)
 	if to > from {
 		from, to = to, from
 	}
-	lines[a], lines[b] = to, to
-	for name, line := range lines {
+	l[a], l[b] = to, to
+	for name, line := range l {
 		if line == from {
-			lines[name] = to
+			l[name] = to
 		}
 	}
 }
 
-// link lets valves affect each other.
-func (c *Core) link() {
-	if len(c.lines) > 0 || c.slots.Most > 0 {
-		c.rouseAll()
-	}
-	lines := map[string][]*valve.Valve{}
-	for _, v := range c.sorted {
-		var shared []valve.SharedLimit
-		for _, l := range v.Policy.SharedLimits() {
-			s := valve.SharedLimit{Name: l.Shared}
-			if of := c.valves[record.SharedName(l.Shared)]; of != nil {
-				s.Of = of.Valve
-			}
-			shared = append(shared, s)
-		}
-		v.ShareLimits(shared)
-		line := c.lines[v.Policy.Name]
-		if c.slots.Most > 0 {
-			line = "all"
-		}
-		if line != "" && !v.of.shared {
-			lines[line] = append(lines[line], v.Valve)
-		} else {
-			valve.Join([]*valve.Valve{v.Valve})
-		}
-	}
-	for _, line := range lines {
-		valve.Join(line)
-	}
-}
-
-func (c *Core) ableOf(line string, able func(name string) []string) (ids []string) {
+// able returns the drainers that may own most of a line's policies.
+func (l lines) able(line string, of func(policy string) []string) []string {
 	count := map[string]int{}
-	for name, in := range c.lines {
+	for name, in := range l {
 		if in == line {
-			for _, id := range able(name) {
+			for _, id := range of(name) {
 				count[id]++
 			}
 		}
 	}
-	best := 0
-	for _, id := range slices.Sorted(maps.Keys(count)) {
-		if n := count[id]; n >= best {
-			if n > best {
-				ids = nil
-			}
-			best, ids = n, append(ids, id)
-		}
+	most := 0
+	for _, n := range count {
+		most = max(most, n)
 	}
-	return ids
+	maps.DeleteFunc(count, func(_ string, n int) bool { return n < most })
+	return slices.Sorted(maps.Keys(count))
 }

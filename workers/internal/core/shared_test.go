@@ -62,7 +62,7 @@ func TestALineGoesToTheDrainerThatMayOwnMostOfIt(t *testing.T) {
 	_, c.lines = withShared(configured(sharingPolicy("a", 5, 1, "x"),
 		sharingPolicy("b", 5, 1, "x")))
 	able := map[string][]string{"a": {"d1", "d2"}, "b": {"d2", "d3"}, "=x": {"d1", "d2", "d3"}}
-	ids := c.ableOf(c.lines["a"], func(name string) []string { return able[name] })
+	ids := c.lines.able(c.lines["a"], func(name string) []string { return able[name] })
 	if len(ids) != 1 || ids[0] != "d2" {
 		t.Errorf("it goes to one of %v, want d2", ids)
 	}
@@ -85,13 +85,13 @@ func TestAChangeConcernsOnlyPoliciesThatShareLimits(t *testing.T) {
 		{configured(sharingPolicy("a", 5, 2)), "=x a b e f", 3},
 		{Configured{"b": nil, "e": nil}, "", 0},
 	} {
-		for _, v := range c.valves {
+		for _, v := range c.valves.all {
 			v.awake = false
 		}
-		c.awake = nil
+		c.valves.awake = nil
 		c.Handle(change.Configured, now)
 		var awake []string
-		for _, v := range c.awake {
+		for _, v := range c.valves.awake {
 			awake = append(awake, v.Policy.Name)
 		}
 		if got := strings.Join(awake, " "); got != change.want || len(c.lines) != change.lines {
@@ -100,7 +100,7 @@ func TestAChangeConcernsOnlyPoliciesThatShareLimits(t *testing.T) {
 		}
 		now = c.run(now, 3*time.Second, nil)
 	}
-	if left := slices.Sorted(maps.Keys(c.valves)); !slices.Equal(left, []string{"a", "f"}) {
+	if left := slices.Sorted(maps.Keys(c.valves.all)); !slices.Equal(left, []string{"a", "f"}) {
 		t.Errorf("left are %q", left)
 	}
 }

@@ -289,7 +289,7 @@ func (w *world) isRemoved(f *fate) {
 }
 
 func (d *drainer) hasPart(policy string, partition int) bool {
-	s := d.core.shares[record.ShareKey(policy, partition)]
+	s := d.core.shares.all[record.ShareKey(policy, partition)]
 	return s != nil && s.part != nil && s.part.Owned()
 }
 

@@ -97,7 +97,7 @@ func (c *caller) send(q job.Claim, hear func(t job.Turn, began *slot)) {
 		clear(c.places)
 	}
 	for _, d := range w.drainers {
-		s := d.core.shares[record.ShareKey(c.policy, number)]
+		s := d.core.shares.all[record.ShareKey(c.policy, number)]
 		if !d.alive || s == nil || s.part == nil || !s.part.Owned() {
 			continue
 		}

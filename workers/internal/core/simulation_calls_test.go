@@ -66,7 +66,7 @@ func (d *drainer) costs() {
 		return
 	}
 	buckets := 0
-	for _, s := range d.core.shares {
+	for _, s := range d.core.shares.all {
 		if s.part != nil && s.part.Owned() {
 			buckets += s.part.Buckets()
 		}
@@ -104,7 +104,7 @@ func (w *world) reported(r record.Report) bool {
 				r.Outcome.Stream == s.created.UnixNano() {
 				f := w.fateOf(r.Policy, m)
 				w.cools(f.bucket, d.told[r.Policy], r.Outcome)
-				part := d.core.shares[record.ShareKey(r.Policy, r.Partition)].part
+				part := d.core.shares.all[record.ShareKey(r.Policy, r.Partition)].part
 				w.isTold(part, d, f)
 				w.holdsBack(part, f.key, r.Outcome)
 			}

@@ -242,7 +242,7 @@ func (w *world) pauseKey(name string, key job.Key) {
 func (w *world) asks(name string, number int, do func(d *drainer, p *partition)) {
 	w.after(w.latency(), func() {
 		for _, d := range w.drainers {
-			s := d.core.shares[record.ShareKey(name, number)]
+			s := d.core.shares.all[record.ShareKey(name, number)]
 			if !w.down && d.reachable() && s != nil && s.part != nil &&
 				s.part.Owned() && !s.part.fresh {
 				do(d, s.part)

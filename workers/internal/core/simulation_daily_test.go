@@ -128,7 +128,7 @@ func TestACrashBeforeTheFirstCheckpoint(t *testing.T) {
 }
 
 func (d *drainer) owns(policy string, number int) bool {
-	share := d.core.shares[record.ShareKey(policy, number)]
+	share := d.core.shares.all[record.ShareKey(policy, number)]
 	return share != nil && share.part != nil
 }
 

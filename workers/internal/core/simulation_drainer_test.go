@@ -143,13 +143,13 @@ func (d *drainer) watched(t Table, key string, r Record) {
 
 func (d *drainer) opened(found Opened) {
 	w := d.w
-	if s := d.core.shares[shareOf(found.Part)]; w.sabotage == handedOverRunsAgain && s != nil {
+	if s := d.core.shares.all[shareOf(found.Part)]; w.sabotage == handedOverRunsAgain && s != nil {
 		s.before.record.Running = nil
 	} else if w.sabotage == noTakeoverWait && s != nil {
 		s.before.exists, s.before.record.Released = true, true
 		s.before.record.Clocks = nil
 	}
-	if s := d.core.shares[shareOf(found.Part)]; w.sabotage == editsForgotten && s != nil {
+	if s := d.core.shares.all[shareOf(found.Part)]; w.sabotage == editsForgotten && s != nil {
 		forgetEdits(&found, &s.before.record)
 	}
 	d.core.Handle(found, d.clock())
@@ -202,11 +202,11 @@ func (d *drainer) step() {
 
 // noteGathered records the beginnings of checkpoints, which may lack later decisions.
 func (d *drainer) noteGathered() {
-	for _, s := range d.core.shares {
+	for _, s := range d.core.shares.all {
 		if s.part == nil {
 			continue
 		}
-		if g := s.part.checkpointed.gathering; g != nil && d.gathered[g] == 0 {
+		if g := s.part.gathering; g != nil && d.gathered[g] == 0 {
 			d.gathered[g] = d.w.decisions
 		}
 	}
@@ -219,13 +219,13 @@ func (d *drainer) tamper() {
 			d.core.Lease.Fence = pace.Never
 		}
 	case noUnseenGate:
-		for _, s := range d.core.shares {
+		for _, s := range d.core.shares.all {
 			if s.part != nil && s.part.Owned() {
 				s.part.LookFor(pace.Never)
 			}
 		}
 	case deadKeep:
-		for _, s := range d.core.shares {
+		for _, s := range d.core.shares.all {
 			if s.state == shareIdle && s.exists && !s.record.Released {
 				s.actAt = pace.Never
 			}

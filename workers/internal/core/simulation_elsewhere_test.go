@@ -240,7 +240,7 @@ func (c *promise) giveBack() {
 	if o.d == nil {
 		return
 	}
-	if v := o.d.core.valves[o.policy]; v != nil {
+	if v := o.d.core.valves.all[o.policy]; v != nil {
 		o.d.core.Release(Reservation{v})
 	}
 }

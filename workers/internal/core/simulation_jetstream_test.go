@@ -398,7 +398,7 @@ func (d *drainer) closeConsumers(p handle.Partition) {
 			c.closed = true
 		}
 	}
-	if s := d.core.share(p); s != nil && !s.part.Owned() && !s.part.Lost() {
+	if s := d.core.shares.of(p); s != nil && !s.part.Owned() && !s.part.Lost() {
 		for s := range w.stints() {
 			if s.Part == p && s.d == d {
 				s.fate.handed, s.fate.heard = true, w.now

@@ -37,7 +37,7 @@ func (h *heirs) stintOf(name string, epoch uint64) *stint {
 	w, f := h.w, h.fate
 	d := &drainer{w: w, alive: true, core: New(Options{Name: name})}
 	setPolicies(d.core, 0, *w.policyOf("api"))
-	p := &partition{Part: d.core.valves["api"].Own(handle.Partition{Policy: "api"}, epoch)}
+	p := &partition{Part: d.core.valves.all["api"].Own(handle.Partition{Policy: "api"}, epoch)}
 	r := handle.Ref{Part: p.Partition, Seq: f.seq, Key: f.key, Stamp: f.message.Stored.UnixNano()}
 	w.drainers = append(w.drainers, d)
 	f.stream.consumers[0] = []*consumer{{stream: f.stream, epoch: epoch, owner: d, part: p}}
@@ -219,7 +219,7 @@ func TestAPausedBucketMissesNoTurn(t *testing.T) {
 		d.told = map[string]*told{"api": {Policy: *h.w.policyOf("api")}}
 		c := d.core
 		c.Lease.Held, c.Lease.Fence, c.Connected, c.server.known = true, pace.Never, true, true
-		c.shares[shareOf(p.Partition)] = &share{policy: "api", part: p, state: shareOwned}
+		c.shares.all[shareOf(p.Partition)] = &share{policy: "api", part: p, state: shareOwned}
 		h.w.opens(p, f.stream, 1)
 		k := h.w.contests[p].keys[f.key]
 		f.given, k.held = true, false

@@ -255,7 +255,7 @@ func (s *stint) finish(o record.Outcome) {
 
 // breaks reports whether a breaker holds the run, and whether its attempt counts all the same.
 func (s *stint) breaks() (open, counts bool) {
-	v := s.d.core.valves[s.fate.policy]
+	v := s.d.core.valves.all[s.fate.policy]
 	if !s.part.Owned() || v == nil {
 		return false, true
 	}

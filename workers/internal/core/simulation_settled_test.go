@@ -32,7 +32,7 @@ func (w *world) toStore(d *drainer, p Put) (own ids, repeats bool) {
 	if p.Why == whyCheckpoint {
 		key = key[:len(key)-len(record.CheckpointSuffix)]
 	}
-	s := d.core.shares[key]
+	s := d.core.shares.all[key]
 	if s == nil || s.part == nil || s.part.fresh {
 		return nil, true
 	}

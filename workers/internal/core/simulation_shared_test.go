@@ -92,7 +92,7 @@ func (w *world) lookApart(p policy.Policy, d *drainer, quiet bool) {
 		with, key := w.stands.apart.with[l.Shared], p.Name+"/"+l.Shared
 		since := w.stands.apart.since[key]
 		settled := d != nil && with != nil && quiet && !w.headless(p.Name) &&
-			d.core.shares[record.ShareKey(p.Name, 0)].state == shareOwned
+			d.core.shares.all[record.ShareKey(p.Name, 0)].state == shareOwned
 		switch {
 		case !settled || d == with || since == 0 || w.has(differingOwn):
 			w.stands.apart.since[key] = w.now

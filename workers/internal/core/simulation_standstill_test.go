@@ -99,7 +99,7 @@ func (w *world) lookForStandstill() {
 	w.lookAtShared()
 	for _, d := range w.drainers {
 		used := 0
-		for _, v := range d.core.valves {
+		for _, v := range d.core.valves.all {
 			used += v.Crew.Busy + v.Crew.Reserved
 		}
 		if d.alive && used != d.core.slots.Used {
@@ -166,7 +166,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 	}
 	fit := owner != nil && w.stands.fit[fitness{owner, name}] > 0
 	if owner != nil && max(owner.frozen, owner.cut) <= w.now {
-		c := owner.core.shares[key]
+		c := owner.core.shares.all[key]
 		if c != nil && c.part != nil && c.part.Live() &&
 			c.part.Epoch == found.Revision {
 			s.since, s.owner, w.stands.failures[key] = w.now, "", 0

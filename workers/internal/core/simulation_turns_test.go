@@ -102,7 +102,7 @@ func (w *world) takeTurn(s *stint) {
 		return
 	}
 	f, k := s.fate, c.keys[s.fate.key]
-	if s.d.core.valves[f.policy].Breakers().All {
+	if s.d.core.valves.all[f.policy].Breakers().All {
 		clear(c.pairs)
 	}
 	if k.held { // until now, so others' turns since its last one say nothing
@@ -251,7 +251,8 @@ func (w *world) hold(d *drainer) {
 		f.rests = 0
 	}
 	for _, c := range w.contests {
-		if share := d.core.shares[shareOf(c.part.Partition)]; share != nil && share.part == c.part {
+		share := d.core.shares.all[shareOf(c.part.Partition)]
+		if share != nil && share.part == c.part {
 			for _, k := range c.keys {
 				k.held = true
 			}

@@ -217,7 +217,7 @@ func (s *story) define(name string, numbers []string) {
 func (s *story) own() {
 	for _, d := range s.alive() {
 		var owned []string
-		for _, share := range d.core.order {
+		for _, share := range d.core.shares.order {
 			if share.part != nil && share.part.Owned() {
 				owned = append(owned, share.key())
 			}

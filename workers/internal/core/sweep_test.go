@@ -76,7 +76,7 @@ func TestASweepEndsTheWaitForRunsThatAreGone(t *testing.T) {
 func TestRunsThatDoNotArriveAreGivenUp(t *testing.T) {
 	c, part, now := heldElsewhere(t, 10)
 	arrives(c, part, now, 4, "b")
-	attempt := time.Duration(c.valves["api"].Policy.Timeout)
+	attempt := time.Duration(c.valves.all["api"].Policy.Timeout)
 	if started := startsWithin(c, now, attempt+2*second); len(started) != 1 {
 		t.Fatalf("started %v, want job 4", started)
 	}

@@ -34,21 +34,20 @@ func (found *Opened) Damaged() {
 type StoredAttempt = inheritance.Attempt
 
 func (found Opened) apply(c *Core, now pace.Instant) {
-	s := c.share(found.Part)
-	if s == nil || s.part.Epoch != found.Epoch || !s.part.Owned() {
+	s := c.backlog(found.Part, found.Epoch)
+	if s == nil {
 		return
 	}
-	p, v := s.part, c.valve(s.policy)
+	p, v := s.part, c.valves.all[s.policy]
 	s.failures, s.over = 0, false
-	c.stir(s)
+	c.shares.stir(s)
 	if v.of.shared {
 		found.Created = v.of.Stored
 	}
 	var left *inheritance.State
 	if found.Inherit && p.fresh {
 		p.fresh = false
-		p.checkpointed.revision = found.Revision
-		p.Checkpoints.Changed = true
+		p.Checkpoints.Replace(found.Revision)
 		in := c.inheritance(s, found, now)
 		if left = &in; in.Crashed {
 			c.out.takeovers = append(c.out.takeovers, p.Partition)
@@ -70,7 +69,7 @@ func (found Opened) apply(c *Core, now pace.Instant) {
 // The fifth opening is accepted, 7.5 s after the first (0.5 + 1 + 2 + 4), because a stream restored
 // from a backup stays behind. A server once did so 8 s after its return.
 func (c *Core) Behind(found Opened) bool {
-	s := c.share(found.Part)
+	s := c.shares.of(found.Part)
 	if s == nil || s.failures >= mostFailures-1 {
 		return false
 	}
@@ -126,7 +125,7 @@ func (c *Core) inheritance(s *share, found Opened, now pace.Instant) inheritance
 		in.Handover.Running, in.Handover.Done = nil, nil
 	}
 	for _, r := range in.Handover.Running {
-		if r.Holder != c.Lease.Id && c.peer(r.Holder, now).gone {
+		if r.Holder != c.Lease.Id && c.peers.of(r.Holder, now).gone {
 			in.Gone[r.Holder] = true
 		}
 	}
@@ -149,39 +148,11 @@ func (found Opened) another(stream int64, stored time.Time) bool {
 	return stream != found.Created.UnixNano()
 }
 
-// elapsed returns the least and most time since a record's state was stored, or if at is set,
-// built. Stamps may come from two leaders, or from a clock that was set in between. Waits use the
-// least of any clock: this process's own if it saw the record live, otherwise also the estimate of
-// JetStream's clock, and this machine's wall clock. Checks for possible starts use the most.
-func (s *serverClock) elapsed(found Opened, stored time.Time, at int64, seen,
-	now pace.Instant) (least, most time.Duration) {
-	if stored.IsZero() || found.Taken.IsZero() {
-		return 0, pace.Forever
-	}
-	least = found.Taken.Sub(stored)
-	most = least
-	told := time.UnixMicro(at)
-	if at != 0 {
-		most = max(most, found.Taken.Sub(told), s.wall(now).Sub(told))
-	}
-	if seen > 0 {
-		least = min(least, now.Since(seen))
-	} else {
-		if at != 0 {
-			least = min(least, s.wall(now).Sub(told))
-		}
-		if !found.Read.IsZero() {
-			least = min(least, found.Read.Sub(stored))
-		}
-	}
-	return max(0, least), max(0, min(most, pace.Forever))
-}
-
 // A failed opening is not retried at once.
 func (e Unopened) apply(c *Core, now pace.Instant) {
-	if s := c.share(e.Part); s != nil && s.part.Epoch == e.Epoch {
+	if s := c.backlog(e.Part, e.Epoch); s != nil {
 		s.part.unopened = true
-		c.stir(s)
+		c.shares.stir(s)
 		s.over = e.Streamless && (c.policies[s.policy] == nil || c.policies[s.policy].Retired)
 		s.actAt = now.Add(pace.Doubled(reopenAfter, s.failures, reopenMost))
 		s.failures++

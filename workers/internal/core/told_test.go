@@ -19,7 +19,7 @@ func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 		Algorithm: policy.FixedWindow, Limit: 5, Window: policy.Duration(time.Minute)}}}
 	c := coreBench(t, p)
 	part, now := takeOver(c, Opened{})
-	v := c.valves["api"]
+	v := c.valves.all["api"]
 	var left []int64
 	tell := func() {
 		nothing := func(_, _ string, _ time.Duration) {}
@@ -32,8 +32,8 @@ func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 	}
 	now = c.run(now, time.Second, nil)
 	tell()
-	if v.awake || !v.told {
-		t.Fatalf("without jobs it is awake: %v, reported: %v", v.awake, v.told)
+	if v.awake || !v.told.all {
+		t.Fatalf("without jobs it is awake: %v, reported: %v", v.awake, v.told.all)
 	}
 	left = nil
 	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{
@@ -43,7 +43,7 @@ func TestAValveAtRestIsReportedUntilNothingChanges(t *testing.T) {
 	r.Decide(atOnce(r), nil)
 	c.Handle(Finish(r, record.Outcome{Seq: 1, Kind: record.OutcomeDone}), now)
 	c.Handle(Confirmed{part.Partition, []uint64{1}}, now)
-	for end := now.Add(time.Hour); now < end && (v.awake || !v.told || v.toldLeft); {
+	for end := now.Add(time.Hour); now < end && (v.awake || !v.told.all || v.told.left); {
 		now = c.run(now, time.Second, nil)
 		tell()
 	}

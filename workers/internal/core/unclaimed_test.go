@@ -28,11 +28,11 @@ var released = record.Owner{V: record.Version, Owner: "before", Released: true,
 
 func givenBack(t *testing.T, c *Core, before record.Owner, revision uint64) {
 	t.Helper()
-	found := c.shares["api.0"].record
-	if found.Nonce == 0 {
+	found := c.shares.all["api.0"].record
+	if c.shares.all["api.0"].revision == revision {
 		t.Fatal("nobody has written the record again")
 	}
-	if before.Nonce = found.Nonce; !before.Released {
+	if !before.Released {
 		before.After = revision
 	}
 	if string(record.Encode(found)) != string(record.Encode(before)) {
@@ -69,7 +69,7 @@ func TestAnUnopenablePartitionIsLeftToOthers(t *testing.T) {
 				for _, o := range c.out.opens {
 					c.Handle(Unopened{o, false}, now)
 				}
-				if s := c.shares["api.0"]; c.free(s, now) {
+				if s := c.shares.all["api.0"]; s.free(c.view(now)) {
 					free += 50 * ms
 					givenBack(t, c, before, 8)
 				}
@@ -136,7 +136,7 @@ func TestACrashBeforeTheOpeningKeepsTheHandover(t *testing.T) {
 func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	now := c.run(origin, 2*time.Second, nil)
-	part := c.shares["api.0"].part
+	part := c.shares.all["api.0"].part
 	c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
 		Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 	c.Decide(now)
@@ -153,7 +153,7 @@ func TestAPartitionThatCannotBeOpenedAgainIsHandedOver(t *testing.T) {
 		for _, o := range c.out.opens {
 			c.Handle(Unopened{o, false}, now)
 		}
-		left = c.shares["api.0"].record
+		left = c.shares.all["api.0"].record
 		c.out = actions{}
 	}
 	if !left.Released || len(left.Running) != 1 {
@@ -250,7 +250,7 @@ func TestAClaimThatIsAppliedLateIsNotForgotten(t *testing.T) {
 			}
 			own(true)
 			c.run(now, 10*time.Second, nil)
-			if s := c.shares["api.0"]; s.part == nil || !s.part.Live() {
+			if s := c.shares.all["api.0"]; s.part == nil || !s.part.Live() {
 				t.Errorf("state %d, owner %q, this is %q", s.state, s.record.Owner, c.Lease.Id)
 			}
 		})
@@ -269,7 +269,7 @@ func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 			now := origin
 			if live {
 				now = c.run(origin, 2*time.Second, nil)
-				part := c.shares["api.0"].part
+				part := c.shares.all["api.0"].part
 				c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
 					Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, now)
 				c.Handle(Broken{part.Partition, part.Epoch}, now)
@@ -292,14 +292,14 @@ func TestOpeningAPartitionOfARetiredPolicyIsGivenUp(t *testing.T) {
 				}
 				c.out = actions{}
 			}
-			if s := c.shares["api.0"]; opens > 5 || writes > 10 || s.part != nil ||
-				!c.free(s, now) {
+			if s := c.shares.all["api.0"]; opens > 5 || writes > 10 || s.part != nil ||
+				!s.free(c.view(now)) {
 				t.Errorf("in ten minutes it tried %d times and wrote %d records; owned: %t", opens,
 					writes, s.part != nil)
 			}
 			told(false, now)
 			c.run(now, 5*time.Second, nil)
-			if s := c.shares["api.0"]; s.part == nil || !s.part.Live() {
+			if s := c.shares.all["api.0"]; s.part == nil || !s.part.Live() {
 				t.Error("the policy came back, and nobody owns its partition")
 			}
 		})

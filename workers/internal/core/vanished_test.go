@@ -104,7 +104,7 @@ func (a *anew) owns() bool {
 	var r record.Owner
 	stands := a.records["api.0"].Exists && record.Decode(a.records["api.0"].Value, &r) == nil &&
 		r.Owner == a.c.Lease.Id && !r.Released
-	s := a.c.shares["api.0"]
+	s := a.c.shares.all["api.0"]
 	return stands && s.part != nil && s.part.Live() &&
 		s.part.Epoch == a.records["api.0"].Revision
 }
@@ -113,7 +113,7 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		a := newAnew(t)
 		a.run(2*time.Second, nil)
-		part := a.c.shares["api.0"].part
+		part := a.c.shares.all["api.0"].part
 		a.c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch,
 			Jobs: []job.Arrived{{Seq: 1, Key: "a", Cost: 1, Stored: originWall}}}, a.now)
 		a.c.Decide(a.now)
@@ -124,7 +124,7 @@ func TestAnOwnerWritesAVanishedRecordAgain(t *testing.T) {
 		}
 		a.run(time.Second, nil)
 		var r record.Owner
-		if !a.owns() || a.c.shares["api.0"].part != part ||
+		if !a.owns() || a.c.shares.all["api.0"].part != part ||
 			record.Decode(a.records["api.0"].Value, &r) != nil || len(r.Running) != 1 {
 			t.Errorf("told: %t; owned: %t; the record says %s", told, a.owns(),
 				a.records["api.0"].Value)
@@ -155,7 +155,7 @@ func TestAReleasedRecordThatVanishedIsClaimedAfterALease(t *testing.T) {
 	if !a.owns() || at.Since(origin) < simulatedLease {
 		t.Errorf("owned: %t, claimed after %v", a.owns(), at.Since(origin))
 	}
-	if in := a.c.shares["api.0"].before.record; len(in.Running) != 1 {
+	if in := a.c.shares.all["api.0"].before.record; len(in.Running) != 1 {
 		t.Errorf("it was told of %v", in.Running)
 	}
 }
@@ -250,12 +250,12 @@ func TestADeletedLeaseIsRewrittenUnlessItsDrainerLeaves(t *testing.T) {
 func TestNothingIsHandedToADrainerWithoutALease(t *testing.T) {
 	c := coreBench(t)
 	heardOf(c, "peer", 10, record.Lease{Lease: simulatedLease.Milliseconds()}, origin)
-	p := c.peers["peer"]
-	alive := p.alive(origin, simulatedLease)
+	p := c.peers.all["peer"]
+	live := c.peers.live("peer", origin)
 	c.Handle(Watched{TableDrainers, "peer", Record{Revision: 11, Stored: originWall}}, origin)
-	if !alive || p.gone || p.alive(origin, simulatedLease) {
-		t.Errorf("alive before: %t, gone: %t, alive: %t", alive, p.gone,
-			p.alive(origin, simulatedLease))
+	if !live || p.gone || c.peers.live("peer", origin) {
+		t.Errorf("live before: %t, gone: %t, live: %t", live, p.gone,
+			c.peers.live("peer", origin))
 	}
 }
 
@@ -314,14 +314,14 @@ func TestAnOldReportOfAVanishedRecord(t *testing.T) {
 	a := newAnew(t)
 	a.run(2*time.Second, nil)
 	a.c.Handle(Watched{TablePartitions, "api.0", Record{Revision: 1}}, a.now)
-	if a.run(2*time.Second, nil); !a.owns() || a.c.shares["api.0"].vanished != 0 {
+	if a.run(2*time.Second, nil); !a.owns() || a.c.shares.all["api.0"].vanished != 0 {
 		t.Errorf("owned: %t", a.owns())
 	}
 	a.set(TableDrainers, "another",
 		record.Lease{V: record.Version, Lease: simulatedLease.Milliseconds(),
 			Policies: []string{"api"}})
 	a.c.Handle(Watched{TableDrainers, "another", Record{Revision: 1}}, a.now)
-	if a.run(4*simulatedLease, nil); !a.c.peers["another"].gone {
+	if a.run(4*simulatedLease, nil); !a.c.peers.all["another"].gone {
 		t.Error("another has not renewed its lease for long, and counts as alive")
 	}
 }

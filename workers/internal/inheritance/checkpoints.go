@@ -2,6 +2,7 @@ package inheritance
 
 import (
 	"maps"
+	"time"
 
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -11,13 +12,23 @@ import (
 // Checkpoints tracks what an owner's stored checkpoints tell the next one, which has to assume the
 // most that is in none.
 type Checkpoints struct {
-	Changed bool // the next one has news
-	Noted   quota.Noted
-	asked   uint32      // first one with all that was asked for
-	costs   quota.Units // the most of any job
-	told    bounds      // stored; budgets as they may be stored
-	telling bounds
+	Changed  bool   // the next one has news
+	Revision uint64 // of the record that the next one replaces
+	begun    bool   // the last one is being gathered, or its result is not known
+	last     pace.Instant
+	Noted    quota.Noted
+	asked    uint32      // first one with all that was asked for
+	costs    quota.Units // the most of any job
+	told     bounds      // stored; budgets as they may be stored
+	telling  bounds
 }
+
+const (
+	// checkpointEvery, plus checkpointPerBucket, is the shortest time between checkpoints of a
+	// partition: with 100,000 buckets 2¼ s.
+	checkpointEvery     = 250 * time.Millisecond
+	checkpointPerBucket = 20 * time.Microsecond
+)
 
 type bounds struct{ costs, each, all quota.Units }
 
@@ -37,11 +48,33 @@ func (c *Checkpoints) Begin(each, all *quota.Limits) {
 	c.Noted.Begun++
 }
 
-// Store records that the last checkpoint is stored, and reports whether it is the first.
+// Due returns when the next checkpoint may be gathered, of so many buckets.
+func (c *Checkpoints) Due(buckets int) pace.Instant {
+	switch {
+	case !c.Changed || c.begun:
+		return pace.Never
+	case c.last == 0:
+		return 0
+	case c.Waits():
+		return c.last.Add(checkpointEvery)
+	}
+	return c.last.Add(checkpointEvery + time.Duration(buckets)*checkpointPerBucket)
+}
+
+// Gather begins a checkpoint, which has all changes until now.
+func (c *Checkpoints) Gather(now pace.Instant) { c.Changed, c.begun, c.last = false, true, now }
+
+// Store records that it is stored, and reports whether it is the first.
 func (c *Checkpoints) Store() (first bool) {
+	c.begun = false
 	first = c.Noted.Stored == 0
 	c.told, c.Noted.Stored = c.telling, c.Noted.Begun
 	return first
+}
+
+// Replace requests a checkpoint over a record that is not, or no longer, this owner's last one.
+func (c *Checkpoints) Replace(revision uint64) {
+	c.Revision, c.begun, c.Changed = revision, false, true
 }
 
 // Ask requests a checkpoint with all changes until now, and Asked returns the number of the last

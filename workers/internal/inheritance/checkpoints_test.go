@@ -85,3 +85,35 @@ func TestEditsAddUpUntilTheirJobsEnd(t *testing.T) {
 		t.Errorf("edits of jobs that ended are kept: %+v", next.Records())
 	}
 }
+
+// One checkpoint is written at a time, the next at intervals that grow with its size, but not while
+// starts wait for it.
+func TestACheckpointIsDueWhenItHasNews(t *testing.T) {
+	const now, soon = pace.Instant(time.Hour), pace.Instant(time.Hour + 250*time.Millisecond)
+	var c Checkpoints
+	due := func(want pace.Instant, when string) {
+		t.Helper()
+		if at := c.Due(100_000); at != want {
+			t.Errorf("%s it is due %v later, want %v", when, at.Since(now), want.Since(now))
+		}
+	}
+	due(pace.Never, "without news")
+	c.Changed = true
+	due(0, "for the first time")
+	c.Gather(now)
+	c.Begin(nil, nil)
+	c.Changed = true
+	due(pace.Never, "while one is written")
+	if first := c.Store(); !first {
+		t.Error("the first one is not the first")
+	}
+	due(soon.Add(2*time.Second), "after that")
+	c.Ask()
+	due(soon, "if starts wait for it")
+	c.Gather(now)
+	c.Replace(7)
+	due(soon, "if it was not stored")
+	if c.Revision != 7 {
+		t.Errorf("it replaces revision %d, want 7", c.Revision)
+	}
+}

@@ -52,7 +52,6 @@ type Crew struct {
 type Owner struct {
 	V        int    `json:"v"`
 	Owner    string `json:"owner"`
-	Nonce    uint64 `json:"nonce"`
 	Released bool   `json:"released,omitempty"`
 	// After is the epoch of an owner that crashed, the first of several in a row, or of this owner
 	// before it took another epoch. A checkpoint of that or a later epoch has the runs, unless
@@ -114,6 +113,12 @@ type Handover struct {
 	Ended packed `json:"ended,omitempty"`
 	// of running calls whose requests hold units of limits, named in the same way
 	Calls packed `json:"calls,omitempty"`
+}
+
+// Jobs returns what a handover says of jobs and calls, which ownership records repeat.
+func (h Handover) Jobs() Handover {
+	return Handover{Running: h.Running, Done: h.Done, Stream: h.Stream, Last: h.Last,
+		Through: h.Through, Edits: h.Edits, Ended: h.Ended}
 }
 
 // Bounds are bounds on starts, in units of a cost: the most of any started job, what unlisted

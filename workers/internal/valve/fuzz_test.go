@@ -26,7 +26,7 @@ func FuzzRecords(f *testing.F) {
 		record.Lease{V: record.Version, Nonce: 1, Lease: 5000, Host: "h", PID: 1,
 			Policies: []string{"api"},
 			Leaving:  true},
-		record.Owner{V: record.Version, Owner: "me", Nonce: 1, Released: true, After: 3,
+		record.Owner{V: record.Version, Owner: "me", Released: true, After: 3,
 			Handover: record.Handover{Done: []uint64{1}}},
 		record.Attempt{V: record.Version, Attempts: 2, DueIn: 5, LastError: "no", Crashes: 1},
 		record.Attempt{V: record.Version + 1},
