@@ -299,7 +299,6 @@ func (s *Store) Watch(ctx context.Context,
 	changed func(set policy.Entries, names []string)) error {
 	var mu sync.Mutex
 	set, synced := policy.Entries{}, false
-	var names []string
 	news := make(chan struct{}, 1)
 	tell := func() {
 		select {
@@ -310,7 +309,7 @@ func (s *Store) Watch(ctx context.Context,
 	ctx, end := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	telling.Go(func() {
-		for first := true; ; first = false {
+		for before := policy.Entries(nil); ; {
 			select {
 			case <-news:
 			case <-ctx.Done():
@@ -318,13 +317,14 @@ func (s *Store) Watch(ctx context.Context,
 			}
 			began := time.Now()
 			mu.Lock()
-			now, since := maps.Clone(set), names
-			names = nil
+			now := maps.Clone(set)
 			mu.Unlock()
-			if slices.Sort(since); first {
-				since = nil
+			var names []string
+			if before != nil {
+				names = policy.Changed(before, now)
 			}
-			changed(now, slices.Compact(since))
+			changed(now, names)
+			before = now
 			select {
 			case <-time.After(pauseAfter(time.Since(began))):
 			case <-ctx.Done():
@@ -337,7 +337,6 @@ func (s *Store) Watch(ctx context.Context,
 		mu.Lock()
 		defer mu.Unlock()
 		if s.enter(set, r) && synced {
-			names = append(names, r.Key)
 			tell()
 		}
 	}, func() {
