@@ -434,14 +434,11 @@ func (l Limit) checkCountFrom(c *checker) {
 
 func (l Limit) check(c *checker) {
 	l.checkName(c)
-	if l.CountFrom != "" {
-		c.add("count_from", "applies only to limits on starts of a leaking bucket with a queue")
-	}
-	if l.Shared != "" {
-		c.add("shared", "applies only to limits on starts of a leaking bucket with a queue")
-	}
-	if l.Cost != "" {
-		c.add("cost", "applies only to limits on starts of a leaking bucket with a queue")
+	given := given(l)
+	for _, field := range []string{"count_from", "shared", "cost"} {
+		if given[field] {
+			c.add(field, "applies only to limits on starts of a leaking bucket with a queue")
+		}
 	}
 	rest := strings.NewReplacer(PlaceholderKey, "", PlaceholderIP, "").Replace(l.Key)
 	switch {
