@@ -419,10 +419,8 @@ func (l Limit) checkStarts(c *checker) {
 func (l Limit) checkCountFrom(c *checker) {
 	rule := l.OnStarts()
 	switch {
-	case l.CountFrom == "":
-	case !l.Arrivals():
-		c.word("count_from", string(l.CountFrom),
-			wordsOf([]CountFrom{CountFromStart, CountFromAnswer, CountFromEnd}))
+	case l.CountFrom == CountFromStart, l.CountFrom == "",
+		!oneOf(c, "count_from", l.CountFrom, CountFromStart, CountFromAnswer, CountFromEnd):
 	case rule != nil && rule.Bound().Arrivals() != nil:
 		c.add("count_from", "must be %s: %v; use a %s or %s", CountFromStart,
 			rule.Bound().Arrivals(), SlidingLog, FixedWindow)
