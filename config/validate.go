@@ -14,6 +14,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/base/nearest"
 	"github.com/penstock-mq/penstock/internal/base/strict"
+	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/internal/server/installation"
 	"github.com/penstock-mq/penstock/internal/server/natsconn"
 	"github.com/penstock-mq/penstock/policy"
@@ -78,6 +79,15 @@ func (p checker) address(place, value string) {
 	}
 }
 
+// listener checks an address, and the access to a good one.
+func (p checker) listener(place string, o guard.Options) {
+	p.address(place+".listen", o.Listen)
+	field, err := o.Check()
+	if err != nil && (field != "listen" || badAddress(o.Listen) == "") {
+		p.Add(place+"."+field, "%v", err)
+	}
+}
+
 func (p checker) connections(place string, n int) {
 	if n < 1 || n > 1_000_000 {
 		p.Add(place, "must be 1 to 1000000, not %d", n)
@@ -85,11 +95,7 @@ func (p checker) connections(place string, n int) {
 }
 
 func (p checker) ofHTTP(h HTTP) {
-	p.address("http.listen", h.Listen)
-	if field, err := h.Guard().Check(); err != nil &&
-		(field != "listen" || badAddress(h.Listen) == "") {
-		p.Add("http."+field, "%v", err)
-	}
+	p.listener("http", h.Guard())
 	p.between("http.lame_duck", h.LameDuck, 0, 5*time.Minute)
 	for i, name := range h.Hosts {
 		if !hostPattern.MatchString(name) {
@@ -103,11 +109,9 @@ func (p checker) ofHTTP(h HTTP) {
 }
 
 func (p checker) ofEnvoy(e Envoy, h HTTP) {
-	p.address("envoy.listen", e.Listen)
-	if field, err := e.Guard(h).Check(); err != nil && field == "listen" &&
-		badAddress(e.Listen) == "" {
-		p.Add("envoy.listen", "%v", err)
-	}
+	access := e.Guard(h)
+	access.TLS = guard.Files{} // http.tls, which is checked there
+	p.listener("envoy", access)
 	switch {
 	case e.Listen != "" && len(e.Files) == 0:
 		p.Add("envoy.listen", "requires envoy.files, which define the limits")
@@ -119,15 +123,12 @@ func (p checker) ofEnvoy(e Envoy, h HTTP) {
 }
 
 func (p checker) ofOutbound(place string, o Outbound, c Config) {
-	p.address(place+".listen", o.Listen)
 	if o.Listen == "" {
 		p.Add(place+".listen", "is missing")
 	}
-	at := o.Guard(c.HTTP)
-	at.Named = place
-	if field, err := at.Check(); err != nil && badAddress(o.Listen) == "" {
-		p.Add(place+"."+field, "%v", err)
-	}
+	access := o.Guard(c.HTTP)
+	access.Named = place
+	p.listener(place, access)
 	if len(o.Routes) == 0 {
 		p.Add(place+".routes", "is missing: want a list of routes")
 	}
@@ -208,10 +209,10 @@ func (p checker) ofNATS(n NATS) {
 	} else if n.URL == "" && n.Credentials != (natsconn.Credentials{}) {
 		p.Add("nats", "has credentials but no url")
 	}
-	p.address("nats.embedded.listen", n.Embedded.Listen)
-	if field, err := n.Embedded.Guard().Check(); n.URL == "" && err != nil &&
-		(field != "listen" || badAddress(n.Embedded.Listen) == "") {
-		p.Add("nats.embedded."+field, "%v", err)
+	if n.URL == "" {
+		p.listener("nats.embedded", n.Embedded.Guard())
+	} else {
+		p.address("nats.embedded.listen", n.Embedded.Listen)
 	}
 	if !n.Embedded.Sync.Always {
 		p.between("nats.embedded.sync", n.Embedded.Sync.Every, time.Millisecond, time.Hour)

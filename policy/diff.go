@@ -22,19 +22,8 @@ func Diff[T Policy | Override](before, after T) (changes Changes) {
 	if _, own := any(before).(Override); own {
 		missing = "the policy's"
 	}
-	text := func(fields []leaf, place string) string {
-		for _, f := range fields {
-			if f.place == place {
-				return f.text
-			}
-		}
-		if place == "paused" {
-			return "false"
-		}
-		return missing
-	}
 	for _, f := range slices.Concat(is, was) {
-		old, now := text(was, f.place), text(is, f.place)
+		old, now := textAt(f.place, was, missing), textAt(f.place, is, missing)
 		change := fmt.Sprintf("%s %s → %s", f.place, old, now)
 		if old != now && !slices.Contains(changes, change) {
 			changes = append(changes, change)
@@ -52,6 +41,18 @@ func Fields(p Policy) (fields Changes) {
 }
 
 type leaf struct{ place, text string }
+
+func textAt(place string, fields []leaf, missing string) string {
+	for _, f := range fields {
+		if f.place == place {
+			return f.text
+		}
+	}
+	if place == "paused" {
+		return "false"
+	}
+	return missing
+}
 
 // flatten lists fields such as "limits[1].key" as text, in the order of the structs.
 func flatten(document any) (leaves []leaf) {

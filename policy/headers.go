@@ -54,9 +54,7 @@ func (t TargetHeaders) check(c *checker) {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		lower, file := strings.ToLower(name), t[name].File
 		switch {
-		case name == "" || strings.ContainsFunc(name, func(r rune) bool {
-			return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
-		}):
+		case !tokenPattern.MatchString(name):
 			c.add(field, "%s is not a header name", quote(name))
 		case strings.HasPrefix(lower, "penstock-"),
 			slices.Contains([]string{"host", "content-length", "connection",

@@ -419,10 +419,8 @@ func (l Limit) checkStarts(c *checker) {
 func (l Limit) checkCountFrom(c *checker) {
 	rule := l.OnStarts()
 	switch {
-	case l.CountFrom == "":
-	case !l.Arrivals():
-		c.word("count_from", string(l.CountFrom),
-			wordsOf([]CountFrom{CountFromStart, CountFromAnswer, CountFromEnd}))
+	case l.CountFrom == CountFromStart, l.CountFrom == "",
+		!oneOf(c, "count_from", l.CountFrom, CountFromStart, CountFromAnswer, CountFromEnd):
 	case rule != nil && rule.Bound().Arrivals() != nil:
 		c.add("count_from", "must be %s: %v; use a %s or %s", CountFromStart,
 			rule.Bound().Arrivals(), SlidingLog, FixedWindow)
@@ -434,14 +432,11 @@ func (l Limit) checkCountFrom(c *checker) {
 
 func (l Limit) check(c *checker) {
 	l.checkName(c)
-	if l.CountFrom != "" {
-		c.add("count_from", "applies only to limits on starts of a leaking bucket with a queue")
-	}
-	if l.Shared != "" {
-		c.add("shared", "applies only to limits on starts of a leaking bucket with a queue")
-	}
-	if l.Cost != "" {
-		c.add("cost", "applies only to limits on starts of a leaking bucket with a queue")
+	given := given(l)
+	for _, field := range []string{"count_from", "shared", "cost"} {
+		if given[field] {
+			c.add(field, "applies only to limits on starts of a leaking bucket with a queue")
+		}
 	}
 	rest := strings.NewReplacer(PlaceholderKey, "", PlaceholderIP, "").Replace(l.Key)
 	switch {

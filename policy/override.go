@@ -202,12 +202,7 @@ func (l Lever) Text(e Entry, now time.Time) string {
 	var was, is []string
 	written := flatten(e.Written)
 	for _, f := range flatten(l.Override) {
-		before := "none"
-		for _, w := range written {
-			if w.place == f.place {
-				before = w.text
-			}
-		}
+		before := textAt(f.place, written, "none")
 		switch {
 		case f.place == "paused":
 			was, is = append(was, "running"), append(is, "paused")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,32 +20,31 @@ import (
 func Parse(data []byte) (Policy, error) { return parse[Policy](data) }
 
 func parse[T any](data []byte) (document T, err error) {
-	if unread := read(data, &document); len(unread) > 0 {
+	if err := invalid(strict.JSON(data, &document)); err != nil {
 		var none T
-		return none, Invalid(unread)
+		return none, err
 	}
 	return document, nil
 }
 
-func read(data []byte, into any) (problems []Problem) {
-	for _, p := range strict.JSON(data, into) {
+func invalid(document *strict.File) error {
+	var problems []Problem
+	for _, p := range document.Problems() {
 		problems = append(problems, Problem{p.Place, p.Reason})
 	}
-	return problems
+	return Invalid(problems)
 }
 
 // Read is [Parse], [Policy.WithDefaults] and [Policy.Validate]. It does not report an unreadable
 // field as missing, too.
 func Read(data []byte) (Policy, error) {
 	var p Policy
-	unread := read(data, &p)
+	document := strict.JSON(data, &p)
 	p = p.WithDefaults()
-	found := slices.DeleteFunc(p.Validate(), func(found Problem) bool {
-		return slices.ContainsFunc(unread, func(u Problem) bool {
-			return within(found.Field, u.Field)
-		})
-	})
-	if err := Invalid(append(unread, found...)); err != nil {
+	for _, found := range p.Validate() {
+		document.Add(found.Field, "%s", found.Reason)
+	}
+	if err := invalid(document); err != nil {
 		return Policy{}, err
 	}
 	return p, nil
@@ -60,12 +58,6 @@ func given(document any) map[string]bool {
 		}
 	}
 	return names
-}
-
-// within reports whether a place is, or is inside, outer.
-func within(place, outer string) bool {
-	rest, ok := strings.CutPrefix(place, outer)
-	return ok && (outer == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // Problem is at a field ("retry.backoff"), or of the whole policy.

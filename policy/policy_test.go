@@ -128,6 +128,17 @@ func TestParseKnowsEveryField(t *testing.T) {
 	walk("{", "}", reflect.TypeFor[policy.Policy]())
 }
 
+// What is missing in a document that cannot be read at all is no problem of its own.
+func TestAnUnreadableDocumentIsOneProblem(t *testing.T) {
+	for _, text := range []string{``, `{"name":"a"`, `null`, `[]`} {
+		var invalid *policy.InvalidError
+		if _, err := policy.Read([]byte(text)); !errors.As(err, &invalid) ||
+			len(invalid.Problems) != 1 {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for _, test := range []struct{ json, want string }{
 		{``, "is not JSON: unexpected end"},

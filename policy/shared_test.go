@@ -15,6 +15,8 @@ func TestSharedLimitsAreLimitsOnStartsWithAName(t *testing.T) {
 		`{"name":"account","algorithm":"sliding_log","limit":5,"window":"1s","count_from":"answer"}`: "",
 		`{"name":"account","algorithm":"sliding_log","limit":5,"window":"1s","count_from":"end"}`:    "count_from: end requires a cost",
 
+		`{"name":"account","algorithm":"sliding_counter","limit":5,"window":"1s","count_from":"start"}`: "",
+
 		`{"algorithm":"sliding_log","limit":5,"window":"1s"}`:                "name: is required",
 		`{"name":"a","algorithm":"sliding_log"}`:                             "limit: is required",
 		`{"name":"a","algorithm":"sliding_log","window":"1s","shadow":true}`: "shadow",

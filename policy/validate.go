@@ -132,9 +132,9 @@ func (p Policy) checkAlgorithm(c *checker) bool {
 	known := p.Algorithm.known()
 	switch {
 	case p.Algorithm == "":
-		return c.add("algorithm", "is required: want %s", algorithmList(Algorithms()))
-	case known == nil:
-		return c.word("algorithm", string(p.Algorithm), wordsOf(Algorithms()))
+		return c.add("algorithm", "is required: want %s", enumerate(Algorithms()))
+	case !oneOf(c, "algorithm", p.Algorithm, Algorithms()...):
+		return false
 	}
 	p.checkFields(c, known.demands, known.allows)
 	return true
@@ -156,16 +156,10 @@ func (p Policy) checkAdapt(c *checker) {
 }
 
 func (p Policy) checkStoreError(c *checker) {
-	switch p.OnStoreError {
-	case "":
-	case Open, Closed, Local:
-		if p.Paced() {
-			c.add("on_store_error",
-				"applies only to policies that check a limit, not to leaking buckets with a queue")
-		}
-	default:
-		c.word("on_store_error", string(p.OnStoreError),
-			wordsOf([]OnStoreError{Open, Closed, Local}))
+	if oneOf(c, "on_store_error", p.OnStoreError, Open, Closed, Local) && p.Paced() &&
+		p.OnStoreError != "" {
+		c.add("on_store_error",
+			"applies only to policies that check a limit, not to leaking buckets with a queue")
 	}
 }
 
@@ -184,13 +178,11 @@ func (p Policy) checkFields(c *checker, demands, allows []string) {
 }
 
 func owners(field string) string {
-	return algorithmList(slices.DeleteFunc(Algorithms(), func(a Algorithm) bool {
+	return enumerate(slices.DeleteFunc(Algorithms(), func(a Algorithm) bool {
 		known := a.known()
 		return !slices.Contains(known.demands, field) && !slices.Contains(known.allows, field)
 	}))
 }
-
-func algorithmList(algorithms []Algorithm) string { return enumerate(wordsOf(algorithms)) }
 
 func wordsOf[T ~string](values []T) (words []string) {
 	for _, v := range values {
@@ -223,9 +215,7 @@ func (p Policy) checkNumbers(c *checker) {
 		c.add("window", "must be a whole number of microseconds, not %s", p.Window)
 	}
 	p.checkCalendar(c)
-	if p.Count != "" && p.Count != CountAll && p.Count != CountAccepted {
-		c.word("count", string(p.Count), wordsOf([]Count{CountAll, CountAccepted}))
-	}
+	oneOf(c, "count", p.Count, CountAll, CountAccepted)
 	if within {
 		c.drain("outflow", p.Capacity, p.Outflow)
 		c.drain("outflow_total", p.Capacity, p.OutflowTotal)
@@ -420,10 +410,10 @@ func (c *checker) add(field, format string, args ...any) bool {
 	return false
 }
 
-// word reports a word that is not one of those wanted.
-func (c *checker) word(field, word string, wanted []string) bool {
-	return c.add(field, "%s: want %s%s", quote(word), enumerate(wanted),
-		nearest.Hint(word, wanted))
+// oneOf reports a word that is not one of those wanted.
+func oneOf[T ~string](c *checker, field string, word T, wanted ...T) bool {
+	return word == "" || slices.Contains(wanted, word) || c.add(field, "%s: want %s%s",
+		quote(string(word)), enumerate(wanted), nearest.Hint(string(word), wordsOf(wanted)))
 }
 
 func (c *checker) number(field string, n, most int64) bool {
@@ -481,7 +471,8 @@ func (c *checker) drain(field string, n int64, r algorithms.Rate) {
 
 func quote(s string) string { return decode.Quote(s) }
 
-func enumerate(words []string) string {
+func enumerate[T ~string](all []T) string {
+	words := wordsOf(all)
 	if len(words) < 2 {
 		return strings.Join(words, "")
 	}

@@ -24,9 +24,6 @@ const tellEvery = 50 * time.Millisecond
 
 // submitBatch reads the whole batch first, because a slow queue must not count as a slow client.
 func (h *handler) submitBatch(r *http.Request, at place) (answer.Answer, error) {
-	if r.URL.RawQuery != "" || r.URL.ForceQuery {
-		return answer.Answer{}, bad("query", "a batch has no query parameters")
-	}
 	for name := range r.Header {
 		if name == job.HeaderIdempotencyKey ||
 			name != ipHeader && job.HasPrefixFold(name, job.HeaderPrefix) {

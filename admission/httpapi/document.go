@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -240,32 +241,6 @@ func noBody(r *http.Request) error {
 	return nil
 }
 
-var errEmptyQuery = bad("query", "is empty; escape a question mark in a key as %%3F")
-
-// Unknown and repeated parameters are misspelt, or part of a key with a question mark.
-func parameters(r *http.Request, known ...string) (url.Values, error) {
-	if r.URL.ForceQuery {
-		return nil, errEmptyQuery
-	}
-	if r.URL.RawQuery == "" {
-		return nil, nil
-	}
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, bad("query", "cannot be parsed")
-	}
-	for name, given := range values {
-		switch {
-		case !slices.Contains(known, name):
-			return nil, bad(fmt.Sprintf("%.64s", name), "is not a query parameter of this "+
-				"path; escape a question mark in a key as %%3F")
-		case len(given) > 1:
-			return nil, bad(name, "is given twice")
-		}
-	}
-	return values, nil
-}
-
 func bad(field, reason string, args ...any) error {
 	return &admission.RequestError{Field: field, Reason: fmt.Sprintf(reason, args...)}
 }
@@ -282,34 +257,52 @@ var ranges = map[string]struct{ unset, least, most uint64 }{
 // of a dead letter; one more still fits
 const maxID = 1<<63 - 1
 
-func (at *place) parameters(r *http.Request, listed string) (err error) {
-	known := strings.FieldsFunc(listed, func(c rune) bool { return c == '&' })
-	at.numbers = make(map[string]uint64, len(known))
-	for i, name := range known {
-		var typed bool
-		known[i], _, typed = strings.Cut(name, "=")
-		if of, number := ranges[name]; number && !typed {
-			at.numbers[name] = of.unset
-		}
+// parameters reads the query. Unknown and repeated parameters are misspelt, or part of a key with a
+// question mark, which would be cut short.
+func (at *place) parameters(r *http.Request, rt route) (err error) {
+	if r.URL.ForceQuery {
+		return bad("query", "is empty; escape a question mark in a key as %%3F")
 	}
-	if at.query, err = parameters(r, known...); err != nil {
-		return err
+	if r.URL.RawQuery == "" {
+		return nil
 	}
-	for name := range at.numbers {
-		if of := ranges[name]; at.query.Has(name) {
-			n, err := strconv.ParseUint(at.query.Get(name), 10, 64)
-			if of.least == of.most && n != of.most {
-				return bad(name, "must be %d, or left out", of.most)
-			} else if err != nil || n < of.least || n > of.most {
-				return bad(name, "must be a whole number from %d to %d", of.least, of.most)
-			}
-			at.numbers[name] = n
+	if at.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		return bad("query", "cannot be parsed")
+	}
+	known := rt.parameters()
+	at.numbers = map[string]uint64{}
+	for _, name := range slices.Sorted(maps.Keys(at.query)) {
+		i := slices.IndexFunc(known, func(p Parameter) bool { return p.Name == name })
+		switch {
+		case i < 0:
+			return bad(fmt.Sprintf("%.64s", name), "is not a query parameter of this "+
+				"path; escape a question mark in a key as %%3F")
+		case len(at.query[name]) > 1:
+			return bad(name, "is given twice")
+		case !known[i].Number:
+			continue
 		}
+		p := known[i]
+		n, err := strconv.ParseUint(at.query.Get(name), 10, 64)
+		switch {
+		case p.Least == p.Most && n != p.Most:
+			return bad(name, "must be %d, or left out", p.Most)
+		case err != nil || n < p.Least || n > p.Most:
+			return bad(name, "must be a whole number from %d to %d", p.Least, p.Most)
+		}
+		at.numbers[name] = n
 	}
 	return nil
 }
 
-func (at place) number(name string) int { return int(at.numbers[name]) }
+// number returns a parameter, or its default.
+func (at place) number(name string) int {
+	n, given := at.numbers[name]
+	if !given {
+		n = ranges[name].unset
+	}
+	return int(n)
+}
 
 func readDocument(r *http.Request) ([]byte, error) {
 	document, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxDocument))

@@ -28,16 +28,9 @@ func Brief(r *http.Request) bool {
 }
 
 func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
-	// An unescaped question mark would cut a key short, and mix two buckets.
-	query, err := parameters(r, "wait")
+	wait, err := at.wait()
 	if err != nil {
 		return answer.Answer{}, err
-	}
-	var wait time.Duration
-	if query.Has("wait") {
-		if wait, err = admission.ParseWait("wait", query.Get("wait")); err != nil {
-			return answer.Answer{}, err
-		}
 	}
 	if at.proxy != nil {
 		return answer.Answer{}, at.proxy
@@ -51,6 +44,13 @@ func (h *handler) submit(r *http.Request, at place) (answer.Answer, error) {
 		Policy: at.policy, Key: at.key, Header: r.Header, Body: body, IP: at.ip,
 		From: at.from, Wait: wait})
 	return h.submitted(outcome), err
+}
+
+func (at place) wait() (wait time.Duration, err error) {
+	if at.query.Has("wait") {
+		wait, err = admission.ParseWait("wait", at.query.Get("wait"))
+	}
+	return wait, err
 }
 
 func (h *handler) submitted(o admission.Outcome) answer.Answer {
@@ -112,15 +112,13 @@ func (h *handler) check(r *http.Request, at place) (answer.Answer, error) {
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	if r.URL.ForceQuery {
-		return answer.Answer{}, errEmptyQuery
-	}
-	if r.URL.RawQuery != "" {
+	if at.query.Has("cost") {
 		if r.Header.Get(job.HeaderCost) != "" {
 			return answer.Answer{}, bad("cost", "is given twice, as a parameter and as a header")
 		}
-		if options.Cost, err = queryCost(r); err != nil {
-			return answer.Answer{}, err
+		options.Cost, err = strconv.ParseInt(at.query.Get("cost"), 10, 64)
+		if err != nil {
+			return answer.Answer{}, bad("cost", "must be a whole number of at least 1")
 		}
 	}
 	if at.proxy != nil {
@@ -170,16 +168,4 @@ func (h *handler) from(at *place, r *http.Request, c *access.Client) {
 	if c.Name == "" && at.proxy == nil && len(r.Header[ipHeader]) > 0 {
 		at.from.Name = admission.ClientIP(r.Header[ipHeader][0])
 	}
-}
-
-func queryCost(r *http.Request) (int64, error) {
-	q, err := parameters(r, "cost")
-	if err != nil {
-		return 0, err
-	}
-	cost, err := strconv.ParseInt(q.Get("cost"), 10, 64)
-	if err != nil {
-		return 0, bad("cost", "must be a whole number of at least 1")
-	}
-	return cost, nil
 }

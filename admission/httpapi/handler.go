@@ -183,8 +183,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names 
 	}
 	at, err := rt.place(r, names)
 	h.from(&at, r, client)
-	if err == nil && !rt.permits(at) {
-		err = notPermitted(rt, at)
+	if err == nil {
+		err = rt.permits(at)
 	}
 	if err == nil && rt.ask == nil {
 		h.options.Metrics.ServeHTTP(w, r)

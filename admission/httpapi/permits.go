@@ -27,15 +27,9 @@ func (h *handler) acquire(r *http.Request, at place) (answer.Answer, error) {
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	query, err := parameters(r, "wait")
-	if err != nil {
-		return answer.Answer{}, err
-	}
 	c := permits.Request{Policy: at.policy, Key: at.key.Raw()}
-	if query.Has("wait") {
-		if c.Wait, err = admission.ParseWait("wait", query.Get("wait")); err != nil {
-			return answer.Answer{}, err
-		}
+	if c.Wait, err = at.wait(); err != nil {
+		return answer.Answer{}, err
 	}
 	// Costs in the body are another spelling of the headers.
 	var asked api.PermitRequest
@@ -72,10 +66,6 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	query, err := parameters(r, "permit")
-	if err != nil {
-		return answer.Answer{}, err
-	}
 	settled := api.Settlement{Status: job.SettledReturned}
 	if r.Method == http.MethodPut {
 		settled.Status = nil
@@ -87,7 +77,7 @@ func (h *handler) settle(r *http.Request, at place) (answer.Answer, error) {
 	if err != nil {
 		return answer.Answer{}, err
 	}
-	id := query.Get("permit")
+	id := at.query.Get("permit")
 	if !permit.MatchString(id) {
 		return answer.Answer{}, bad("permit", "want the permit in the answer to POST")
 	}

@@ -22,7 +22,7 @@ type route struct {
 	method string
 	// path may hold {policy}, {job} and {id}, one segment each, and end in {key...}, the rest with
 	// its slashes. The query parameters follow a question mark; "=" and a type marks one without a
-	// range in [ranges]. Only those of management requests are checked before the handler.
+	// range in [ranges].
 	path string
 	// required for the policy and key in the path, or for all; zero: public
 	right access.Right
@@ -33,6 +33,17 @@ type call func(r *http.Request, at place) (answer.Answer, error)
 
 func (rt route) managed() bool {
 	return rt.right&(access.Read|access.Operate|access.Admin) != 0 && rt.ask != nil
+}
+
+// parameters lists those of the path's query.
+func (rt route) parameters() (all []Parameter) {
+	_, query, _ := strings.Cut(rt.path, "?")
+	for _, given := range strings.FieldsFunc(query, func(c rune) bool { return c == '&' }) {
+		name, _, typed := strings.Cut(given, "=")
+		of, number := ranges[name]
+		all = append(all, Parameter{name, number && !typed, of.unset, of.least, of.most})
+	}
+	return all
 }
 
 // each: the handler checks each policy, so the right for any suffices.
@@ -171,15 +182,8 @@ type Parameter struct {
 // Routes returns the endpoints of an admitter.
 func Routes() (all []Route) {
 	for _, rt := range (&handler{service: struct{ Service }{}}).routes() {
-		path, query, _ := strings.Cut(rt.path, "?")
-		r := Route{Method: rt.method, Path: path, Right: rt.right}
-		for _, given := range strings.FieldsFunc(query, func(c rune) bool { return c == '&' }) {
-			name, _, typed := strings.Cut(given, "=")
-			of, number := ranges[name]
-			r.Query = append(r.Query,
-				Parameter{name, number && !typed, of.unset, of.least, of.most})
-		}
-		all = append(all, r)
+		path, _, _ := strings.Cut(rt.path, "?")
+		all = append(all, Route{rt.method, path, rt.right, rt.parameters()})
 	}
 	return all
 }
@@ -280,7 +284,7 @@ type place struct {
 }
 
 func (rt route) place(r *http.Request, found []string) (at place, err error) {
-	path, known, _ := strings.Cut(rt.path, "?")
+	path, _, _ := strings.Cut(rt.path, "?")
 	for s := range strings.SplitSeq(path, "/") {
 		if !strings.HasPrefix(s, "{") {
 			continue
@@ -290,8 +294,8 @@ func (rt route) place(r *http.Request, found []string) (at place, err error) {
 		}
 		found = found[1:]
 	}
-	if rt.managed() {
-		err = at.parameters(r, known)
+	if rt.right != 0 && rt.ask != nil {
+		err = at.parameters(r, rt)
 	}
 	return at, err
 }
@@ -344,33 +348,28 @@ func notAWholePolicy(*http.Request, place) (answer.Answer, error) {
 		"the path with a slash for the empty key")
 }
 
-// A job or dead letter named by number needs the right for all keys of its policy.
-func (rt route) permits(at place) bool {
+// permits returns why the client may not send the request, which does not reveal whether the
+// resource exists. A job or dead letter named by number needs the right for all keys of its policy.
+func (rt route) permits(at place) error {
+	path, _, _ := strings.Cut(rt.path, "?")
+	may, scope := at.client.MayAll(rt.right), " for all policies and keys"
 	switch {
 	case rt.right == 0:
-		return true
+		return nil
 	case rt.each():
-		return at.client.May(rt.right)
-	case strings.HasSuffix(rt.path, "{key...}"), strings.Contains(rt.path, "{key...}?"):
-		return at.client.MayKey(rt.right, at.policy, at.key.Raw())
-	case strings.Contains(rt.path, "{"):
-		return at.client.MayPolicy(rt.right, at.policy)
+		may, scope = at.client.May(rt.right), ""
+	case strings.HasSuffix(path, "{key...}"):
+		may = at.client.MayKey(rt.right, at.policy, at.key.Raw())
+		scope = " for key %.64[3]q of policy %.64[2]q"
+	case strings.Contains(path, "{"):
+		may = at.client.MayPolicy(rt.right, at.policy)
+		scope = " for policy %.64[2]q with all its keys"
 	}
-	return at.client.MayAll(rt.right)
-}
-
-// It does not reveal whether the resource exists.
-func notPermitted(rt route, at place) error {
-	what := fmt.Sprintf("%s %s", rt.right, "for all policies and keys")
-	switch {
-	case rt.each():
-		what = rt.right.String()
-	case strings.Contains(rt.path, "{key...}"):
-		what = fmt.Sprintf("%s for key %.64q of policy %.64q", rt.right, at.key.Raw(), at.policy)
-	case strings.Contains(rt.path, "{"):
-		what = fmt.Sprintf("%s for policy %.64q with all its keys", rt.right, at.policy)
+	if may {
+		return nil
 	}
-	return forbidden(at.client, what)
+	return forbidden(at.client,
+		fmt.Sprintf("%[1]s"+scope, rt.right, at.policy, at.key.Raw()))
 }
 
 func forbidden(c *access.Client, what string) error {

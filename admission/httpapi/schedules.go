@@ -24,10 +24,6 @@ func (h *handler) putSchedule(r *http.Request, at place) (answer.Answer, error) 
 	if s == nil {
 		return answer.Answer{}, bodyLeft{errNoSchedules}
 	}
-	if r.URL.RawQuery != "" || r.URL.ForceQuery {
-		return answer.Answer{}, bodyLeft{bad("query", "a schedule has no query parameters; "+
-			"escape a question mark in a key as %%3F")}
-	}
 	body, held, err := h.read(r, at, queue.MaxScheduledBody)
 	defer h.options.Budget.Release(at.from, held)
 	if err != nil {

@@ -201,7 +201,7 @@ func TestChangesWithoutAnAnswerAreAudited(t *testing.T) {
 }
 
 func TestWritesWithoutAnAnswerAreAudited(t *testing.T) {
-	s := open(t, Options{Timeout: time.Second, BulkTimeout: time.Second})
+	s := open(t, Options{Timeout: time.Second})
 	put(t, s, stripe(10))
 	js, err := jetstream.New(s.broker.Conn())
 	if err != nil {

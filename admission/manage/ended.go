@@ -299,7 +299,7 @@ func retired(err error, name string) error {
 func (s *Service) ReplaySome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	api.Replayed, error) {
 
-	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	ctx, cancel := s.boundedBulk(ctx)
 	defer cancel()
 	entry, err := s.lettered(ctx, name)
 	if err == nil {
@@ -333,7 +333,7 @@ func (s *Service) Discard(ctx context.Context, name string, id uint64) (api.Disc
 func (s *Service) DiscardSome(ctx context.Context, name string, some queue.DeadLetterFilter) (
 	api.Discarded, error) {
 
-	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	ctx, cancel := s.boundedBulk(ctx)
 	defer cancel()
 	if _, err := s.lettered(ctx, name); err != nil {
 		return api.Discarded{}, err

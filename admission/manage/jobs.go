@@ -162,21 +162,37 @@ func gone(id string) error {
 
 // Job returns a job that has not ended, or ErrNotFound.
 func (s *Service) Job(ctx context.Context, name string, seq uint64) (api.Job, error) {
+	j, _, err := s.job(ctx, name, seq)
+	return j, err
+}
+
+// WholeJob is Job with the job's body.
+func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (api.Job, error) {
+	j, stored, err := s.job(ctx, name, seq)
+	if err != nil {
+		return api.Job{}, err
+	}
+	j.Header = redact.Header(stored.Header)
+	j.Body, j.Bytes = shown(stored.Body)
+	return j, nil
+}
+
+func (s *Service) job(ctx context.Context, name string, seq uint64) (j api.Job,
+	stored job.Arrived, err error) {
+
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	entry, err := s.queued(ctx, name)
-	if err != nil {
-		return api.Job{}, err
+	if err == nil {
+		stored, err = s.readJob(ctx, name, seq)
 	}
-	stored, err := s.readJob(ctx, name, seq)
-	if err != nil {
-		return api.Job{}, err
+	if err == nil {
+		j, err = s.found(ctx, name, stored)
 	}
-	j, err := s.found(ctx, name, stored)
 	if err == nil {
 		j.Why, err = s.whyJob(ctx, entry, stored.Key, &j)
 	}
-	return j, err
+	return j, stored, err
 }
 
 func (s *Service) found(ctx context.Context, name string, stored job.Arrived) (api.Job, error) {
@@ -192,23 +208,6 @@ func (s *Service) found(ctx context.Context, name string, stored job.Arrived) (a
 		return s.stored(ctx, name, seq)
 	}
 	set(&j, a.Job)
-	return j, nil
-}
-
-// WholeJob is Job with the job's body.
-func (s *Service) WholeJob(ctx context.Context, name string, seq uint64) (api.Job, error) {
-	j, err := s.Job(ctx, name, seq)
-	if err != nil {
-		return api.Job{}, err
-	}
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	stored, err := s.readJob(ctx, name, seq)
-	if err != nil {
-		return api.Job{}, err
-	}
-	j.Header = redact.Header(stored.Header)
-	j.Body, j.Bytes = shown(stored.Body)
 	return j, nil
 }
 
@@ -335,7 +334,7 @@ const (
 func (s *Service) CancelTagged(ctx context.Context, name string, key *job.Key, tag string,
 	after uint64) (done api.Cancelled, err error) {
 
-	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	ctx, cancel := s.boundedBulk(ctx)
 	defer cancel()
 	entry, err := s.queued(ctx, name)
 	if err != nil {

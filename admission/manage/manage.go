@@ -29,10 +29,9 @@ const listsAtOnce = 2 // valves sort them between starts
 
 // Options of a Service.
 type Options struct {
-	// Timeout bounds each call; default 5 s. Questions to valves, and waits for changes, take at
-	// most a fifth of it.
-	Timeout     time.Duration
-	BulkTimeout time.Duration // default 20 s
+	// Timeout bounds each call; default 5 s. One about many jobs or letters may take four times as
+	// long. Questions to valves, and waits for changes, take at most a fifth of it.
+	Timeout time.Duration
 	// Followed waits until this process follows at least this revision of the policy; 0 means its
 	// deletion.
 	Followed func(ctx context.Context, policy string, revision uint64)
@@ -56,7 +55,6 @@ type Service struct {
 // New returns a service for all policies of the broker's installation.
 func New(broker *queue.Broker, producer *queue.Producer, o Options) *Service {
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
-	o.BulkTimeout = cmp.Or(o.BulkTimeout, 20*time.Second)
 	if o.Possible == nil {
 		o.Possible = func(_, _ policy.Policy) []policy.Problem { return nil }
 	}
@@ -77,6 +75,10 @@ func (s *Service) Watch() *watch.Watch { return s.options.Watch }
 
 func (s *Service) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.options.Timeout)
+}
+
+func (s *Service) boundedBulk(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, 4*s.options.Timeout)
 }
 
 func (s *Service) entry(ctx context.Context, name string) (policy.Entry, error) {

@@ -2,6 +2,7 @@ package manage
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -107,7 +108,7 @@ func TestCapacityUnderLoad(t *testing.T) {
 
 // A bulk replay stops when its time is up, and reports the rest for another call.
 func TestReplayAllInParts(t *testing.T) {
-	s := open(t, Options{BulkTimeout: 20 * time.Millisecond})
+	s, patience := open(t, Options{}), 20*time.Millisecond
 	put(t, s, stripe(1000))
 	const letters = 300
 	for n := range letters {
@@ -118,12 +119,14 @@ func TestReplayAllInParts(t *testing.T) {
 		}
 	}
 	waittest.Until(t, "all letters are replayed", func() bool {
-		r, err := s.ReplaySome(t.Context(), "stripe", queue.DeadLetterFilter{})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		r, err := s.ReplaySome(ctx, "stripe", queue.DeadLetterFilter{})
 		if err != nil && !errors.Is(err, admission.ErrUnavailable) {
 			t.Fatal(err)
 		}
 		if r.Replayed == 0 {
-			s.options.BulkTimeout *= 2
+			patience *= 2
 		}
 		return err == nil && r.Complete
 	})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/penstock-mq/penstock/admission"
@@ -113,8 +114,6 @@ func takesOverrides(e policy.Entry) error {
 	return nil
 }
 
-var errDry = errors.New("dry run")
-
 func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, what string,
 	w Write, change func(policy.Entry, policy.Override) (policy.Override, error)) (Override,
 	error) {
@@ -131,22 +130,19 @@ func (s *Service) changeOverride(ctx context.Context, name string, key job.Key, 
 		if err = w.check(current.Revision); err == nil {
 			next, err = change(entry, current.Override)
 		}
-		o.Override, o.Revision, o.Changed = next, current.Revision, policy.Diff(current.Override,
-			next)
-		if err == nil && w.DryRun {
-			err = errDry
+		o.Override, o.Changed = next, policy.Diff(current.Override, next)
+		if w.DryRun {
+			next = current.Override
 		}
 		return next, err
 	})
 	if invalid, ok := errors.AsType[*policy.InvalidError](err); ok {
 		return Override{}, invalid
 	}
-	if errors.Is(err, errDry) {
-		return o, nil
+	if err = translate(err); !w.DryRun {
+		s.NoteTried(ctx, err, what, "policy", name, "key", key.Raw(), "revision",
+			written.Revision, "changed", policy.Changes(o.Changed))
 	}
-	err = translate(err)
-	s.NoteTried(ctx, err, what, "policy", name, "key", key.Raw(), "revision", written.Revision,
-		"changed", policy.Changes(o.Changed))
 	if err != nil {
 		return Override{}, err
 	}
@@ -164,22 +160,22 @@ func (s *Service) resume(ctx context.Context, p policy.Policy, key job.Key) *api
 		first = s.partitionOf(p, key)
 		end = first + 1
 	}
-	answers, errs := make([]job.Answer, end), make([]error, end)
+	var r api.Resumed
+	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for number := first; number < end; number++ {
 		asking.Go(func() {
-			answers[number], errs[number] = s.ask(look, p.Name, number,
-				job.Question{Op: job.OpResume, Key: key})
+			a, err := s.ask(look, p.Name, number, job.Question{Op: job.OpResume, Key: key})
+			mu.Lock()
+			defer mu.Unlock()
+			r.Ended, r.Probes = r.Ended+a.Ended, r.Probes+a.Probes
+			if err != nil {
+				r.Unanswered = append(r.Unanswered, number)
+			}
 		})
 	}
 	asking.Wait()
-	var r api.Resumed
-	for number := first; number < end; number++ {
-		r.Ended, r.Probes = r.Ended+answers[number].Ended, r.Probes+answers[number].Probes
-		if errs[number] != nil {
-			r.Unanswered = append(r.Unanswered, number)
-		}
-	}
+	slices.Sort(r.Unanswered)
 	note := func(what, of string, n int) {
 		args := []any{"policy", p.Name, of, n}
 		if key != "" {

@@ -415,7 +415,7 @@ const (
 // letters stay. purge drops the jobs that wait. A file's policy is an ErrConflict.
 func (s *Service) DeletePolicy(ctx context.Context, name string, purge bool,
 	w Write) (d api.Deleted, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.options.BulkTimeout)
+	ctx, cancel := s.boundedBulk(ctx)
 	defer cancel()
 	p, _, err := s.change(ctx, name, "policy deleted through the API", w,
 		store.Change{Act: store.Delete})

@@ -44,6 +44,8 @@ type Service interface {
 const (
 	serviceName = "penstock-admitter"
 	queueGroup  = "admitters"
+	// requests at a time; others get 503
+	mostConcurrent = 4096
 	// of the first request too many, for a slot
 	slotPatience = 100 * time.Millisecond
 )
@@ -52,8 +54,6 @@ const (
 type Options struct {
 	// nil: no questions about jobs and buckets
 	Management *manage.Service
-	// default 4096; others get 503
-	MaxConcurrent int
 	// default [admission.DefaultBudget] for this service
 	Budget  *admission.Budget
 	Grace   time.Duration
@@ -69,7 +69,11 @@ type Options struct {
 // must not be shared: requests would delay acknowledgements.
 func Serve(nc *nats.Conn, names queue.Names, service Service,
 	o Options) func(ctx context.Context) error {
-	o.MaxConcurrent = cmp.Or(o.MaxConcurrent, 4096)
+
+	return newServer(nc, names, service, o).run
+}
+
+func newServer(nc *nats.Conn, names queue.Names, service Service, o Options) *server {
 	o.Grace = cmp.Or(o.Grace, 10*time.Second)
 	o.Version = cmp.Or(o.Version, "0.0.0")
 	o.Budget = cmp.Or(o.Budget, admission.NewBudget(admission.DefaultBudget()))
@@ -77,17 +81,8 @@ func Serve(nc *nats.Conn, names queue.Names, service Service,
 		o.Answered = func(int) {}
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	return func(ctx context.Context) error {
-		s := &server{
-			nc:      nc,
-			names:   names,
-			service: service,
-			options: o,
-			errors:  answer.NewErrors(o.Logger),
-			slots:   make(chan struct{}, o.MaxConcurrent),
-		}
-		return s.run(ctx)
-	}
+	return &server{nc: nc, names: names, service: service, options: o,
+		errors: answer.NewErrors(o.Logger), slots: make(chan struct{}, mostConcurrent)}
 }
 
 type server struct {

@@ -54,6 +54,12 @@ type running struct {
 
 func start(t *testing.T, service Service, o Options) running {
 	t.Helper()
+	return startFor(t, service, o, mostConcurrent)
+}
+
+// startFor starts a server for so many requests at a time.
+func startFor(t *testing.T, service Service, o Options, concurrent int) running {
+	t.Helper()
 	server, err := embedded.Start(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +81,10 @@ func start(t *testing.T, service Service, o Options) running {
 	started, ended := make(chan struct{}), make(chan error, 1)
 	o.Started = func() { close(started) }
 	r := running{client: connect(), url: server.URL(), stop: stop, ended: ended}
-	part := Serve(connect(), names, service, o)
+	serving := newServer(connect(), names, service, o)
+	serving.slots = make(chan struct{}, concurrent)
 	go func() {
-		ended <- part(ctx)
+		ended <- serving.run(ctx)
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -262,11 +269,11 @@ func TestRequestsAreAnsweredAtTheSameTime(t *testing.T) {
 func TestTooManyRequestsGetAClearNo(t *testing.T) {
 	release := make(chan struct{})
 	entered := make(chan struct{}, 2)
-	r := start(t, fakeService{submit: func(admission.SubmitRequest) (admission.Outcome, error) {
+	r := startFor(t, fakeService{submit: func(admission.SubmitRequest) (admission.Outcome, error) {
 		entered <- struct{}{}
 		<-release
 		return admission.Outcome{Verdict: admission.Queued, Job: "p:1"}, nil
-	}}, Options{MaxConcurrent: 2, Budget: admission.NewBudget(200)})
+	}}, Options{Budget: admission.NewBudget(200)}, 2)
 
 	var asking sync.WaitGroup
 	for range 2 {

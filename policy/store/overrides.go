@@ -32,7 +32,8 @@ type Override struct {
 const MaxOverrides = 100_000
 
 // ChangeOverride replaces an override by compare-and-set; a zero one deletes it. change gets the
-// current one, with revision 0 if it is new, and is repeated after a conflict. It does not validate
+// current one, with revision 0 if it is new, and is repeated after a conflict; the same one is not
+// written. It does not validate
 // (see [policy.Override.Validate]), because the policy may change later. Errors:
 // [job.ErrInvalidKey], [ErrTooMany].
 func (s *Store) ChangeOverride(
@@ -54,8 +55,11 @@ func (s *Store) ChangeOverride(
 		if err == nil {
 			put.Override, err = change(current)
 		}
-		if err != nil || put.Override.IsZero() {
+		switch {
+		case err != nil || put.Override.IsZero():
 			return nil, err
+		case put.Override == current.Override:
+			return stored.Value, nil
 		}
 		if stored.Value == nil {
 			if err := s.overrideRoom(ctx, policyName); err != nil {

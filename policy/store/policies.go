@@ -82,21 +82,14 @@ func (s *Store) Put(ctx context.Context, p policy.Policy) (revision uint64, err 
 func (s *Store) change(ctx context.Context, name string, read *kv.Record, c Change) (before,
 	after policy.Entry, err error) {
 
-	turn := func(r kv.Record) (value []byte, err error) {
+	after.Revision, err = s.table.Update(ctx, name, read, 0, func(r kv.Record) (value []byte,
+		err error) {
 		before, after, value, err = s.turn(ctx, name, r, c)
-		return value, err
-	}
-	if !c.Dry {
-		after.Revision, err = s.table.Update(ctx, name, read, 0, turn)
-		return before, after, err
-	}
-	if read == nil {
-		r, err := s.table.Read(ctx, name)
-		if read = &r; err != nil && !errors.Is(err, queue.ErrNotFound) {
-			return before, after, err
+		if c.Dry {
+			value = r.Value
 		}
-	}
-	_, err = turn(*read)
+		return value, err
+	})
 	return before, after, err
 }
 
@@ -139,21 +132,20 @@ func (s *Store) fill(ctx context.Context, name string, a Act, current, next *pol
 	if p.Name != name {
 		return fmt.Errorf("the policy's name is %.64q", p.Name)
 	}
-	if err := policy.Invalid(p.Validate()); err != nil {
+	err := policy.Invalid(p.Validate())
+	if err == nil {
+		err = s.mayBecome(ctx, current, p)
+	}
+	if err == nil && a == Write {
+		err = s.agrees(ctx, current == nil, p)
+	}
+	if err != nil {
 		return err
 	}
 	if a == inFile {
 		next.TargetSource = policy.SourceFile
 	} else if before.Written.Name == "" || before.Draining || !p.SameTarget(before.Written) {
 		next.TargetSource = policy.SourceAPI
-	}
-	if err := s.mayBecome(ctx, current, p); err != nil {
-		return err
-	}
-	if a == Write {
-		if err := s.agrees(ctx, current == nil, p); err != nil {
-			return err
-		}
 	}
 	next.V, next.Written = job.FormatVersion, p
 	if before.Written.Name != "" {
@@ -196,12 +188,23 @@ func (s *Store) agrees(ctx context.Context, added bool, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		if other := set[name]; err == nil && !other.Draining {
-			err = p.CheckShared(other.Written)
+	return cmp.Or(differing(p, set, nil)...)
+}
+
+// differing tells which policies that do not drain have other limits than p under the same names,
+// except for those listed in its file.
+func differing(p policy.Policy, others policy.Entries, listed map[string]bool) (found []error) {
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		other := others[name]
+		if listed[name] || other.Draining {
+			continue
+		}
+		if err := p.CheckShared(other.Written); err != nil {
+			found = append(found, fmt.Errorf("%w; policy %s is of the set %q", err, name,
+				other.Set))
 		}
 	}
-	return err
+	return found
 }
 
 func (s *Store) room(ctx context.Context, added int) error {
@@ -296,7 +299,6 @@ func (s *Store) Watch(ctx context.Context,
 	changed func(set policy.Entries, names []string)) error {
 	var mu sync.Mutex
 	set, synced := policy.Entries{}, false
-	var names []string
 	news := make(chan struct{}, 1)
 	tell := func() {
 		select {
@@ -307,7 +309,7 @@ func (s *Store) Watch(ctx context.Context,
 	ctx, end := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	telling.Go(func() {
-		for first := true; ; first = false {
+		for before := policy.Entries(nil); ; {
 			select {
 			case <-news:
 			case <-ctx.Done():
@@ -315,13 +317,14 @@ func (s *Store) Watch(ctx context.Context,
 			}
 			began := time.Now()
 			mu.Lock()
-			now, since := maps.Clone(set), names
-			names = nil
+			now := maps.Clone(set)
 			mu.Unlock()
-			if slices.Sort(since); first {
-				since = nil
+			var names []string
+			if before != nil {
+				names = policy.Changed(before, now)
 			}
-			changed(now, slices.Compact(since))
+			changed(now, names)
+			before = now
 			select {
 			case <-time.After(pauseAfter(time.Since(began))):
 			case <-ctx.Done():
@@ -334,7 +337,6 @@ func (s *Store) Watch(ctx context.Context,
 		mu.Lock()
 		defer mu.Unlock()
 		if s.enter(set, r) && synced {
-			names = append(names, r.Key)
 			tell()
 		}
 	}, func() {

@@ -137,15 +137,15 @@ func (s *Store) compare(ctx context.Context, c *comparison) error {
 	if err != nil {
 		return err
 	}
-	inFile := map[string]bool{}
+	listed := map[string]bool{}
 	for _, p := range c.set.Policies {
-		inFile[p.Name] = true
+		listed[p.Name] = true
 	}
 	for _, r := range records {
 		c.records[r.Key] = r
 		if entry, err := read(r); err == nil {
 			c.stored[r.Key] = &entry
-		} else if !inFile[r.Key] {
+		} else if !listed[r.Key] {
 			c.result.Unreadable = append(c.result.Unreadable,
 				fmt.Errorf("policy %s: %w", r.Key, err))
 		}
@@ -153,7 +153,11 @@ func (s *Store) compare(ctx context.Context, c *comparison) error {
 	added := 0
 	for i, p := range c.set.Policies {
 		r, known := c.records[p.Name]
-		change := c.put(p)
+		change := setChange{name: p.Name, Change: Change{Act: inFile, Set: c.set.Name,
+			Edit: func(_ policy.Entry, after *policy.Entry) error {
+				after.Written = p
+				return nil
+			}}}
 		_, _, value, err := s.turn(ctx, p.Name, r, change.Change)
 		switch {
 		case errors.Is(err, errOfAPI):
@@ -169,33 +173,25 @@ func (s *Store) compare(ctx context.Context, c *comparison) error {
 			for _, other := range c.set.Policies[:i] {
 				c.problem(p.Name, p.CheckShared(other))
 			}
-			c.problem(p.Name, c.sharedBeside(p, inFile))
+			c.beside(p, listed)
 		}
 	}
-	c.leave(inFile)
+	c.leave(listed)
 	if len(c.problems) == 0 && added > 0 {
 		c.problems = append(c.problems, s.room(ctx, added))
 	}
 	return errors.Join(c.problems...)
 }
 
-func (c *comparison) put(p policy.Policy) setChange {
-	return setChange{name: p.Name, Change: Change{Act: inFile, Set: c.set.Name,
-		Edit: func(_ policy.Entry, after *policy.Entry) error {
-			after.Written = p
-			return nil
-		}}}
-}
-
 // leave adds the policies that are no longer in the file, in the order of names.
-func (c *comparison) leave(inFile map[string]bool) {
+func (c *comparison) leave(listed map[string]bool) {
 	a, members, left := leftFile, 0, []string{}
 	if c.set.Prune {
 		a = pruned
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.stored)) {
 		if e := c.stored[name]; e.Source == policy.SourceFile && e.Set == c.set.Name {
-			if members++; !inFile[name] {
+			if members++; !listed[name] {
 				left = append(left, name)
 				c.changes = append(c.changes, setChange{name: name,
 					Change: Change{Act: a, Set: c.set.Name}})
@@ -210,29 +206,22 @@ func (c *comparison) leave(inFile map[string]bool) {
 	}
 }
 
-// sharedBeside compares a policy's shared limits with policies outside the file. A policy that
-// already shares them may change them, and differences are only reported, because files do not
-// change together. A policy new to a limit must match.
-func (c *comparison) sharedBeside(p policy.Policy, inFile map[string]bool) (refused error) {
+// beside compares a policy's shared limits with policies outside the file. A policy that already
+// shares them may change them, and differences are only reported, because files do not change
+// together. A policy new to a limit must match.
+func (c *comparison) beside(p policy.Policy, listed map[string]bool) {
 	was := c.stored[p.Name]
 	shares := was != nil && !slices.ContainsFunc(p.SharedLimits(), func(l policy.Limit) bool {
 		return !slices.ContainsFunc(was.Written.SharedLimits(),
 			func(before policy.Limit) bool { return before.Shared == l.Shared })
 	})
-	for _, name := range slices.Sorted(maps.Keys(c.stored)) {
-		other := c.stored[name]
-		if inFile[name] || other.Draining {
-			continue
+	for _, err := range differing(p, c.stored, listed) {
+		if !shares {
+			c.problem(p.Name, err)
+			return
 		}
-		switch err := p.CheckShared(other.Written); {
-		case err != nil && shares:
-			c.result.Differing = append(c.result.Differing, fmt.Errorf(
-				"policy %s: %w; policy %s is of the set %q", p.Name, err, name, other.Set))
-		case err != nil:
-			refused = cmp.Or(refused, err)
-		}
+		c.result.Differing = append(c.result.Differing, fmt.Errorf("policy %s: %w", p.Name, err))
 	}
-	return refused
 }
 
 const putAtOnce = 64

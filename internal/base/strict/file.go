@@ -37,8 +37,8 @@ type File struct {
 	problems  []Problem
 }
 
-// JSON decodes a request and returns its problems in the order of the text.
-func JSON(data []byte, into any) []Problem {
+// JSON decodes a request. Its problems are in the order of the text.
+func JSON(data []byte, into any) *File {
 	f, _ := Read(nil)
 	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
 		f.Add("", "is not JSON: %v", err)
@@ -47,7 +47,8 @@ func JSON(data []byte, into any) []Problem {
 	} else {
 		f.found(decode.Into(into, f.fields, "", decode.JSON))
 	}
-	return f.problems
+	f.unread[""] = f.fields == nil
+	return f
 }
 
 // Read parses one document; nil is an empty one. Messages contain the reader's Name, if it has one.
@@ -212,10 +213,11 @@ func around(place string) string { return place[:max(0, strings.LastIndexAny(pla
 
 // enclosing returns what is noted at a place, or else at the nearest one around it.
 func enclosing[T comparable](noted map[string]T, place string) (nearest T) {
-	for none := nearest; place != "" && nearest == none; place = around(place) {
-		nearest = noted[place]
+	for none := nearest; ; place = around(place) {
+		if nearest = noted[place]; nearest != none || place == "" {
+			return nearest
+		}
 	}
-	return nearest
 }
 
 // Sound reports whether the value at a place was read completely.
@@ -230,6 +232,9 @@ func (f *File) Add(place, format string, args ...any) {
 		f.report(place, fmt.Sprintf(format, args...), f.position(place))
 	}
 }
+
+// Problems returns what was found so far.
+func (f *File) Problems() []Problem { return f.problems }
 
 // Err joins the problems in the order of the file, those outside first.
 func (f *File) Err() error {

@@ -61,7 +61,7 @@ func TestAllMistakesAreReportedTogether(t *testing.T) {
 		strings.Repeat("[", 1_000_000): {"is not JSON"},
 	} {
 		var d document
-		problems := strict.JSON([]byte(text), &d)
+		problems := strict.JSON([]byte(text), &d).Problems()
 		if len(problems) != len(want) {
 			t.Errorf("%.80s: got %v, want %q", text, problems, want)
 			continue
@@ -81,7 +81,7 @@ func TestAllMistakesAreReportedTogether(t *testing.T) {
 func TestJSONIsReadAsJSON(t *testing.T) {
 	var d document
 	text := "{\n\t\"text\": \"\\ud83d\\ude00\\/\",\n\t\"of\":\"<<\"}"
-	problems := strict.JSON([]byte(text), &d)
+	problems := strict.JSON([]byte(text), &d).Problems()
 	if len(problems) > 0 || d.Text != "😀/" || d.Of != "<<" {
 		t.Errorf("%+v, %v", d, problems)
 	}
@@ -209,7 +209,7 @@ func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"text":"a","group":{"list":[{"of":"\u0000"}]},"number":1e3}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var d document
-		if len(strict.JSON(data, &d)) > 0 {
+		if len(strict.JSON(data, &d).Problems()) > 0 {
 			return
 		}
 		// Accepted documents are as encoding/json reads them, except for forms that it does not

@@ -35,39 +35,35 @@ type known struct {
 
 	mu      sync.Mutex
 	set     policy.Entries // nil until they arrive
-	news    []string       // names that changed since [known.since] was last called
 	changed chan struct{}  // at the next change; nil without a waiter
 }
 
-// take follows a set. changed names what differs from the last one; nil: it is compared.
-func (k *known) take(set policy.Entries, changed []string) {
+// take follows a set.
+func (k *known) take(set policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
-	changed = k.pass(set, changed)
+	k.pass(set)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.set, k.news = set, append(k.news, changed...)
+	k.set = set
 	if k.changed != nil {
 		close(k.changed)
 		k.changed = nil
 	}
 }
 
-func (k *known) pass(set policy.Entries, changed []string) []string {
-	if changed == nil {
-		changed = policy.Changed(k.followed, set)
-	}
+func (k *known) pass(set policy.Entries) {
+	changed := policy.Changed(k.followed, set)
 	if k.followed = set; k.follow != nil {
 		k.follow(set, changed)
 	}
-	return changed
 }
 
 func (k *known) followInstead(others func() policy.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
 	if k.policies() == nil {
-		k.pass(others(), nil)
+		k.pass(others())
 	}
 }
 
@@ -75,14 +71,6 @@ func (k *known) policies() policy.Entries {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.set
-}
-
-// since also returns the names that changed since its last call.
-func (k *known) since() (set policy.Entries, changed []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	changed, k.news = k.news, nil
-	return k.set, changed
 }
 
 func (k *known) queues() []policy.Policy {

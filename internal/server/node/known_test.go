@@ -24,7 +24,7 @@ func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 		}()
 		for _, set := range []policy.Entries{{"b": {Revision: 7}}, {"a": {Revision: 4}}} {
 			synctest.Wait()
-			k.take(set, nil)
+			k.take(set)
 		}
 		synctest.Wait()
 		select {
@@ -32,7 +32,7 @@ func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 			t.Fatal("went on too early")
 		default:
 		}
-		k.take(policy.Entries{"a": {Revision: 6}}, nil)
+		k.take(policy.Entries{"a": {Revision: 6}})
 		<-done
 		k.wait(t.Context(), "a", 6)
 

@@ -75,9 +75,6 @@ type Options struct {
 	Offline bool
 	Sink    queue.Sink
 	Log     *slog.Logger
-	// RetakeAfter is how long every process must have had a text of the set, which another one had
-	// replaced, before it returns; default 1 min.
-	RetakeAfter time.Duration
 
 	// Parts of the health; may be nil.
 
@@ -108,7 +105,6 @@ type Node struct {
 }
 
 func New(o Options) *Node {
-	o.RetakeAfter = cmp.Or(o.RetakeAfter, retakeAfter)
 	n := &Node{Options: o, LaidOut: make(lifecycle.Latch), Prepared: make(lifecycle.Latch),
 		notices: notice.New(o.Log), patient: patient{seldom.New(o.Log)},
 		known: &known{follow: o.Follow},
@@ -119,7 +115,7 @@ func New(o Options) *Node {
 	n.Applied = n.streams.applied
 	n.writer = &writer{broker: o.Broker, store: o.Store, schedules: o.Schedules, roster: o.Roster,
 		known: n.known, notices: n.notices, sink: o.Sink, log: o.Log, patient: n.patient,
-		prepared: n.Prepared, retakeAfter: o.RetakeAfter, retaking: make(chan struct{}, 1),
+		prepared: n.Prepared, retakeAfter: retakeAfter, retaking: make(chan struct{}, 1),
 		expiring: make(chan struct{}, 1)}
 	n.storage = &storage{broker: o.Broker, known: n.known, writer: n.writer, streams: n.streams,
 		notices: n.notices, sink: o.Sink, log: o.Log, check: o.Check, drainer: o.Drainer,
@@ -139,7 +135,7 @@ func (n *Node) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.known.take(set, nil)
+	n.known.take(set)
 	close(n.streams.whole)
 	_, err = n.streams.pass(ctx)
 	return cmp.Or(err, ctx.Err())
@@ -242,8 +238,8 @@ func ended(ctx context.Context, err error) error {
 }
 
 func (n *Node) follow(ctx context.Context) error {
-	return n.Store.Watch(ctx, func(set policy.Entries, changed []string) {
-		n.known.take(set, changed)
+	return n.Store.Watch(ctx, func(set policy.Entries, _ []string) {
+		n.known.take(set)
 		wake(n.streams.due)
 		wake(n.writer.expiring)
 		wake(n.kept)

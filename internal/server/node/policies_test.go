@@ -30,7 +30,8 @@ func prepared(t *testing.T, nc *nats.Conn, capacity int64) *Node {
 		Roster:    kv.NewRoster(broker.Tables().Admitters, 2*time.Second, func(int) {}),
 		Schedules: schedules.New(broker, nil, schedules.Options{}),
 		Wanted: Wanted{Set: store.Set{Name: policy.DefaultSet,
-			Policies: []policy.Policy{p}}}, RetakeAfter: retakeSoon})
+			Policies: []policy.Policy{p}}}})
+	n.writer.retakeAfter = retakeSoon
 	if err := n.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func TestAnExpiredOverrideIsRemovedAndListed(t *testing.T) {
 	if err != nil || after.Policy.Burst != 3 {
 		t.Fatalf("%+v, %v", after, err)
 	}
-	n.known.take(policy.Entries{"stripe": &after}, nil)
+	n.known.take(policy.Entries{"stripe": &after})
 	if notes := strings.Join(n.writer.notes(), "\n"); !strings.Contains(notes,
 		"stripe is overridden: file: burst 1, now burst 3 by ann, 1s left") {
 		t.Errorf("the notes are %q", notes)

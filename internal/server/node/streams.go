@@ -82,6 +82,7 @@ type streams struct {
 	due  chan struct{}
 
 	mu   sync.Mutex
+	seen policy.Entries // by the last pass
 	work map[string]*streamWork
 }
 
@@ -113,12 +114,12 @@ func (s *streams) run(ctx context.Context) error {
 // pass does the due work that ends in time, and returns when more is due.
 func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 	whole := s.whole.Closed()
-	set, changed := s.known.since()
+	set := s.known.policies()
 	var doing sync.WaitGroup
 	places := make(chan struct{}, applyAtOnce)
 	s.notices.Only(&unapplied, has(set))
 	now := time.Now() // the next checks share a pass
-	due, coming := s.duties(set, changed, now)
+	due, coming := s.duties(set, now)
 	if len(coming) > max(1, len(set)/fewComing) {
 		if !whole {
 			// with room for those being written, or bounds would fall repeatedly
@@ -153,11 +154,13 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 }
 
 // duties returns the work that is due, which is busy from now on, and policies that are new.
-func (s *streams) duties(set policy.Entries, changed []string, now time.Time) (
-	due map[string]*streamWork, coming []policy.Policy) {
+func (s *streams) duties(set policy.Entries, now time.Time) (due map[string]*streamWork,
+	coming []policy.Policy) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	changed := policy.Changed(s.seen, set)
+	s.seen = set
 	for _, name := range changed {
 		entry, work := set[name], s.work[name]
 		switch {

@@ -96,13 +96,13 @@ func TestTheStoreIsSharedOnceWhilePoliciesAreWritten(t *testing.T) {
 	s.own = []policy.Policy{paced("a"), paced("b"), paced("c")}
 	set := policy.Entries{"a": {Policy: paced("a"), Revision: 1},
 		"x": {Policy: paced("x"), Revision: 2}}
-	known.take(set, nil)
+	known.take(set)
 	s.pass(t.Context())
 	close(s.whole)
 	set = maps.Clone(set)
 	set["b"] = &policy.Entry{Policy: paced("b"), Revision: 3}
 	set["c"] = &policy.Entry{Policy: paced("c"), Revision: 4}
-	known.take(set, nil)
+	known.take(set)
 	s.pass(t.Context())
 	s.late.Wait()
 	want := [][]string{{"a", "x", "a", "b", "c"}, {"b", "c"}}
@@ -126,7 +126,7 @@ func TestOneMorePolicyConcernsNoOther(t *testing.T) {
 		name := fmt.Sprint("p", revision)
 		set[name] = &policy.Entry{Policy: paced(name), Revision: revision}
 	}
-	known.take(set, nil)
+	known.take(set)
 	s.pass(t.Context())
 	s.late.Wait()
 	f.take()
@@ -134,11 +134,11 @@ func TestOneMorePolicyConcernsNoOther(t *testing.T) {
 	for _, name := range []string{"new", "newer"} {
 		set = maps.Clone(set)
 		set[name] = &policy.Entry{Policy: paced(name), Revision: 400}
-		known.take(set, []string{name})
+		known.take(set)
 	}
 	set = maps.Clone(set)
 	delete(set, "p7")
-	known.take(set, []string{"p7"})
+	known.take(set)
 	s.pass(t.Context())
 	s.late.Wait()
 	want := [][]string{{"new"}, {"newer"}, {"p7"}}
@@ -153,7 +153,7 @@ func TestOneMorePolicyConcernsNoOther(t *testing.T) {
 	if s.work["p7"] != nil {
 		t.Error("there is work of a policy that is gone")
 	}
-	if _, left := known.since(); len(left) > 0 || len(s.due) > 0 {
+	if left := policy.Changed(s.seen, set); len(left) > 0 || len(s.due) > 0 {
 		t.Errorf("the next pass would look at %v again, and is due: %t", left, len(s.due) > 0)
 	}
 }
@@ -168,13 +168,13 @@ func TestAFewOfManyPoliciesComeWithoutALookAtAllStreams(t *testing.T) {
 		name := fmt.Sprint("p", revision)
 		set[name] = &policy.Entry{Policy: paced(name), Revision: revision}
 	}
-	known.take(set, nil)
+	known.take(set)
 	s.pass(t.Context())
 	set = maps.Clone(set)
 	for _, name := range []string{"new", "newer", "p1", "p2", "p3", "p4", "p5"} {
 		set[name] = &policy.Entry{Policy: paced(name), Revision: 100}
 	}
-	known.take(set, nil)
+	known.take(set)
 	s.pass(t.Context())
 	s.late.Wait()
 	if applied, _ := f.take(); len(f.rations) != 1 || len(applied) != 30+7 {
@@ -216,7 +216,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 			"old":   {Policy: paced("old"), Revision: 3, Draining: true},
 			"door":  {Policy: door, Revision: 4},
 		}
-		known.take(set, nil)
+		known.take(set)
 		wake(s.due)
 		expect("at first", []string{"a", "stuck"}, []string{"old"})
 		if !s.applied.Closed() {
@@ -225,7 +225,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 
 		set = maps.Clone(set)
 		set["a"] = &policy.Entry{Policy: paced("a"), Revision: 5}
-		known.take(set, nil)
+		known.take(set)
 		wake(s.due)
 		expect("after one change", []string{"a"}, nil)
 
@@ -248,12 +248,12 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		// Another admitter completes a deletion, also of a policy without a stream.
 		set = maps.Clone(set)
 		set["door"] = &policy.Entry{Policy: door, Revision: 7, Draining: true}
-		known.take(set, nil)
+		known.take(set)
 		wake(s.due)
 		expect("after a deletion", nil, []string{"door"})
 
 		// The draining policy returns, and another one is deleted.
-		known.take(policy.Entries{"old": {Policy: paced("old"), Revision: 6}}, nil)
+		known.take(policy.Entries{"old": {Policy: paced("old"), Revision: 6}})
 		wake(s.due)
 		expect("after its return", []string{"old"}, nil)
 		stop()
@@ -274,7 +274,7 @@ func TestASlowStreamDelaysNoOther(t *testing.T) {
 		for i, name := range []string{"a", "b", "c"} {
 			set[name] = &policy.Entry{Policy: paced(name), Revision: uint64(i + 1)}
 		}
-		known.take(set, nil)
+		known.take(set)
 		wake(s.due)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -301,7 +301,7 @@ func TestASlowStreamDelaysNoOther(t *testing.T) {
 		}
 		set = maps.Clone(set)
 		set["d"] = &policy.Entry{Policy: paced("d"), Revision: 4}
-		known.take(set, nil)
+		known.take(set)
 		wake(s.due)
 		synctest.Wait()
 		if applied, _ := f.take(); !slices.Equal(applied, []string{"d"}) {
@@ -333,7 +333,7 @@ func TestDepths(t *testing.T) {
 		"abc":  {Policy: paced("abc")},
 		"old":  {Policy: paced("old"), Draining: true},
 		"door": {Policy: policy.Policy{Rule: policy.Rule{Algorithm: policy.TokenBucket}}},
-	}, nil)
+	})
 	got, err := s.depths(t.Context())
 	if err != nil || !maps.Equal(got, map[string]uint64{"abc": 3, "old": 3}) {
 		t.Errorf("got %v, %v", got, err)
@@ -353,7 +353,7 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := &known{}
-	known.take(stale, nil)
+	known.take(stale)
 	s := quietStreams(recorded{broker, store.New(broker, nil)}, known)
 	s.pass(t.Context())
 	s.late.Wait()
