@@ -289,7 +289,8 @@ func TestTagsGoWithTheirJob(t *testing.T) {
 		return workers.Permanent(errors.New("no such address"))
 	})
 	events := make(chan queue.Event, 20)
-	stop, err := beside(t, p).Events().Listen("*", ">", func(_ string, e queue.Event) { events <- e })
+	stop, err := beside(t, p).Events().Listen("*", ">",
+		func(_ string, e queue.Event) { events <- e })
 	if err != nil {
 		t.Fatal(err)
 	}

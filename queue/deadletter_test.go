@@ -101,8 +101,8 @@ func TestBuryWithoutAStream(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := b.Letters("stripe").Bury(ctx, DeadLetter{Policy: "stripe", Key: "a"}); !errors.Is(err,
-		context.Canceled) {
+	_, err = b.Letters("stripe").Bury(ctx, DeadLetter{Policy: "stripe", Key: "a"})
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's end", err)
 	}
 }

@@ -19,8 +19,8 @@ import (
 
 // end tells that a job of stripe is done.
 func end(b *Broker, seq uint64, k job.Key, reply *job.Reply) {
-	b.events.Publish("stripe", Event{Type: EventDone, Job: job.ID("stripe", seq), Key: k, Attempt: 1,
-		Accepted: time.Unix(int64(seq), 0), Reply: reply})
+	b.events.Publish("stripe", Event{Type: EventDone, Job: job.ID("stripe", seq), Key: k,
+		Attempt: 1, Accepted: time.Unix(int64(seq), 0), Reply: reply})
 }
 
 // until waits for how many jobs a history has.

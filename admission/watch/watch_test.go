@@ -80,8 +80,8 @@ func TestAListenerGetsItsEvents(t *testing.T) {
 	w, broker := open(t)
 	everything := listen(t, w, "", all)
 	dead := listen(t, w, "", func(e api.Event) bool { return e.Type == queue.EventDead })
-	broker.Events().Publish("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1", Key: "a%20b",
-		WaitMS: 7, Attempt: 1})
+	broker.Events().Publish("mail", queue.Event{Type: queue.EventStarted, Job: "mail:1",
+		Key: "a%20b", WaitMS: 7, Attempt: 1})
 	broker.Events().Publish("bulk", queue.Event{Type: queue.EventDead, Job: "bulk:1", Key: "_",
 		Reason: "deadline"})
 	first, second := everything.next(t), everything.next(t)
@@ -241,10 +241,12 @@ func TestStatsCoverTheLastMinuteOfAllProcesses(t *testing.T) {
 		broker.Events().Publish("mail", queue.Event{Type: queue.EventStarted, Key: "k"})
 	}
 	for range 5 {
-		broker.Events().Take(queue.Event{Type: queue.EventAdmitted, Policy: "mail", Name: "rejected"})
-		other.Events().Take(queue.Event{Type: queue.EventAdmitted, Policy: "mail", Name: "rejected"})
+		rejected := queue.Event{Type: queue.EventAdmitted, Policy: "mail", Name: "rejected"}
+		broker.Events().Take(rejected)
+		other.Events().Take(rejected)
 	}
-	broker.Events().Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a", Value: 1})
+	broker.Events().Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a",
+		Value: 1})
 	other.Events().Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Key: "a"})
 	waittest.Until(t, "the other process has told", func() bool {
 		s := stats()

@@ -167,7 +167,8 @@ func (c *Conn) Ensure(ctx context.Context, want jetstream.StreamConfig) error {
 		want.FirstSeq = uint64(time.Now().UnixMicro())
 		// Another process may create it first.
 		created := c.CreateStream(ctx, want)
-		if !HasCode(created, jetstream.JSErrCodeStreamNameInUse, codeNotCreated) || tries == createTries {
+		if tries == createTries ||
+			!HasCode(created, jetstream.JSErrCodeStreamNameInUse, codeNotCreated) {
 			return created
 		}
 		info, err = c.StreamInfo(ctx, want.Name, "")

@@ -13,6 +13,8 @@ import (
 
 // TestStoreFailuresAreTheServers pins the descriptions of a full bucket and a full stream, and the
 // codes that nats.go does not name.
+const constant = jetstream.JSErrCodeStreamWrongLastSequenceConstant
+
 func TestStoreFailuresAreTheServers(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -32,13 +34,13 @@ func TestStoreFailuresAreTheServers(t *testing.T) {
 		}
 	}
 	for code, theirs := range map[jetstream.ErrorCode]server.ErrorIdentifier{
-		jetstream.JSErrCodeStreamNotFound:                  server.JSStreamNotFoundErr,
-		jetstream.JSErrCodeConsumerNotFound:                server.JSConsumerNotFoundErr,
-		jetstream.JSErrCodeMessageNotFound:                 server.JSNoMessageFoundErr,
-		jetstream.JSErrCodeStreamNameInUse:                 server.JSStreamNameExistErr,
-		jetstream.JSErrCodeStreamMessageExceedsMaximum:     server.JSStreamMessageExceedsMaximumErr,
-		jetstream.JSErrCodeStreamWrongLastSequence:         server.JSStreamWrongLastSequenceErrF,
-		jetstream.JSErrCodeStreamWrongLastSequenceConstant: server.JSStreamWrongLastSequenceConstantErr,
+		jetstream.JSErrCodeStreamNotFound:              server.JSStreamNotFoundErr,
+		jetstream.JSErrCodeConsumerNotFound:            server.JSConsumerNotFoundErr,
+		jetstream.JSErrCodeMessageNotFound:             server.JSNoMessageFoundErr,
+		jetstream.JSErrCodeStreamNameInUse:             server.JSStreamNameExistErr,
+		jetstream.JSErrCodeStreamMessageExceedsMaximum: server.JSStreamMessageExceedsMaximumErr,
+		jetstream.JSErrCodeStreamWrongLastSequence:     server.JSStreamWrongLastSequenceErrF,
+		constant:                  server.JSStreamWrongLastSequenceConstantErr,
 		CodeStoreFailed:           server.JSStreamStoreFailedF,
 		codeDuplicateInFlight:     server.JSStreamDuplicateMessageConflict,
 		codeInsufficientResources: server.JSInsufficientResourcesErr,
@@ -56,7 +58,7 @@ func TestTranslate(t *testing.T) {
 		err, want error
 	}{
 		{&Refusal{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}, ErrConflict},
-		{&Refusal{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequenceConstant}, ErrConflict},
+		{&Refusal{Code: 400, ErrorCode: constant}, ErrConflict},
 		{&Refusal{Code: 409, ErrorCode: codeDuplicateInFlight}, ErrUnavailable},
 		{&Refusal{Code: 503, ErrorCode: 1}, ErrUnavailable},
 		{fmt.Errorf("x: %w", jetstream.ErrStreamNotFound), ErrNoStream},
