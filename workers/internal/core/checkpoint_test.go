@@ -107,7 +107,7 @@ func TestAnswersToEarlierCheckpointsAreIgnored(t *testing.T) {
 	c.out = actions{}
 	s := c.shares.all["slow.0"]
 	c.dropShare(s)
-	now = c.run(now, 10*time.Second, nil)
+	c.run(now, 10*time.Second, nil)
 	if s.part == nil || s.part == part || !s.part.Owned() {
 		t.Fatalf("it is not owned again: %+v", s)
 	}
