@@ -371,13 +371,7 @@ type others struct {
 
 // askOthers asks the other processes for their counts, and waits if the last ones are old.
 func (w *Watch) askOthers(ctx context.Context) error {
-	w.mu.Lock()
-	now, _, err := w.asked()
-	age := now.Sub(w.askedOthers)
-	if err == nil && age >= askEvery {
-		w.unasked, w.askedOthers = w.ask() != nil, now
-	}
-	w.mu.Unlock()
+	age, err := w.askAgain()
 	if err != nil || age < fresh {
 		return err
 	}
@@ -386,6 +380,18 @@ func (w *Watch) askOthers(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return ctx.Err()
+}
+
+// askAgain asks the others if it is time, and returns the age of the question before.
+func (w *Watch) askAgain() (age time.Duration, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, _, err := w.asked()
+	age = now.Sub(w.askedOthers)
+	if err == nil && age >= askEvery {
+		w.unasked, w.askedOthers = w.ask() != nil, now
+	}
+	return age, err
 }
 
 func (w *Watch) answered(all queue.Recents) {

@@ -283,6 +283,7 @@ var (
 
 // Error codes of JetStream's API that nats.go does not name.
 const (
+	codeNoPeers               = 10005 // for the replicas of a stream
 	codeNotAvailable          = 10008 // the servers have no leader
 	codeNotCreated            = 10049
 	CodeStoreFailed           = 10077
@@ -326,7 +327,8 @@ func kindOf(e *Refusal) error {
 	if why := storeFailures[e.Description]; e.ErrorCode == CodeStoreFailed && why != nil {
 		kind = why
 	}
-	if kind == nil && (e.Code == 503 || e.Code == 500) {
+	away := e.ErrorCode == codeNoPeers && strings.Contains(e.Description, "peer offline")
+	if kind == nil && (e.Code == 503 || e.Code == 500 || away) {
 		kind = ErrUnavailable
 	}
 	return kind
