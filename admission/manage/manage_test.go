@@ -201,8 +201,8 @@ func TestDeadLettersOutliveTheirPolicy(t *testing.T) {
 	s := open(t, Options{})
 	bury := func(name string) {
 		t.Helper()
-		_, err := s.broker.Letters("stripe").Bury(t.Context(),
-			queue.DeadLetter{Policy: name, Key: "a", Seq: 1, Reason: "attempts"})
+		_, err := s.broker.Letters(name).Bury(t.Context(),
+			queue.DeadLetter{Key: "a", Seq: 1, Reason: "attempts"})
 		if err != nil {
 			t.Fatal(err)
 		}
