@@ -181,7 +181,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names 
 	if rt.managed() {
 		r = r.WithContext(manage.WithClient(r.Context(), client.Name, r.RemoteAddr))
 	}
-	at, err := rt.place(r, names)
+	at, err := rt.place(names)
 	h.from(&at, r, client)
 	if err == nil {
 		err = rt.permits(at)
@@ -189,6 +189,9 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route, names 
 	if err == nil && rt.ask == nil {
 		h.options.Metrics.ServeHTTP(w, r)
 		return
+	}
+	if err == nil && rt.right != 0 {
+		err = at.parameters(r, rt)
 	}
 	var a answer.Answer
 	if err == nil {

@@ -283,7 +283,7 @@ type place struct {
 	proxy    error  // why the address in a header is ignored
 }
 
-func (rt route) place(r *http.Request, found []string) (at place, err error) {
+func (rt route) place(found []string) (at place, err error) {
 	path, _, _ := strings.Cut(rt.path, "?")
 	for s := range strings.SplitSeq(path, "/") {
 		if !strings.HasPrefix(s, "{") {
@@ -294,10 +294,7 @@ func (rt route) place(r *http.Request, found []string) (at place, err error) {
 		}
 		found = found[1:]
 	}
-	if rt.right != 0 && rt.ask != nil {
-		err = at.parameters(r, rt)
-	}
-	return at, err
+	return at, nil
 }
 
 func (at *place) read(name, escaped string) (err error) {
