@@ -19,14 +19,11 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Call is a caller, for which a job of type J stands in its bucket.
-type Call[J any] = claimant.Claimant[J]
-
-// Calls has a partition's calls by their callers' ids. They are timed with the valve's other
-// claimants.
+// Calls has a partition's calls by their callers' ids, each with the job of type J that stands for
+// it in its bucket. They are timed with the valve's other claimants.
 type Calls[J any] struct {
 	*claimant.Set[J]
-	known map[string]*Call[J]
+	known map[string]*claimant.Claimant[J]
 	given uint64
 	ended claimant.Names // whose end was reported
 	open  claimant.Names // that left without an answer, and hold units
@@ -34,7 +31,7 @@ type Calls[J any] struct {
 
 // New returns no calls.
 func New[J any](timed *claimant.Set[J]) Calls[J] {
-	return Calls[J]{Set: timed, known: map[string]*Call[J]{}}
+	return Calls[J]{Set: timed, known: map[string]*claimant.Claimant[J]{}}
 }
 
 // Heard is what a message is to its call.
@@ -50,7 +47,7 @@ const (
 )
 
 // Hear returns the call of a message, nil for one that is not known.
-func (c *Calls[J]) Hear(m *job.Claim) (*Call[J], Heard) {
+func (c *Calls[J]) Hear(m *job.Claim) (*claimant.Claimant[J], Heard) {
 	k := c.known[m.ID]
 	switch {
 	case k != nil && (m.N < k.N || m.N == k.N && m.Op == job.OpClaim):
@@ -71,7 +68,7 @@ func (c *Calls[J]) Hear(m *job.Claim) (*Call[J], Heard) {
 const firstSeq = 1 << 63
 
 // Add returns a new call, which came as long ago as its caller says: its place survives owners.
-func (c *Calls[J]) Add(m *job.Claim, of J, line *Line[J], now pace.Instant) *Call[J] {
+func (c *Calls[J]) Add(m *job.Claim, of J, line *Line[J], now pace.Instant) *claimant.Claimant[J] {
 	k := claimant.New(of, &line.Queue)
 	k.ID, k.Takes = m.ID, quota.Cost{Job: max(m.Cost, 1), Named: m.Costs}
 	k.Priority = min(max(m.Priority, job.MinPriority), job.MaxPriority)
@@ -84,10 +81,10 @@ func (c *Calls[J]) Add(m *job.Claim, of J, line *Line[J], now pace.Instant) *Cal
 }
 
 // Drop forgets a call that waits or runs no more.
-func (c *Calls[J]) Drop(k *Call[J]) { delete(c.known, k.ID) }
+func (c *Calls[J]) Drop(k *claimant.Claimant[J]) { delete(c.known, k.ID) }
 
 // All returns the calls, in an order that a seed reproduces.
-func (c *Calls[J]) All() (all []*Call[J]) {
+func (c *Calls[J]) All() (all []*claimant.Claimant[J]) {
 	for _, id := range slices.Sorted(maps.Keys(c.known)) {
 		all = append(all, c.known[id])
 	}
@@ -95,7 +92,7 @@ func (c *Calls[J]) All() (all []*Call[J]) {
 }
 
 // GoesOn renews the lease of a call that runs, or was adopted, and reports whether there is one.
-func (c *Calls[J]) GoesOn(k *Call[J], m *job.Claim, until pace.Instant) bool {
+func (c *Calls[J]) GoesOn(k *claimant.Claimant[J], m *job.Claim, until pace.Instant) bool {
 	event := claimant.Progress
 	if m.Op == job.OpAnswered {
 		event = claimant.Answered
@@ -109,7 +106,7 @@ func (c *Calls[J]) GoesOn(k *Call[J], m *job.Claim, until pace.Instant) bool {
 }
 
 // Lingers keeps a call running, with its outcome, while its request may arrive without an answer.
-func (c *Calls[J]) Lingers(k *Call[J], o record.Outcome, until pace.Instant) bool {
+func (c *Calls[J]) Lingers(k *claimant.Claimant[J], o record.Outcome, until pace.Instant) bool {
 	if k.Answers || !c.Take(k, claimant.Progress, until) {
 		return false
 	}
@@ -119,16 +116,18 @@ func (c *Calls[J]) Lingers(k *Call[J], o record.Outcome, until pace.Instant) boo
 }
 
 // Settles ends a call, and reports whether it waited or ran.
-func (c *Calls[J]) Settles(k *Call[J]) bool { return c.Take(k, claimant.Settle, pace.Never) }
+func (c *Calls[J]) Settles(k *claimant.Claimant[J]) bool {
+	return c.Take(k, claimant.Settle, pace.Never)
+}
 
 // Report notes that a call's end was reported, so that a repeated report counts nothing again.
-func (c *Calls[J]) Report(k *Call[J], now pace.Instant) { c.ended.Add(k.ID, now) }
+func (c *Calls[J]) Report(k *claimant.Claimant[J], now pace.Instant) { c.ended.Add(k.ID, now) }
 
 // Leave notes a call that holds units, and whose end the next owner hears.
-func (c *Calls[J]) Leave(k *Call[J], now pace.Instant) { c.open.Add(k.ID, now) }
+func (c *Calls[J]) Leave(k *claimant.Claimant[J], now pace.Instant) { c.open.Add(k.ID, now) }
 
 // Held reports whether a call holds units that a former owner noted. It does so once.
-func (c *Calls[J]) Held(k *Call[J]) bool { return c.open.Take(k.ID) }
+func (c *Calls[J]) Held(k *claimant.Claimant[J]) bool { return c.open.Take(k.ID) }
 
 // Tell returns what the next owner is to know: what ended, and what holds units.
 func (c *Calls[J]) Tell() (ended, open []uint64) { return c.ended.Last(), c.open.Last() }

@@ -29,19 +29,19 @@ func claim(id string, n int) *job.Claim { return &job.Claim{Op: job.OpClaim, ID:
 func report(id string, n int) *job.Claim { return &job.Claim{Op: job.OpSettle, ID: id, N: n} }
 
 // waits adds a call that waits, and passes takes it through its start.
-func (p *partition) waits(m *job.Claim) *Call[string] {
+func (p *partition) waits(m *job.Claim) *claimant.Claimant[string] {
 	k := p.Add(m, m.ID, &p.line, origin)
 	k.N = m.N
 	p.Take(k, claimant.Ask, pace.Never)
 	return k
 }
 
-func (p *partition) passes(k *Call[string]) {
+func (p *partition) passes(k *claimant.Claimant[string]) {
 	p.starts(k)
 	p.Take(k, claimant.Pass, pace.Never)
 }
 
-func (p *partition) starts(k *Call[string]) {
+func (p *partition) starts(k *claimant.Claimant[string]) {
 	for _, e := range []claimant.Event{claimant.Offer, claimant.Claim, claimant.Start} {
 		p.Take(k, e, pace.Never)
 	}
@@ -101,7 +101,7 @@ func TestACallThatEndedWithoutAnAnswerLingersUntilItAnswers(t *testing.T) {
 
 func TestACallKeepsItsPlaceAtTheNextOwner(t *testing.T) {
 	p := newPartition()
-	add := func(id string, ageMS int64, priority int) *Call[string] {
+	add := func(id string, ageMS int64, priority int) *claimant.Claimant[string] {
 		return p.Add(&job.Claim{ID: id, AgeMS: ageMS, Priority: priority}, id, &p.line, origin)
 	}
 	young, old, later := add("a", 5, 0), add("b", 7, 0), add("c", 5, 0)

@@ -17,7 +17,7 @@ const (
 // Line has the calls of a bucket, which start between its stored jobs. Its zero value is empty.
 type Line[J any] struct {
 	claimant.Queue[J]
-	Chosen  *Call[J] // that starts next; it stays in the queue
+	Chosen  *claimant.Claimant[J] // that starts next; it stays in the queue
 	Running int
 	inRow   int64 // started since the last stored job
 	overdue bool  // a stored job is
@@ -39,7 +39,7 @@ func (l *Line[J]) perJob() int64 {
 
 // Choose chooses the next call, unless the next start is left to a stored job that can start: every
 // tenth start, or every second one while the job is overdue.
-func (l *Line[J]) Choose(canStart, overdue bool) *Call[J] {
+func (l *Line[J]) Choose(canStart, overdue bool) *claimant.Claimant[J] {
 	l.Chosen, l.overdue = nil, overdue
 	if !canStart || l.inRow < l.perJob() {
 		l.Chosen = l.First()
@@ -69,7 +69,7 @@ func (l *Line[J]) JobsBefore(calls int64) int64 { return (calls + l.inRow) / l.p
 
 // Before returns the costs of the calls before one, with those that are away if they are to be
 // counted.
-func (l *Line[J]) Before(k *Call[J], away bool, now pace.Instant) (c Costs) {
+func (l *Line[J]) Before(k *claimant.Claimant[J], away bool, now pace.Instant) (c Costs) {
 	if away {
 		l.away = slices.DeleteFunc(l.away, func(a absent) bool { return a.back <= now })
 		for _, other := range l.away {
@@ -85,7 +85,7 @@ func (l *Line[J]) Before(k *Call[J], away bool, now pace.Instant) (c Costs) {
 }
 
 // SendAway notes that a refused caller comes back at an instant.
-func (l *Line[J]) SendAway(k *Call[J], back pace.Instant) {
+func (l *Line[J]) SendAway(k *claimant.Claimant[J], back pace.Instant) {
 	if len(l.away) < mostAway {
 		l.away = append(l.away, absent{back, k.Takes})
 	}
