@@ -159,24 +159,28 @@ func (a *attempt) end(o record.Outcome) {
 		e.Started = a.job.Started
 		e.AnswerMS = a.job.settled.unanswered(o.Answer, a.began, took).Milliseconds()
 	}
+	lingers := a.job.settled.maxDelay > 0 && o.Answer == record.AnswerNone
+	if lingers && o.RetryAfter > 0 {
+		a.pause(&o) // before anybody can react to the event
+	}
 	a.sink.Take(e)
-	a.linger(&o)
+	if lingers {
+		a.linger(&o)
+	}
 	a.report(o)
 }
 
-// linger waits until the request of a run without an answer no longer arrives, as far as a limit
-// asks. A pause begins at once. If the drainer stops meanwhile, the outcome says so.
+// pause begins the bucket's pause at once, although the outcome that names it comes later.
+func (a *attempt) pause(o *record.Outcome) {
+	paused := core.Paused{Policy: a.job.Policy, Run: a.run.Number, For: o.RetryAfter}
+	a.post(func(now pace.Instant) { a.core.Handle(paused, now) })
+	o.RetryAfter = max(1, o.RetryAfter-a.job.settled.maxDelay)
+}
+
+// linger waits until the request of a run without an answer no longer arrives. If the drainer stops
+// meanwhile, the outcome says so.
 func (a *attempt) linger(o *record.Outcome) {
-	most := a.job.settled.maxDelay
-	if most == 0 || o.Answer != record.AnswerNone {
-		return
-	}
-	if o.RetryAfter > 0 {
-		paused := core.Paused{Policy: a.job.Policy, Run: a.run.Number, For: o.RetryAfter}
-		a.post(func(now pace.Instant) { a.core.Handle(paused, now) })
-		o.RetryAfter = max(1, o.RetryAfter-most)
-	}
-	timer := time.NewTimer(most)
+	timer := time.NewTimer(a.job.settled.maxDelay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -177,6 +177,9 @@ func TestAJobThatHasWaitedForAWorkerAsksItsLimitsAgain(t *testing.T) {
 		b.at(ends - came).arrive("a")
 		first := b.start()[0]
 		b.arrive("b")
+		if early := b.start(); len(early) > 0 {
+			t.Fatalf("%d jobs start beside the only worker", len(early))
+		}
 		b.at(ends - 40*ms).done(first)
 		b.noted()
 		starts := b.until(ends+time.Minute, func(Run) {})
