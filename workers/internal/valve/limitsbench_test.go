@@ -88,9 +88,13 @@ func (l *limitsBench) pass(body []byte) {
 	}
 	l.v.out.Reset()
 	if l.seq%1000 == 0 {
-		begin(l.part)
-		l.part.Checkpoints.Store()
+		l.checkpoint()
 	}
+}
+
+func (l *limitsBench) checkpoint() {
+	begin(l.part)
+	l.part.Checkpoints.Store()
 }
 
 func (l *limitsBench) record() []byte {
@@ -189,6 +193,7 @@ func benchLimitsTakeover(b *testing.B, p policy.Policy) {
 			next.arrive(nil)
 		}
 		next.part.GoLive(next.now)
+		next.checkpoint() // jobs under limits wait for it
 		for ; len(next.v.out.Starts) < benchedKeys; next.v.Advance(next.now, pace.Never) {
 			if next.now = next.now.Add(time.Millisecond); next.now.Since(l.now) > time.Second {
 				b.Fatalf("only %d keys have started a job", len(next.v.out.Starts))
