@@ -65,7 +65,7 @@ func TestDeadLettersAndRepeatsOfDeepJobs(t *testing.T) {
 		return producer.Publish(t.Context(), queue.Submission{Policy: "api", Key: "k",
 			IdempotencyKey: id, Header: header, Body: make([]byte, 3<<10)})
 	}
-	for i := range 500 {
+	for i := range 1000 {
 		if _, err := publish(fmt.Sprint(i), nil); err != nil {
 			t.Fatal(err)
 		}
