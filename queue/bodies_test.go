@@ -201,26 +201,26 @@ func TestLargeBodiesFlowInBoundedPulls(t *testing.T) {
 func TestJobsThatLookLikeTheServersWordAreRead(t *testing.T) {
 	b := newBroker(t)
 	apply(t, b, paced("stripe", 100, 1))
-	for _, status := range []string{"204", "404", "503"} {
+	for _, status := range []string{"204", "404", "500", "503"} {
 		header := nats.Header{"Status": {status}}
 		if _, err := request(t, b.nc, "penstock.jobs.stripe.a", "", header); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx := natstest.Context(t)
-	if all, err := b.StoredJobs(ctx, "stripe", JobFilter{}, 1, 100); err != nil || len(all) != 3 {
+	if all, err := b.StoredJobs(ctx, "stripe", JobFilter{}, 1, 100); err != nil || len(all) != 4 {
 		t.Errorf("scanned %+v, %v", all, err)
 	}
 	all, err := b.StoredJobs(ctx, "stripe", JobFilter{Key: "a"}, 1, 100)
-	if err != nil || len(all) != 3 {
+	if err != nil || len(all) != 4 {
 		t.Errorf("listed %+v, %v", all, err)
 	}
 	l := open(t, b, BacklogOptions{Policy: "stripe", Epoch: 1})
-	if all, err := l.Bodies(ctx, []uint64{1, 2, 3}); err != nil || len(all) != 3 {
+	if all, err := l.Bodies(ctx, []uint64{1, 2, 3, 4}); err != nil || len(all) != 4 {
 		t.Errorf("read %+v, %v", all, err)
 	}
-	receive(t, l, 3)
-	for seq := range uint64(3) {
+	receive(t, l, 4)
+	for seq := range uint64(4) {
 		bodyOf(t, l, seq+1)
 	}
 }
