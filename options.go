@@ -77,11 +77,11 @@ type Options struct {
 	ServeNATS bool          // Run answers requests over NATS
 	Grace     time.Duration // of running jobs and requests when Run ends; default 30 s
 
-	Limits Limits               // in a shared store; nil: in memory
-	Cache  string               // file of policies for StartWithoutNATS; may be empty
-	Files  *follow.Status       // reloadable files, for /readyz; nil: the files of HTTP
-	Parts  func() []health.Part // more parts of /readyz; may be nil
-	Sink   queue.Sink           // of events of this process and its jobs; may be nil
+	Limits Limits        // in a shared store; nil: in memory
+	Cache  string        // file of policies for StartWithoutNATS; may be empty
+	Files  *Files        // reloadable files, for /readyz; nil: the files of HTTP
+	Parts  func() []Part // more parts of /readyz; may be nil
+	Sink   queue.Sink    // of events of this process and its jobs; may be nil
 	// Submitting and Attempt, for traces: see [admission.Options] and [workers.Options].
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
 	Attempt    func(context.Context, workers.Job) (context.Context, workers.Job, func(error))
@@ -89,6 +89,14 @@ type Options struct {
 	Audit      bool         // Run checks all starts: see package workers/audit
 	shared     bool
 }
+
+// Files says of each kind of reloadable file how its last read ended: a program notes its own there
+// by Note, and may observe all by the field Observe.
+type Files = follow.Status
+
+// Part is a part of a program in /readyz, by a name of one word. With an Err the program is not
+// ready; Status and Notes are texts, Notes only for clients that may read everything.
+type Part = health.Part
 
 // Credentials are a user and password, a token, an nkey seed file, or a file with a JWT and a seed,
 // and TLS files: of authorities, and of a client certificate. Each connection reads the files.
@@ -146,7 +154,7 @@ func (o Options) withDefaults() Options {
 	o.Replicas = cmp.Or(o.Replicas, 1)
 	o.Grace = cmp.Or(o.Grace, lifecycle.DefaultGrace)
 	if o.Files == nil {
-		o.Files = new(follow.Status)
+		o.Files = new(Files)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

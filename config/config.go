@@ -94,9 +94,12 @@ type ServerTLS struct {
 	ClientCA string `json:"client_ca"` // empty: no client certificates
 }
 
-// Guard returns the access to the API, as package guard checks it.
-func (h HTTP) Guard() guard.Options {
-	return guard.Options{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
+// Guard is who may reach a listener, and how it is checked.
+type Guard = guard.Options
+
+// Guard returns the access to the API.
+func (h HTTP) Guard() Guard {
+	return Guard{Listen: h.Listen, Tokens: h.Tokens, TLS: guard.Files(h.TLS),
 		Insecure: h.Insecure}
 }
 
@@ -112,7 +115,7 @@ type Envoy struct {
 }
 
 // Guard returns the access to the rate limit service, which takes the tokens of the API.
-func (e Envoy) Guard(h HTTP) guard.Options {
+func (e Envoy) Guard(h HTTP) Guard {
 	o := h.Guard()
 	o.Listen = e.Listen
 	return o
@@ -129,8 +132,8 @@ type Outbound struct {
 }
 
 // Guard returns the access to the proxy, which takes the tokens of the API.
-func (o Outbound) Guard(h HTTP) guard.Options {
-	return guard.Options{Listen: o.Listen, Tokens: h.Tokens, TLS: guard.Files(o.TLS),
+func (o Outbound) Guard(h HTTP) Guard {
+	return Guard{Listen: o.Listen, Tokens: h.Tokens, TLS: guard.Files(o.TLS),
 		Insecure: o.Insecure, Named: "outbound[]"}
 }
 
@@ -145,11 +148,14 @@ type NATS struct {
 	Domain   string `json:"domain"`
 	Replicas int    `json:"replicas"` // of streams and KV buckets: 1, 3 or 5
 	// Credentials are for URL; passwords and tokens are safer in a file or the environment.
-	natsconn.Credentials
+	Credentials
 	// TLS belongs to the credentials; it is a group in the file.
 	TLS      policy.ClientTLS `json:"tls"`
 	Embedded Embedded         `json:"embedded"`
 }
+
+// Credentials prove who connects to NATS.
+type Credentials = natsconn.Credentials
 
 // Embedded is the NATS server in the admitter.
 type Embedded struct {
@@ -197,8 +203,8 @@ func (s Sync) String() string {
 }
 
 // Guard returns the access to the embedded server's listener.
-func (e Embedded) Guard() guard.Options {
-	return guard.Options{Of: "nats.embedded", Listen: e.Listen, Tokens: e.Users,
+func (e Embedded) Guard() Guard {
+	return Guard{Of: "nats.embedded", Listen: e.Listen, Tokens: e.Users,
 		TLS: guard.Files(e.TLS), Insecure: e.Insecure}
 }
 
@@ -378,7 +384,7 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 	c.Drain.Lease = cmp.Or(c.Drain.Lease, installation.Lease(c.NATS.Replicas))
 	c.Policies = policyfile.Read(f, c.possible)
 	checker{f}.config(c)
-	c.Schedules = schedules.Read(f, c.Policies)
+	c.Schedules = readSchedules(f, c.Policies)
 	if err := f.Err(); err != nil {
 		return Config{}, err
 	}
@@ -392,6 +398,19 @@ func Load(file io.Reader, flags *pflag.FlagSet) (Config, error) {
 		c.Warnings = append(c.Warnings, c.NATS.Embedded.Guard().Warnings()...)
 	}
 	return c, nil
+}
+
+// readSchedules reads the list of a file; nil: no list.
+func readSchedules(f *strict.File, policies []policy.Policy) (entries []schedules.Entry) {
+	if !f.Has("schedules") {
+		return nil
+	}
+	entries = []schedules.Entry{}
+	f.Field("schedules", &entries)
+	for _, p := range schedules.Check(entries, policies, f.Sound) {
+		f.Add(strings.TrimSuffix("schedules"+p.Field, "."), "%s", p.Reason)
+	}
+	return entries
 }
 
 func (c Config) possible(p policy.Policy) []policy.Problem {

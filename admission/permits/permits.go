@@ -337,7 +337,7 @@ func (s Sender) begin(a *http.Response) (text []byte, later bool) {
 	return nil, true
 }
 
-func (s Sender) judge(status int, header http.Header, text []byte) answers.Verdict {
+func (s Sender) judge(status int, header http.Header, text []byte) Verdict {
 	if coding := header.Get("Content-Encoding"); s.Decode != nil && len(text) > 0 {
 		if plain, err := s.Decode(bytes.NewReader(text), coding); err == nil {
 			text, _ = io.ReadAll(io.LimitReader(plain, answers.MostRead)) // a part matches no rule

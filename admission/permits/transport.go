@@ -77,10 +77,16 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return Sender{Base: base, Rules: rules, Used: t.Used}.Send(r.Context(), once, permit)
 }
 
+// Rules decide what a target's answers mean; Verdict is what they found of one.
+type (
+	Rules   = answers.Set
+	Verdict = answers.Verdict
+)
+
 // Sender makes HTTP calls that have a permit.
 type Sender struct {
 	Base  http.RoundTripper
-	Rules answers.Set // what answers mean
+	Rules Rules // what answers mean
 	// Hold reads JSON of unknown length before it is passed on, if it may decide.
 	Hold bool
 	// Decode reverses a content coding; nil: bodies are plain.
@@ -89,7 +95,7 @@ type Sender struct {
 	Used func(*http.Response) map[string]int64
 	// Ended is called with what is known of a call at its end; a is nil without an answer. Nil:
 	// nobody asks.
-	Ended func(a *http.Response, v answers.Verdict, r Result)
+	Ended func(a *http.Response, v Verdict, r Result)
 }
 
 // Send sends a request once, and settles the permit at the end of the answer's body. The end of ctx
@@ -98,7 +104,7 @@ func (s Sender) Send(ctx context.Context, r *http.Request,
 	permit *Permit) (*http.Response, error) {
 
 	if s.Ended == nil {
-		s.Ended = func(*http.Response, answers.Verdict, Result) {}
+		s.Ended = func(*http.Response, Verdict, Result) {}
 	}
 	exchange := &oneshot.Exchange{MaxDelay: permit.MaxDelay}
 	dialing, done := exchange.Dialing(r.Context())
@@ -108,7 +114,7 @@ func (s Sender) Send(ctx context.Context, r *http.Request,
 		done()
 		err = oneshot.Cause(err)
 		result := s.failed(ctx, exchange, permit, err)
-		s.Ended(nil, answers.Verdict{}, result)
+		s.Ended(nil, Verdict{}, result)
 		exchange.After(func() { permit.Settle(result) })
 		return nil, err
 	}
@@ -209,7 +215,7 @@ func (t *Transport) acquire(ctx context.Context, c Request) (*Permit, error) {
 	}
 }
 
-func (t *Transport) rules(host string) (answers.Set, error) {
+func (t *Transport) rules(host string) (Rules, error) {
 	var wrong error
 	policy.CheckAnswers(t.Like, t.Answers, func(field, format string, args ...any) {
 		wrong = errors.Join(wrong, fmt.Errorf(field+": "+format, args...))
@@ -219,11 +225,11 @@ func (t *Transport) rules(host string) (answers.Set, error) {
 
 // ResultOf derives how a call ended from an answer's status and rate-limit headers.
 func ResultOf(status int, header http.Header) Result {
-	return Ended(answers.Set{}.Judge(status, header, nil, time.Now()), status)
+	return Ended(Rules{}.Judge(status, header, nil, time.Now()), status)
 }
 
 // Ended derives how a call ended from what an answer with a status means.
-func Ended(v answers.Verdict, status int) Result {
+func Ended(v Verdict, status int) Result {
 	r := Result{Status: Done, RetryAfter: v.Pause(status), Unanswered: answers.Gateways(status)}
 	switch {
 	case v.Means == answers.Throttled:

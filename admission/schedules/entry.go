@@ -13,7 +13,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/base/cron"
 	"github.com/penstock-mq/penstock/internal/base/nearest"
-	"github.com/penstock-mq/penstock/internal/base/strict"
 	"github.com/penstock-mq/penstock/internal/base/zones"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -40,19 +39,6 @@ type Entry struct {
 var headers = map[string]string{"name": queue.HeaderScheduleName, "when": queue.HeaderSchedule,
 	"zone": queue.HeaderScheduleZone, "priority": job.HeaderPriority, "cost": job.HeaderCost}
 
-// Read reads the list `schedules` of a file; nil: no list.
-func Read(f *strict.File, policies []policy.Policy) (entries []Entry) {
-	if !f.Has("schedules") {
-		return nil
-	}
-	entries = []Entry{}
-	f.Field("schedules", &entries)
-	for _, p := range check(entries, policies, f.Sound) {
-		f.Add(strings.TrimSuffix("schedules"+p.Field, "."), "%s", p.Reason)
-	}
-	return entries
-}
-
 var errUnsound = errors.New("the policy itself is wrong")
 
 // among finds a policy of a file.
@@ -72,12 +58,9 @@ func among(policies []policy.Policy) func(name string) (policy.Policy, error) {
 	}
 }
 
-// Check returns problems, with fields such as "[2].when".
-func Check(entries []Entry, policies []policy.Policy) []policy.Problem {
-	return check(entries, policies, func(string) bool { return true })
-}
-
-func check(entries []Entry, policies []policy.Policy,
+// Check returns problems, with fields such as "[2].when". read reports whether an entry, such as
+// "schedules[2]", could be read; those that could not are passed over.
+func Check(entries []Entry, policies []policy.Policy,
 	read func(place string) bool) (problems []policy.Problem) {
 
 	find, first := among(policies), map[string]int{}

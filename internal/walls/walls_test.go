@@ -90,7 +90,7 @@ admission/manage: api admission admission/watch algorithms internal/base/redact 
 admission/outbound: admission admission/access admission/permits internal/base/answers internal/base/clienttls internal/base/files internal/base/nearest internal/base/oneshot policy queue/job workers/httptarget brotli
 	compress
 admission/permits: admission internal/base/answers internal/base/clienttls internal/base/files internal/base/oneshot policy queue queue/claims queue/job nats.go
-admission/schedules: api admission algorithms internal/base/cron internal/base/nearest internal/base/strict internal/base/zones policy queue queue/job nats.go
+admission/schedules: api admission algorithms internal/base/cron internal/base/nearest internal/base/zones policy queue queue/job nats.go
 admission/watch: api admission queue queue/job
 admission/natsapi: admission admission/answer admission/manage queue queue/job nats.go
 

@@ -68,8 +68,11 @@ type Options struct {
 	Refusal *atomic.Pointer[error]
 }
 
+// Conn asks JetStream; package queue has one.
+type Conn = jsapi.Conn
+
 // New returns the table of a bucket; [Table.Ensure] creates it.
-func New(js *jsapi.Conn, bucket string, o Options, log *slog.Logger) *Table {
+func New(js *Conn, bucket string, o Options, log *slog.Logger) *Table {
 	return &Table{js: js, log: log, bucket: bucket, stream: "KV_" + bucket,
 		prefix: "$KV." + bucket + ".", options: o}
 }

@@ -54,7 +54,9 @@ func (w Wanted) Check(prefix string, possible func(policy.Policy) []policy.Probl
 	if err := policy.CheckSet(w.Name); err != nil {
 		add("Set: %w", err)
 	}
-	for _, problem := range schedules.Check(w.Schedules, w.Policies) {
+	for _, problem := range schedules.Check(w.Schedules, w.Policies,
+		func(string) bool { return true }) {
+
 		add("Schedules%s", problem)
 	}
 	return errors.Join(problems...)
