@@ -1,6 +1,7 @@
 // A worker, by the protocol of docs/workers-protocol.md.
 
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import {
   connect, createInbox, headers, Match,
@@ -59,15 +60,13 @@ export class Worker {
 
   /** Works until SIGTERM or SIGINT, then calls stop. A second signal has its usual effect. */
   async run(grace = 30_000): Promise<void> {
-    const names = ["SIGTERM", "SIGINT"] as const;
-    let tell = () => {};
-    const told = new Promise<void>((resolve) => (tell = resolve));
-    for (const name of names) process.on(name, tell);
+    const over = new AbortController();
+    const told = Promise.race(["SIGTERM", "SIGINT"].map((name) => once(process, name, over)));
     try {
       await Promise.race([this.start(), told]);
       await told;
     } finally {
-      for (const name of names) process.off(name, tell);
+      over.abort();
     }
     await this.stop(grace);
   }
