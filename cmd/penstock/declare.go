@@ -89,6 +89,18 @@ func (a *app) show(answer []byte, words func() error) error {
 	return words()
 }
 
+// repeat makes a request until its answers, which it adds up, say that nothing is left.
+func repeat[T any](ctx context.Context, a *app, q *request, add func(T) (more bool)) error {
+	for more := true; more; {
+		var some T
+		if _, err := a.askFor(ctx, *q, &some); err != nil {
+			return err
+		}
+		more = add(some)
+	}
+	return nil
+}
+
 // list prints a table, or what to say of an empty one.
 func list[T any](a *app, columns string, all []T, of func(T) cli.Row, none string) error {
 	if len(all) == 0 && none != "" {

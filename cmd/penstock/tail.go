@@ -150,30 +150,22 @@ func (a *app) listen(ctx context.Context, s *stream) error {
 		case "event":
 			kind = value
 		case "data":
-			ended, err := a.take(kind, value, s.told)
-			if ended || err != nil {
-				return err
+			switch e := (event{text: []byte(value)}); kind {
+			case "end":
+				return nil
+			case "missed":
+				fmt.Fprintln(a.Err, "penstock: some events were missed")
+			default:
+				if err := read(e.text, &e.Event); err != nil {
+					return err
+				}
+				if err := s.told(e); err != nil {
+					return err
+				}
 			}
 			s.last = id
 		}
 	}
-}
-
-// take reports whether the event ends the stream.
-func (a *app) take(kind, data string, told func(event) error) (ended bool, err error) {
-	switch kind {
-	case "end":
-		return true, nil
-	case "missed":
-		fmt.Fprintln(a.Err, "penstock: some events were missed")
-		return false, nil
-	}
-	var e event
-	e.text = []byte(data)
-	if err := read(e.text, &e.Event); err != nil {
-		return true, err
-	}
-	return false, told(e)
 }
 
 // tones are from the colours that users can configure.

@@ -119,7 +119,7 @@ func (v *view) text(width, height int) string {
 			"buckets hold jobs or calls"))
 		rows = nil
 		for _, p := range all[:min(len(all), room-room/2)] {
-			r := bucketRow(&p.Bucket)
+			r := bucketRow(p.Bucket)
 			limit := v.limits[p.Policy].current()
 			rows = append(rows, cli.Row{bucketName(p.Policy, p.Key), r[1], r[4], r[5], r[6],
 				cmp.Or(limit.Outflow, limit.OutflowTotal), r[7], r[8], r[9]})
@@ -171,17 +171,16 @@ func sparks(numbers []int64, columns int) string {
 	if len(heights) == 0 || slices.Max(heights) == 0 {
 		return ""
 	}
-	const bars = "▁▂▃▄▅▆▇█"
-	levels := []rune(bars)
+	levels := []rune("▁▂▃▄▅▆▇█")
 	var b strings.Builder
 	for _, n := range heights {
-		if n == 0 {
-			b.WriteByte(' ')
-			continue
+		bar := '·'
+		if n > 0 {
+			bar = levels[n*int64(len(levels)-1)/slices.Max(heights)]
 		}
-		b.WriteRune(levels[n*int64(len(levels)-1)/slices.Max(heights)])
+		b.WriteRune(bar)
 	}
-	return strings.ReplaceAll(b.String(), " ", "·")
+	return b.String()
 }
 
 func cut(text string, width int) string {

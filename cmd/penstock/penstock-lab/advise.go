@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,47 +88,41 @@ func (a lab) searching() func(done, of int) {
 }
 
 func (a lab) advised(t traced, found advice.Advice) error {
-	chosen := found.Tried[found.Chosen]
-	if a.JSON {
-		type tried struct {
-			Policy policy.Policy `json:"policy"`
-			Most   float64       `json:"most"`
-			Strain *float64      `json:"strain"` // null: infinite
-			*whatif.Report
-		}
-		answer := struct {
-			Trace  traced  `json:"trace"`
-			Per    string  `json:"per"`
-			Meets  bool    `json:"meets"`
-			Chosen int     `json:"chosen"`
-			Price  string  `json:"price,omitempty"`
-			Tried  []tried `json:"tried"`
-		}{t, algorithms.FormatDuration(found.Per), found.Meets(), found.Chosen, priced(found), nil}
-		for _, p := range found.Tried {
-			one := tried{p.Policy, p.Most, &p.Strain, p.Report}
-			if math.IsInf(p.Strain, 0) {
-				one.Strain = nil
-			}
-			answer.Tried = append(answer.Tried, one)
-		}
-		return json.NewEncoder(a.Out).Encode(answer)
+	type tried struct {
+		Policy policy.Policy `json:"policy"`
+		Most   float64       `json:"most"`
+		Strain *float64      `json:"strain"` // null: infinite
+		*whatif.Report
 	}
-	fmt.Fprintln(a.Out, cli.Plain(t.String()))
-	fmt.Fprintf(a.Out, "%s played; each of these trades one goal for another:\n\n",
+	answer := struct {
+		Trace  traced  `json:"trace"`
+		Per    string  `json:"per"`
+		Meets  bool    `json:"meets"`
+		Chosen int     `json:"chosen"`
+		Price  string  `json:"price,omitempty"`
+		Tried  []tried `json:"tried"`
+	}{t, algorithms.FormatDuration(found.Per), found.Meets(), found.Chosen, priced(found), nil}
+	for _, p := range found.Tried {
+		one := tried{p.Policy, p.Most, &p.Strain, p.Report}
+		if math.IsInf(p.Strain, 0) {
+			one.Strain = nil
+		}
+		answer.Tried = append(answer.Tried, one)
+	}
+	var text strings.Builder
+	fmt.Fprintln(&text, cli.Plain(t.String()))
+	fmt.Fprintf(&text, "%s played; each of these trades one goal for another:\n\n",
 		cli.Count(len(found.Tried), "policy", "policies"))
 	columns, rows := frontier(found)
-	if err := cli.Table(a.Out, columns, rows); err != nil {
-		return err
+	_ = cli.Table(&text, columns, rows)
+	if answer.Price != "" {
+		fmt.Fprintf(&text, "\n%s\n", answer.Price)
 	}
-	text, err := inFile(chosen.Policy)
+	chosen, err := inFile(found.Tried[found.Chosen].Policy)
 	if err != nil {
 		return err
 	}
-	if price := priced(found); price != "" {
-		fmt.Fprintf(a.Out, "\n%s\n", price)
-	}
-	_, err = fmt.Fprintf(a.Out, "\n%s", text)
-	return err
+	return a.Document(answer, "%s\n%s", text.String(), chosen)
 }
 
 // priced says what is promised at the target, and what that costs; "" without a goal for it.
