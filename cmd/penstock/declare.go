@@ -49,9 +49,12 @@ func query(cmd *cobra.Command, names ...string) string {
 		}
 		f := cmd.Flags().Lookup(name)
 		switch {
-		case f == nil || !f.Changed && slices.Contains([]string{"", "0", "false"}, f.DefValue):
+		case f == nil, !f.Changed && slices.Contains([]string{"", "0", "false", "[]"}, f.DefValue):
 		case f.Value.Type() == "bool":
 			values.Set(strings.ReplaceAll(name, "-", "_"), "1")
+		case f.Value.Type() == "stringSlice":
+			several, _ := cmd.Flags().GetStringSlice(name)
+			values.Set(name, strings.Join(several, ","))
 		default:
 			values.Set(name, f.Value.String())
 		}

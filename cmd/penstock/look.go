@@ -39,10 +39,10 @@ func (a *app) buckets() *cobra.Command {
 			case a.keyed:
 				return call(cmd.Context(), a, ask("GET buckets [POLICY] KEY"),
 					func(b api.Bucket) error {
-						return a.policyBuckets(api.Buckets{Buckets: []api.Bucket{b}, Total: 1})
+						return a.bucketsOf(api.Buckets{Buckets: []api.Bucket{b}, Total: 1})
 					})
 			}
-			return call(cmd.Context(), a, ask("GET buckets [POLICY] ?offset limit"), a.policyBuckets)
+			return call(cmd.Context(), a, ask("GET buckets [POLICY] ?offset limit"), a.bucketsOf)
 		},
 	}
 	limitFlag(a.keyFlag(cmd, "only the bucket of this `key`"), 20)
@@ -71,7 +71,7 @@ func (a *app) allBuckets(page api.AllBuckets) error {
 	}, page.Total)
 }
 
-func (a *app) policyBuckets(page api.Buckets) error {
+func (a *app) bucketsOf(page api.Buckets) error {
 	if len(page.Unanswered) > 0 {
 		fmt.Fprintln(a.Err, "no drainer answered for", partitions(page.Unanswered)+
 			"; their buckets are missing")

@@ -115,10 +115,14 @@ func (p numbers) rate() string {
 }
 
 func policyState(p api.PolicyState) string {
-	switch {
-	case p.State == "draining":
+	if p.State == "draining" {
 		return p.State
-	case p.Paused:
+	}
+	return state(p.Paused)
+}
+
+func state(paused bool) string {
+	if paused {
 		return "paused"
 	}
 	return "active"
