@@ -19,7 +19,6 @@ import (
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock-mq/penstock/cmd/penstock/penstock-lab/advice"
 	"github.com/penstock-mq/penstock/internal/base/buildinfo"
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
@@ -58,26 +57,14 @@ type page struct {
 	Table        [][]string
 	Policy       string // as YAML; may be empty
 	Plays        []plotted
-	Advice       *plottedAdvice
+	Advice       *advised
+	Goals        []advice.Bound
 }
 
 type plotted struct {
 	Title   string
 	Seconds float64 // of a bin
 	Bins    []whatif.Bin
-}
-
-type plottedAdvice struct {
-	Per    string
-	Tried  []plottedPolicy
-	Chosen int
-	Goals  []advice.Bound
-}
-
-type plottedPolicy struct {
-	Algorithm           policy.Algorithm
-	Most, Refused, Wait float64
-	OnFrontier          bool
 }
 
 func (p page) write(file string) error {
