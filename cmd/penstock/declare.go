@@ -109,11 +109,7 @@ func list[T any](a *app, columns string, all []T, of func(T) cli.Row, none strin
 	if len(all) == 0 && none != "" {
 		return a.Printf("%s\n", none)
 	}
-	var rows []cli.Row
-	for _, one := range all {
-		rows = append(rows, of(one))
-	}
-	return cli.Table(a.Out, columns, rows)
+	return cli.Table(a.Out, columns, cli.Rows(all, of))
 }
 
 // fields prints names and values; empty values are left out.

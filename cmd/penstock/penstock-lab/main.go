@@ -158,11 +158,10 @@ func (a lab) played(t traced, all []*play, o whatif.Options) error {
 		}
 		fmt.Fprintf(&text, "\n%s: %s\n", cli.Plain(titles(all)[i]),
 			cli.Count(p.Buckets, "key", "keys"))
-		var keys []cli.Row
-		for _, k := range p.Keys {
-			keys = append(keys, figures(cli.Line(string(k.Key), 60), k.Figures))
-		}
-		_ = cli.Table(&text, "KEY|"+figureColumns(o), keys)
+		_ = cli.Table(&text, "KEY|"+figureColumns(o),
+			cli.Rows(p.Keys, func(k whatif.KeyFigures) cli.Row {
+				return figures(cli.Line(string(k.Key), 60), k.Figures)
+			}))
 	}
 	return a.Document(struct {
 		Trace   traced  `json:"trace"`
