@@ -279,7 +279,7 @@ export class Permit {
    * the other side requests.
    */
   async settle(
-    status: "done" | "fail" | "unavailable" | "retry-after" | number = "done",
+    status: "done" | "fail" | "unavailable" | "retry-after" | "returned" | number = "done",
     options: { error?: string; retryAfter?: number } = {},
   ): Promise<void> {
     clearInterval(this.#renewal);
@@ -310,8 +310,7 @@ export class Permit {
 
   /** Returns a permit whose call has not begun. */
   async giveBack(): Promise<void> {
-    clearInterval(this.#renewal);
-    await this.#put({ status: "returned" });
+    await this.settle("returned");
   }
 
   async #put(body: paths["/v1/permits/{policy}/{key}"]["put"]["requestBody"]["content"]["application/json"]) {

@@ -8,7 +8,7 @@ import {
   type Msg, type NatsConnection, type NodeConnectionOptions, type Subscription,
 } from "@nats-io/transport-node";
 import {
-  type Codec, encode, ENCODING, ending, type Handler, type Job, newJob, oneLine, seal, type Settlement, Unavailable,
+  type Codec, encode, ENCODING, ending, type Handler, Job, oneLine, seal, type Settlement, Unavailable,
 } from "./job.js";
 
 const WINDOW = 50; // milliseconds that a claim counts, on this process's monotonic clock
@@ -180,7 +180,7 @@ export class Worker {
       if (told.max_delay_ms && !begun) this.#nats!.publish(m.reply!, claim("answered", token, {}));
       begun = true;
     };
-    const job = newJob(started(told, m), m.data, stop.signal, tell, answered);
+    const job = new Job(started(told, m), m.data, stop.signal, tell, answered);
     const encoded = job.header("Content-Encoding") === ENCODING;
     const running: Running = { key: told.job!.key, stop, returned: false };
     this.#running.set(token, running);
