@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import queue
@@ -119,10 +120,9 @@ class Connection:
                 self._write(b"PING\r\n")
 
     def _run(self) -> None:
-        n = 0
-        while not self.closed.is_set():
-            server = self.servers[n % len(self.servers)]
-            n += 1
+        for server in itertools.cycle(self.servers):
+            if self.closed.is_set():
+                return
             try:
                 self._connection(server)
             except (OSError, ValueError) as error:
