@@ -273,6 +273,15 @@ func TestTheSameJobFromEachLanguageIsOneJob(t *testing.T) {
 	}
 }
 
+func TestASilentServerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	python := languages[0] // the other one has a library for NATS
+	out, err := python.program(t, "silent").CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), "\nconnected again\n") {
+		t.Errorf("%v: it says\n%s", err, out)
+	}
+}
+
 func TestReadmesRun(t *testing.T) {
 	each(t, func(t *testing.T, l *language) {
 		var mu sync.Mutex

@@ -138,33 +138,29 @@ func (a *app) deadReplay() *cobra.Command {
 	}, "all current letters, in order")
 }
 
-// replayAll repeats the request until each selected letter has had its turn.
+// replayAll gives each selected letter its turn.
 func (a *app) replayAll(cmd *cobra.Command, query string) error {
-	q := request{method: http.MethodPost, path: path("dead", a.policy, "replay") + query}
-	var total api.Replayed
-	for !total.Complete {
-		var now api.Replayed
-		answer, err := a.askFor(cmd.Context(), q, &now)
-		if err != nil {
-			return err
-		}
-		now.Replayed += total.Replayed
-		total = now
-		if a.JSON {
-			fmt.Fprintf(a.Out, "%s\n", answer)
-		}
+	var all api.Replayed
+	err := repeat(cmd.Context(), a, &request{method: http.MethodPost,
+		path: path("dead", a.policy, "replay") + query}, func(some api.Replayed) bool {
+		some.Replayed += all.Replayed
+		all = some
+		return !some.Complete
+	})
+	if err != nil {
+		return err
 	}
-	text := fmt.Sprintf("%d replayed", total.Replayed)
-	if total.Full > 0 {
-		text += fmt.Sprintf(", %d kept because their buckets are full", total.Full)
+	text := fmt.Sprintf("%d replayed", all.Replayed)
+	if all.Full > 0 {
+		text += fmt.Sprintf(", %d kept because their buckets are full", all.Full)
 	}
-	if total.Unfit > 0 {
-		text += fmt.Sprintf(", %d kept because they are malformed", total.Unfit)
+	if all.Unfit > 0 {
+		text += fmt.Sprintf(", %d kept because they are malformed", all.Unfit)
 	}
-	if !a.JSON {
-		fmt.Fprintln(a.Out, text)
+	if err := a.Document(all, "%s\n", text); err != nil {
+		return err
 	}
-	if total.Full > 0 {
+	if all.Full > 0 {
 		return cli.Said(cli.Refused)
 	}
 	return nil
@@ -178,7 +174,18 @@ func (a *app) deadDrop() *cobra.Command {
 		Args:  letterArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			selected, _ := selection(cmd)
-			return a.drop(cmd, path(append([]string{"dead"}, args...)...)+selected)
+			var all api.Discarded
+			err := repeat(cmd.Context(), a, &request{method: http.MethodDelete,
+				path: path(append([]string{"dead"}, args...)...) + selected},
+				func(some api.Discarded) bool {
+					all.Discarded += some.Discarded
+					return some.Incomplete
+				})
+			if err != nil {
+				return err
+			}
+			return a.Document(all, "%s dropped\n",
+				cli.Count(int(all.Discarded), "dead letter", "dead letters"))
 		},
 	}, "all letters of the policy")
 	cmd.Flags().Uint64("through", 0, "all letters up to this `id`")
@@ -186,22 +193,4 @@ func (a *app) deadDrop() *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive("through", other)
 	}
 	return cmd
-}
-
-func (a *app) drop(cmd *cobra.Command, to string) error {
-	for total, more := uint64(0), true; more; {
-		var dropped api.Discarded
-		answer, err := a.askFor(cmd.Context(), request{method: http.MethodDelete, path: to},
-			&dropped)
-		if err != nil {
-			return err
-		}
-		total, more = total+dropped.Discarded, dropped.Incomplete
-		if a.JSON {
-			fmt.Fprintf(a.Out, "%s\n", answer)
-		} else if !more {
-			fmt.Fprintf(a.Out, "%s dropped\n", cli.Count(int(total), "dead letter", "dead letters"))
-		}
-	}
-	return nil
 }

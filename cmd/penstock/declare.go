@@ -49,9 +49,12 @@ func query(cmd *cobra.Command, names ...string) string {
 		}
 		f := cmd.Flags().Lookup(name)
 		switch {
-		case f == nil || !f.Changed && slices.Contains([]string{"", "0", "false"}, f.DefValue):
+		case f == nil, !f.Changed && slices.Contains([]string{"", "0", "false", "[]"}, f.DefValue):
 		case f.Value.Type() == "bool":
 			values.Set(strings.ReplaceAll(name, "-", "_"), "1")
+		case f.Value.Type() == "stringSlice":
+			several, _ := cmd.Flags().GetStringSlice(name)
+			values.Set(name, strings.Join(several, ","))
 		default:
 			values.Set(name, f.Value.String())
 		}
@@ -89,16 +92,24 @@ func (a *app) show(answer []byte, words func() error) error {
 	return words()
 }
 
+// repeat makes a request until its answers, which it adds up, say that nothing is left.
+func repeat[T any](ctx context.Context, a *app, q *request, add func(T) (more bool)) error {
+	for more := true; more; {
+		var some T
+		if _, err := a.askFor(ctx, *q, &some); err != nil {
+			return err
+		}
+		more = add(some)
+	}
+	return nil
+}
+
 // list prints a table, or what to say of an empty one.
 func list[T any](a *app, columns string, all []T, of func(T) cli.Row, none string) error {
 	if len(all) == 0 && none != "" {
 		return a.Printf("%s\n", none)
 	}
-	var rows []cli.Row
-	for _, one := range all {
-		rows = append(rows, of(one))
-	}
-	return cli.Table(a.Out, columns, rows)
+	return cli.Table(a.Out, columns, cli.Rows(all, of))
 }
 
 // fields prints names and values; empty values are left out.

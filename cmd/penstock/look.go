@@ -39,10 +39,10 @@ func (a *app) buckets() *cobra.Command {
 			case a.keyed:
 				return call(cmd.Context(), a, ask("GET buckets [POLICY] KEY"),
 					func(b api.Bucket) error {
-						return a.bucketTable(api.Buckets{Buckets: []api.Bucket{b}, Total: 1})
+						return a.bucketsOf(api.Buckets{Buckets: []api.Bucket{b}, Total: 1})
 					})
 			}
-			return call(cmd.Context(), a, ask("GET buckets [POLICY] ?offset limit"), a.bucketTable)
+			return call(cmd.Context(), a, ask("GET buckets [POLICY] ?offset limit"), a.bucketsOf)
 		},
 	}
 	limitFlag(a.keyFlag(cmd, "only the bucket of this `key`"), 20)
@@ -65,33 +65,31 @@ func (a *app) allBuckets(page api.AllBuckets) error {
 		fmt.Fprintf(a.Err, "no drainer answered for %s of %s; their buckets are missing\n",
 			partitions(page.Unanswered[name]), name)
 	}
-	err := list(a, columns, page.Buckets, func(b api.PlacedBucket) cli.Row {
-		row := append(cli.Row{b.Policy}, bucketRow(&b.Bucket)...)
+	return bucketTable(a, columns, page.Buckets, func(b api.PlacedBucket) cli.Row {
+		row := append(cli.Row{b.Policy}, bucketRow(b.Bucket)...)
 		return append(row, unless(!refused, b.Refused))
-	}, "")
-	return cmp.Or(err, a.moreBuckets(len(page.Buckets), page.Total))
+	}, page.Total)
 }
 
-func (a *app) bucketTable(page api.Buckets) error {
-	err := list(a, bucketColumns, page.Buckets,
-		func(b api.Bucket) cli.Row { return bucketRow(&b) }, "")
+func (a *app) bucketsOf(page api.Buckets) error {
 	if len(page.Unanswered) > 0 {
 		fmt.Fprintln(a.Err, "no drainer answered for", partitions(page.Unanswered)+
 			"; their buckets are missing")
 	}
-	return cmp.Or(err, a.moreBuckets(len(page.Buckets), page.Total))
+	return bucketTable(a, bucketColumns, page.Buckets, bucketRow, page.Total)
 }
 
-func (a *app) moreBuckets(shown, total int) error {
-	if shown >= total {
-		return nil
+func bucketTable[T any](a *app, columns string, all []T, of func(T) cli.Row, total int) error {
+	err := list(a, columns, all, of, "")
+	if err == nil && len(all) < total {
+		err = a.Printf("%d of %s\n", len(all), cli.Count(total, "bucket", "buckets"))
 	}
-	return a.Printf("%d of %s\n", shown, cli.Count(total, "bucket", "buckets"))
+	return err
 }
 
 const bucketColumns = "KEY|DEPTH|WAITING|DELAYED|RUNNING|CALLS|STARTS|OLDEST|NEW JOB IN|BLOCKED BY"
 
-func bucketRow(b *api.Bucket) cli.Row {
+func bucketRow(b api.Bucket) cli.Row {
 	if b.BucketState == nil {
 		return cli.Row{keyName(b.Key), b.Depth, "?", "?", "?", "?", "?", "?", "?", b.By}
 	}
@@ -327,13 +325,12 @@ type reason struct {
 	Why       string     `json:"why"`
 }
 
-// tell prints a sentence of the server after its subject, and before a command that ends the wait.
-func (a *app) tell(r reason, subject, sentence string, eta *int64) error {
+// tell prints a reason, with a command that ends the wait.
+func (a *app) tell(r reason, eta *int64) error {
 	if eta != nil {
 		at := time.Now().Add(milliseconds(*eta)).Truncate(time.Millisecond)
 		r.Starts = &at
 	}
-	r.Why = subject + sentence
 	switch r.BlockedBy {
 	case "paused", "throttled_by_target", "breaker":
 		r.Why += "; penstock resume " + r.Policy + " --key " + quoted(*r.Key) + " ends that"
@@ -364,11 +361,12 @@ func (a *app) whyJob(ctx context.Context, id string) error {
 		name += " of " + keyName(j.Key)
 	}
 	policy, _, _ := strings.Cut(id, ":")
+	r := reason{Job: id, Policy: policy, Key: &j.Key, State: j.State, BlockedBy: j.By,
+		Until: j.Until, Why: name + " " + j.Why}
 	if j.Letter > 0 && j.Reason != "malformed" {
-		j.Why += fmt.Sprintf("; penstock dead replay %s %d retries it", policy, j.Letter)
+		r.Why += fmt.Sprintf("; penstock dead replay %s %d retries it", policy, j.Letter)
 	}
-	return a.tell(reason{Job: id, Policy: policy, Key: &j.Key, State: j.State, BlockedBy: j.By,
-		Until: j.Until}, name+" ", j.Why, j.ETAMS)
+	return a.tell(r, j.ETAMS)
 }
 
 const deepest = 5
@@ -386,13 +384,9 @@ func (a *app) whyBuckets(ctx context.Context) error {
 		return err
 	}
 	for _, b := range page.Buckets {
-		r := reason{Policy: a.policy, Key: &b.Key, BlockedBy: b.By, Until: b.Until}
-		var eta *int64
-		if b.BucketState != nil {
-			eta = b.ETAMS
-		}
-		subject := "the bucket " + bucketName(a.policy, b.Key) + " "
-		if err := a.tell(r, subject, b.Why, eta); err != nil {
+		r := reason{Policy: a.policy, Key: &b.Key, BlockedBy: b.By, Until: b.Until,
+			Why: "the bucket " + bucketName(a.policy, b.Key) + " " + b.Why}
+		if err := a.tell(r, cmp.Or(b.BucketState, &api.BucketState{}).ETAMS); err != nil {
 			return err
 		}
 	}
@@ -429,8 +423,8 @@ func (a *app) whyPolicy(ctx context.Context, page api.Buckets) error {
 	case more > 0 && !a.JSON:
 		texts = append(texts, "and "+cli.Count(more, "more bucket", "more buckets"))
 	}
-	for _, text := range texts {
-		if err := a.tell(of, "", text, nil); err != nil {
+	for _, of.Why = range texts {
+		if err := a.tell(of, nil); err != nil {
 			return err
 		}
 	}

@@ -64,16 +64,15 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(a.submit(), a.check(), a.policies(), a.rate(), a.pause(), a.resume(),
 		a.buckets(), a.purge(), a.jobCommand(), a.history(), a.cancel(), a.why(), a.dead(),
 		a.schedules(), a.drainers(), a.audit(), a.tail(), a.top())
-	a.prepare(root)
+	for _, cmd := range cli.All(root) {
+		a.prepare(cmd)
+	}
 	cli.Complete(root, a.Terminal)
 	return root
 }
 
-// prepare lets commands note what they are about, complete policies and explain problems.
+// prepare lets a command note what it is about, complete policies and explain problems.
 func (a *app) prepare(cmd *cobra.Command) {
-	for _, sub := range cmd.Commands() {
-		a.prepare(sub)
-	}
 	run, ofPolicy := cmd.RunE, strings.Contains(cmd.Use, "POLICY")
 	if run == nil {
 		return

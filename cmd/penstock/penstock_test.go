@@ -359,6 +359,7 @@ policies:
 		{2, "policies: [{algorithm: leaking_bucket}]", nil, "policies[0].name: is required"},
 		{2, "http: {listen: x}", nil, `want a list "policies", or one policy`},
 		{2, "a: [", nil, "is not YAML"},
+		{2, "policies: {name: mail}", nil, "policies: want a list, not fields"},
 		{6, "{name: mail, algorithm: token_bucket, capacity: 2, refill: 2/s}", nil,
 			"\npenstock: mail: queue: cannot be removed"},
 		{6, strings.NewReplacer("leaking_bucket, outflow: 7/s", "token_bucket, refill: 2/s",

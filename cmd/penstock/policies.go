@@ -115,10 +115,14 @@ func (p numbers) rate() string {
 }
 
 func policyState(p api.PolicyState) string {
-	switch {
-	case p.State == "draining":
+	if p.State == "draining" {
 		return p.State
-	case p.Paused:
+	}
+	return state(p.Paused)
+}
+
+func state(paused bool) string {
+	if paused {
 		return "paused"
 	}
 	return "active"
@@ -218,8 +222,11 @@ func (a *app) readPolicies(ctx context.Context, name string) (*strict.File, []pl
 		return nil, nil, err
 	}
 	var all []placed
+	var policies, limits []map[string]any
+	f.Field("policies", &policies)
+	f.Field("shared_limits", &limits)
 	shared := map[string]map[string]any{}
-	for i, limit := range documents(f, "shared_limits") {
+	for i, limit := range limits {
 		name, _ := limit["name"].(string)
 		if shared[name] != nil {
 			f.Add(fmt.Sprintf("shared_limits[%d].name", i), "%q is given twice", name)
@@ -229,7 +236,7 @@ func (a *app) readPolicies(ctx context.Context, name string) (*strict.File, []pl
 		shared[name]["shared"] = name
 	}
 	if f.Has("policies") {
-		for i, document := range documents(f, "policies") {
+		for i, document := range policies {
 			all = append(all, placed{at: fmt.Sprintf("policies[%d]", i), document: document})
 		}
 	} else if f.Has("algorithm") || f.Has("limits") {
@@ -246,18 +253,6 @@ func (a *app) readPolicies(ctx context.Context, name string) (*strict.File, []pl
 		putShared(f, p, shared)
 	}
 	return f, all, f.Err()
-}
-
-func documents(f *strict.File, field string) (all []map[string]any) {
-	items, _ := f.Value(field).([]any)
-	for i, item := range items {
-		document, is := item.(map[string]any)
-		if !is {
-			f.Add(fmt.Sprintf("%s[%d]", field, i), "want fields")
-		}
-		all = append(all, document)
-	}
-	return all
 }
 
 func (p placed) field(name string) string {

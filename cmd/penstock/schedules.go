@@ -47,7 +47,7 @@ func (a *app) schedulesListed(all api.Schedules) error {
 		func(s api.Schedule) cli.Row {
 			last := cmp.Or(s.Last, &api.ScheduleRun{Outcome: "-"})
 			return cli.Row{s.Policy, keyName(s.Key), s.Name, cli.Line(s.When, 60),
-				cli.Line(s.Zone, 60), scheduleState(s), cmp.Or(s.Set, "api"), s.NextAt, last.At,
+				cli.Line(s.Zone, 60), state(s.Paused), cmp.Or(s.Set, "api"), s.NextAt, last.At,
 				ran(last)}
 		}, "")
 	if more := all.Total - len(all.Schedules); err == nil && more > 0 {
@@ -61,13 +61,6 @@ func ran(last *api.ScheduleRun) string {
 		return last.Outcome + ": " + cli.Line(last.Reason, 100)
 	}
 	return strings.TrimSpace(last.Outcome + " " + last.Job)
-}
-
-func scheduleState(s api.Schedule) string {
-	if s.Paused {
-		return "paused"
-	}
-	return "active"
 }
 
 // ofSchedule declares a command about a schedule.
@@ -116,7 +109,7 @@ func (a *app) scheduleShown(s api.ScheduleDetail) error {
 	}
 	return a.message(s.Header, s.Body, s.Bytes, "policy", s.Policy, "key", keyName(s.Key),
 		"name", s.Name, "when", cli.Line(s.When, 100), "zone", cmp.Or(cli.Line(s.Zone, 100), "UTC"),
-		"state", scheduleState(s.Schedule), "from", cmp.Or(s.Set, "api"),
+		"state", state(s.Paused), "from", cmp.Or(s.Set, "api"),
 		"next", unless(s.NextAt.IsZero(), s.NextAt), "last", last)
 }
 
@@ -160,12 +153,6 @@ func (a *app) setSchedule(ctx context.Context, s *submission, when string, body 
 		return cli.Misuse(err)
 	}
 	q.header.Set("Penstock-Schedule", when)
-	for flag, header := range map[string]string{"name": "Penstock-Schedule-Name",
-		"zone": "Penstock-Schedule-Zone"} {
-		if text, _ := s.given.GetString(flag); text != "" {
-			q.header.Set(header, text)
-		}
-	}
 	return call(ctx, a, q, func(made api.Schedule) error {
 		return a.Printf("%s: %s, %s\n", a.scheduleName(made.Name), cli.Plain(made.When),
 			cmp.Or(cli.Plain(made.Zone), "UTC"))

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -128,15 +126,13 @@ are not affected. You cannot purge a whole policy at once.`,
 			return cli.Between(1, 1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all := api.Purged{Key: a.key, More: true}
-			for all.More {
-				var some api.Purged
-				_, err := a.askFor(cmd.Context(), a.request(cmd, args, "POST purge POLICY KEY"),
-					&some)
-				if err != nil {
-					return err
-				}
-				all.Removed, all.More = all.Removed+some.Removed, some.More
+			all, q := api.Purged{Key: a.key}, a.request(cmd, args, "POST purge POLICY KEY")
+			err := repeat(cmd.Context(), a, &q, func(some api.Purged) bool {
+				all.Removed += some.Removed
+				return some.More
+			})
+			if err != nil {
+				return err
 			}
 			return a.Document(all, "%s: %s dropped\n", a.about(),
 				cli.Count(all.Removed, "job", "jobs"))
@@ -177,16 +173,16 @@ policy with the tag, --key limits that to one bucket. Running jobs are not affec
 func (a *app) cancelTagged(cmd *cobra.Command, args []string) error {
 	var all api.Cancelled
 	q := a.request(cmd, args, "POST cancel JOB [KEY] ?tag")
-	for to, again := q.path, true; again; again = all.Next != nil {
-		if all.Next != nil {
-			q.path = to + "&after=" + url.QueryEscape(strconv.FormatUint(*all.Next, 10))
+	to := q.path
+	err := repeat(cmd.Context(), a, &q, func(some api.Cancelled) bool {
+		all.Cancelled, all.Left = all.Cancelled+some.Cancelled, all.Left+some.Left
+		if some.Next != nil {
+			q.path = fmt.Sprintf("%s&after=%d", to, *some.Next)
 		}
-		var some api.Cancelled
-		if _, err := a.askFor(cmd.Context(), q, &some); err != nil {
-			return err
-		}
-		some.Cancelled, some.Left = some.Cancelled+all.Cancelled, some.Left+all.Left
-		all = some
+		return some.Next != nil
+	})
+	if err != nil {
+		return err
 	}
 	tag, _ := cmd.Flags().GetString("tag")
 	return a.Document(all, "%s: %s with the tag %s cancelled, %d left running\n", a.about(),

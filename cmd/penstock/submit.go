@@ -46,7 +46,10 @@ var headerFlags = []headerFlag{
 		"allow one waiting job with this `name`; \"NAME; replace\" replaces it"},
 	{"cost", "Penstock-Cost", "the `slots` of the rate a job takes"},
 	{"priority", "Penstock-Priority", "a `number`; higher priorities start first within a bucket"},
-	{name: "tag", header: "Penstock-Tag"}, // repeatable
+	// defined elsewhere
+	{name: "tag", header: "Penstock-Tag"},
+	{name: "name", header: "Penstock-Schedule-Name"},
+	{name: "zone", header: "Penstock-Schedule-Zone"},
 }
 
 // flags defines the flags of headers, of all or of those with these names.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -22,7 +21,6 @@ import (
 )
 
 func (a *app) tail() *cobra.Command {
-	var types []string
 	var most uint
 	cmd := &cobra.Command{
 		Use:   "tail [POLICY]",
@@ -31,23 +29,18 @@ func (a *app) tail() *cobra.Command {
 a lost connection and prints the missed events the server has kept.`,
 		Example: "  penstock tail\n  penstock tail mail --key acme --type failed,dead",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := url.Values{}
+			parameters := []string{"key", "type"}
 			if a.policy != "" {
 				_, err := a.ask(cmd.Context(), request{path: path("policies", a.policy)})
 				// A client with rights to some keys does not see the policy.
 				if err != nil && !is(err, cli.Forbidden) {
 					return err
 				}
-				query.Set("policy", a.policy)
-			}
-			if a.keyed {
-				query.Set("key", a.key)
-			}
-			if len(types) > 0 {
-				query.Set("type", strings.Join(types, ","))
+				parameters = append(parameters, "policy="+a.policy)
 			}
 			out := colorprofile.NewWriter(a.Out, os.Environ())
-			return a.follow(cmd.Context(), query, func(e event) error {
+			events := path("events") + query(cmd, parameters...)
+			return a.follow(cmd.Context(), events, func(e event) error {
 				err := a.print(out, e)
 				if most--; err == nil && most == 0 {
 					err = errEnough
@@ -57,7 +50,7 @@ a lost connection and prints the missed events the server has kept.`,
 		},
 	}
 	a.keyFlag(cmd, "only the bucket of this `key`")
-	cmd.Flags().StringSliceVarP(&types, "type", "t", nil, "only events of these `types`")
+	cmd.Flags().StringSliceP("type", "t", nil, "only events of these `types`")
 	_ = cmd.RegisterFlagCompletionFunc("type",
 		cobra.FixedCompletions(slices.Sorted(maps.Keys(tones)), cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().UintVarP(&most, "limit", "n", 0, "stop after this many events")
@@ -74,16 +67,16 @@ var errEnough = errors.New("enough")
 const pause = time.Second
 
 type stream struct {
-	query url.Values
-	told  func(event) error
+	path string
+	told func(event) error
 
 	last           string // ID
 	answered, lost bool
 }
 
 // follow reconnects until ctx ends.
-func (a *app) follow(ctx context.Context, query url.Values, told func(event) error) error {
-	for s := (stream{query: query, told: told}); ; {
+func (a *app) follow(ctx context.Context, path string, told func(event) error) error {
+	for s := (stream{path: path, told: told}); ; {
 		err := a.listen(ctx, &s)
 		switch {
 		case errors.Is(err, errEnough):
@@ -114,8 +107,7 @@ func (a *app) listen(ctx context.Context, s *stream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := func() { cancel(context.DeadlineExceeded) }
-	q := request{path: strings.TrimSuffix("/v1/events?"+s.query.Encode(), "?"),
-		header: http.Header{}}
+	q := request{path: s.path, header: http.Header{}}
 	if s.last != "" {
 		q.header.Set("Last-Event-ID", s.last)
 	}
@@ -150,30 +142,22 @@ func (a *app) listen(ctx context.Context, s *stream) error {
 		case "event":
 			kind = value
 		case "data":
-			ended, err := a.take(kind, value, s.told)
-			if ended || err != nil {
-				return err
+			switch e := (event{text: []byte(value)}); kind {
+			case "end":
+				return nil
+			case "missed":
+				fmt.Fprintln(a.Err, "penstock: some events were missed")
+			default:
+				if err := read(e.text, &e.Event); err != nil {
+					return err
+				}
+				if err := s.told(e); err != nil {
+					return err
+				}
 			}
 			s.last = id
 		}
 	}
-}
-
-// take reports whether the event ends the stream.
-func (a *app) take(kind, data string, told func(event) error) (ended bool, err error) {
-	switch kind {
-	case "end":
-		return true, nil
-	case "missed":
-		fmt.Fprintln(a.Err, "penstock: some events were missed")
-		return false, nil
-	}
-	var e event
-	e.text = []byte(data)
-	if err := read(e.text, &e.Event); err != nil {
-		return true, err
-	}
-	return false, told(e)
 }
 
 // tones are from the colours that users can configure.

@@ -100,11 +100,8 @@ func (v *view) text(width, height int) string {
 	fmt.Fprintf(&b, "penstock %s  %s  %s\n\n", v.server, v.at.Format(time.TimeOnly), window)
 	room := max(height-11, 2)
 	names := v.names[:min(len(v.names), room/2)]
-	var rows []cli.Row
-	for _, name := range names {
-		rows = append(rows, v.policyRow(name))
-	}
-	_ = cli.Table(&b, "POLICY|STARTS|LIMIT||ACCEPTED|REFUSED|FAILED|DEAD|WAIT P50 P99|", rows)
+	_ = cli.Table(&b, "POLICY|STARTS|LIMIT||ACCEPTED|REFUSED|FAILED|DEAD|WAIT P50 P99|",
+		cli.Rows(names, v.policyRow))
 	if more := len(v.names) - len(names); more > 0 {
 		fmt.Fprintf(&b, "and %s\n", cli.Count(more, "more policy", "more policies"))
 	}
@@ -117,15 +114,8 @@ func (v *view) text(width, height int) string {
 	if all := v.buckets.Buckets; len(all) > 0 {
 		fmt.Fprintf(&b, "\n%s\n", cli.Count(v.buckets.Total, "bucket holds jobs or calls",
 			"buckets hold jobs or calls"))
-		rows = nil
-		for _, p := range all[:min(len(all), room-room/2)] {
-			r := bucketRow(&p.Bucket)
-			limit := v.limits[p.Policy].current()
-			rows = append(rows, cli.Row{bucketName(p.Policy, p.Key), r[1], r[4], r[5], r[6],
-				cmp.Or(limit.Outflow, limit.OutflowTotal), r[7], r[8], r[9]})
-		}
 		_ = cli.Table(&b, "BUCKET|DEPTH|RUNNING|CALLS|STARTS|LIMIT|OLDEST|NEW JOB IN|BLOCKED BY",
-			rows)
+			cli.Rows(all[:min(len(all), room-room/2)], v.bucketRow))
 	}
 	return cut(b.String(), width)
 }
@@ -139,6 +129,12 @@ func (v *view) hottest() string {
 		}
 	}
 	return strings.Join(hot, ", ")
+}
+
+func (v *view) bucketRow(p api.PlacedBucket) cli.Row {
+	r, limit := bucketRow(p.Bucket), v.limits[p.Policy].current()
+	return cli.Row{bucketName(p.Policy, p.Key), r[1], r[4], r[5], r[6],
+		cmp.Or(limit.Outflow, limit.OutflowTotal), r[7], r[8], r[9]}
 }
 
 func (v *view) policyRow(name string) cli.Row {
@@ -171,17 +167,16 @@ func sparks(numbers []int64, columns int) string {
 	if len(heights) == 0 || slices.Max(heights) == 0 {
 		return ""
 	}
-	const bars = "▁▂▃▄▅▆▇█"
-	levels := []rune(bars)
+	levels := []rune("▁▂▃▄▅▆▇█")
 	var b strings.Builder
 	for _, n := range heights {
-		if n == 0 {
-			b.WriteByte(' ')
-			continue
+		bar := '·'
+		if n > 0 {
+			bar = levels[n*int64(len(levels)-1)/slices.Max(heights)]
 		}
-		b.WriteRune(levels[n*int64(len(levels)-1)/slices.Max(heights)])
+		b.WriteRune(bar)
 	}
-	return strings.ReplaceAll(b.String(), " ", "·")
+	return b.String()
 }
 
 func cut(text string, width int) string {

@@ -103,7 +103,7 @@ func TestTailGoesOnAfterALostConnection(t *testing.T) {
 	a := &app{client: at(t, server).client(),
 		Terminal: &cli.Terminal{Out: t.Output(), Err: &log}}
 	var jobs []string
-	err := a.follow(ctx, nil, func(e event) error {
+	err := a.follow(ctx, path("events"), func(e event) error {
 		if jobs = append(jobs, e.Job); len(jobs) == 3 {
 			return errEnough
 		}

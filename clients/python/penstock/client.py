@@ -306,16 +306,11 @@ def _headers(options: Options) -> dict[str, str]:
         if option not in Options.__annotations__:
             raise TypeError(f"unknown option {option!r}")
         if name := NAMES.get(option, "Penstock-" + option.replace("_", "-").title()):
-            headers[name] = _text(option, value)
+            headers[name] = (when_text(value) if option in ("deadline", "not_before", "timeout", "retention")
+                             else ", ".join(value) if isinstance(value, list) else str(value))
     if options.get("unique") and options.get("replace"):
         headers["Penstock-Unique"] += "; replace"
     return headers | {f"Penstock-Cost-{name}": str(cost) for name, cost in options.get("costs", {}).items()}
-
-
-def _text(option: str, value: Any) -> str:
-    if option in ("deadline", "not_before", "timeout", "retention"):
-        return when_text(value)
-    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _decode(kind: str, body: bytes) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import queue
@@ -17,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 log = logging.getLogger("penstock")
 
 RETRY = 0.25  # seconds between two attempts to connect
-SILENCE = 20  # seconds without a message from the server before a ping
+SILENCE = 20  # seconds between pings: a server that is silent for three times as long is given up
 
 
 class Message(NamedTuple):
@@ -41,7 +42,6 @@ class Connection:
         self.last = 0  # id of a subscription
         self.socket: socket.socket | None = None
         self.closed = threading.Event()
-        self.heard = True  # since the last look at it
         self.said: set[str] = set()  # of this outage
         self.most = 1 << 20  # bytes of a message
         self.told = told  # takes messages to the inbox that answer no request
@@ -52,7 +52,7 @@ class Connection:
         self.subscribe(self.inbox + ".*", self._replied)
         self.reader = threading.Thread(target=self._run, daemon=True, name="penstock nats")
         self.reader.start()
-        threading.Thread(target=self._watch, daemon=True, name="penstock nats watch").start()
+        threading.Thread(target=self._ping, daemon=True, name="penstock nats ping").start()
 
     def subscribe(self, subject: str, callback: Callable[[Message], None], group: str = "") -> int:
         """Has a callback run for each message, by the thread that reads: it must not wait."""
@@ -103,7 +103,7 @@ class Connection:
             try:
                 self.socket.sendall(data)
             except OSError:
-                pass  # the reader sees it too
+                self._hang_up()  # a message may be there in part
 
     def _hang_up(self) -> None:
         s = self.socket
@@ -113,22 +113,16 @@ class Connection:
             except OSError:
                 pass
 
-    def _watch(self) -> None:
-        """Ends a connection whose server has said nothing for three periods, a PONG to a PING included."""
-        quiet = 0
+    def _ping(self) -> None:
+        """Has a server that lives say something, before the reader gives it up."""
         while not self.closed.wait(SILENCE):
-            quiet, self.heard = 0 if self.heard else quiet + 1, False
-            if quiet > 1:
-                self._hang_up()
-            elif self.lock.acquire(timeout=1):  # else a write waits for the server
+            with self.lock:
                 self._write(b"PING\r\n")
-                self.lock.release()
 
     def _run(self) -> None:
-        n = 0
-        while not self.closed.is_set():
-            server = self.servers[n % len(self.servers)]
-            n += 1
+        for server in itertools.cycle(self.servers):
+            if self.closed.is_set():
+                return
             try:
                 self._connection(server)
             except (OSError, ValueError) as error:
@@ -163,11 +157,11 @@ class Connection:
                 s.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n")
                 if not (line := lines.readline()).startswith(b"PONG"):
                     raise ValueError(line.decode(errors="replace").strip() or "closed by the server")
-                s.settimeout(None)
+                s.settimeout(3 * SILENCE)
                 with self.lock:
                     for sid in self.subscriptions:
                         s.sendall(self._sub(sid))
-                    self.socket, self.heard = s, True
+                    self.socket = s
                 if self.said:
                     log.warning("NATS at %s is connected", server.netloc.rpartition("@")[2])
                     self.said.clear()
@@ -175,11 +169,11 @@ class Connection:
                     return
                 self._read(lines)
         finally:
+            self._hang_up()  # a write may still wait
             s.close()
 
     def _read(self, lines: BinaryIO) -> None:
         while line := lines.readline():
-            self.heard = True
             words = line.split()
             match words[0] if words else b"":
                 case b"MSG" | b"HMSG":

@@ -279,7 +279,7 @@ export class Permit {
    * the other side requests.
    */
   async settle(
-    status: "done" | "fail" | "unavailable" | "retry-after" | number = "done",
+    status: "done" | "fail" | "unavailable" | "retry-after" | "returned" | number = "done",
     options: { error?: string; retryAfter?: number } = {},
   ): Promise<void> {
     clearInterval(this.#renewal);
@@ -310,8 +310,7 @@ export class Permit {
 
   /** Returns a permit whose call has not begun. */
   async giveBack(): Promise<void> {
-    clearInterval(this.#renewal);
-    await this.#put({ status: "returned" });
+    await this.settle("returned");
   }
 
   async #put(body: paths["/v1/permits/{policy}/{key}"]["put"]["requestBody"]["content"]["application/json"]) {
@@ -337,19 +336,18 @@ const GATEWAYS = new Set([408, 499, 502, 503, 504, ...Array.from({ length: 10 },
 
 const ends = new Set<string>(["done", "dead", "cancelled", "purged", "replayed"]);
 
-const named = [
-  "deadline", "notBefore", "priority", "cost", "maxAttempts", "timeout", "retention", "unique", "callback", "method", "path",
-] as const;
-const renamed = { idempotencyKey: "Idempotency-Key", tags: "Penstock-Tag" } as const;
+/** Headers of options that have none of their own, or one of another name. */
+const NAMES: Record<string, string> = {
+  idempotencyKey: "Idempotency-Key", tags: "Penstock-Tag", headers: "", costs: "", replace: "", wait: "",
+};
+const TIMES = new Set(["deadline", "notBefore", "timeout", "retention"]);
 
 function jobHeaders(options: JobOptions): Record<string, string> {
   const headers: Record<string, string> = { ...options.headers };
-  const names = named.map((name) => [name, `Penstock-${name[0]!.toUpperCase()}${name.slice(1).replace(/[A-Z]/g, "-$&")}`]);
-  for (const [option, name] of [...names, ...Object.entries(renamed)] as [keyof JobOptions, string][]) {
-    const value = options[option];
-    if (value === undefined) continue;
-    const time = ["deadline", "notBefore", "timeout", "retention"].includes(option);
-    headers[name] = Array.isArray(value) ? value.join(", ") : time ? timeText(value as Time) : String(value);
+  for (const [option, value] of Object.entries(options)) {
+    const name = NAMES[option] ?? `Penstock-${option[0]!.toUpperCase()}${option.slice(1).replace(/[A-Z]/g, "-$&")}`;
+    if (!name || value === undefined) continue;
+    headers[name] = Array.isArray(value) ? value.join(", ") : TIMES.has(option) ? timeText(value) : String(value);
   }
   if (options.unique && options.replace) headers["Penstock-Unique"] += "; replace";
   for (const [name, cost] of Object.entries(options.costs ?? {})) headers[`Penstock-Cost-${name}`] = String(cost);
@@ -379,28 +377,13 @@ function retryAfter(response: Response): number {
 
 /** Returns a response that calls a function when its body has been read, or is not wanted any more. */
 function whenRead(response: Response, then: () => void): Response {
-  const reader = response.body?.getReader();
-  if (!reader) {
+  if (!response.body) {
     then();
     return response;
   }
-  const body = new ReadableStream<Uint8Array>({
-    async pull(controller) {
-      try {
-        const { done, value } = await reader.read();
-        if (!done) return controller.enqueue(value);
-        controller.close();
-      } catch (error) {
-        controller.error(error);
-      }
-      then();
-    },
-    async cancel(reason) {
-      then();
-      await reader.cancel(reason);
-    },
-  }, { highWaterMark: 0 });
-  const read = new Response(body, response);
+  const { readable, writable } = new TransformStream<Uint8Array, Uint8Array<ArrayBuffer>>();
+  void response.body.pipeTo(writable).catch(() => {}).finally(then);
+  const read = new Response(readable, response);
   Object.defineProperty(read, "url", { value: response.url });
   return read;
 }

@@ -13,32 +13,47 @@ export interface Codec {
 }
 
 /** A job that is being run. */
-export interface Job {
-  id: string;
-  policy: string;
-  key: string;
+export class Job {
+  readonly id: string;
+  readonly policy: string;
+  readonly key: string;
   /** 1 is the first; only attempts that failed count. */
-  attempt: number;
+  readonly attempt: number;
   /** The submitter's key, or a unique one shared by all attempts of the job. */
-  idempotencyKey: string;
-  body: Uint8Array;
-  /** Returns a header, whatever the case of its name; "" without one. */
-  header(name: string): string;
-  text(): string;
-  json<T = unknown>(): T;
-  /** Aborts when the policy's time-out has passed or the worker stops. */
-  signal: AbortSignal;
+  readonly idempotencyKey: string;
   /** The job's actual costs, by name: { tokens: 830 }. */
-  used: Record<string, number>;
+  used: Record<string, number> = {};
   /** The job's result, for a waiting submitter, a callback and the policy's history. */
   reply?: Body;
-  /** Reports how far the job is, in up to 256 bytes, which is shown with it. An HTTP target cannot. */
-  progress(text: string): void;
-  /**
-   * Reports that the target's answer has begun: for a limit that counts from the answer, the request counts from now on,
-   * and no longer from the end of the run. An HTTP target cannot.
-   */
-  answered(): void;
+
+  constructor(
+    /** Returns a header, whatever the case of its name; "" without one. */
+    readonly header: (name: string) => string,
+    public body: Uint8Array,
+    /** Aborts when the policy's time-out has passed or the worker stops. */
+    readonly signal: AbortSignal,
+    /** Reports how far the job is, in up to 256 bytes, which is shown with it. An HTTP target cannot. */
+    readonly progress: (text: string) => void = () => {},
+    /**
+     * Reports that the target's answer has begun: for a limit that counts from the answer, the request counts from now on,
+     * and no longer from the end of the run. An HTTP target cannot.
+     */
+    readonly answered: () => void = () => {},
+  ) {
+    this.id = header("Penstock-Job");
+    this.policy = header("Penstock-Policy");
+    this.key = decodeKey(header("Penstock-Key"));
+    this.attempt = Number(header("Penstock-Attempt") || 1);
+    this.idempotencyKey = header("Idempotency-Key");
+  }
+
+  text(): string {
+    return new TextDecoder().decode(this.body);
+  }
+
+  json<T = unknown>(): T {
+    return JSON.parse(this.text());
+  }
 }
 
 /**
@@ -87,28 +102,6 @@ export function ending(error: unknown): Settlement {
   if (error instanceof RetryAfter) return { status: "retry-after", retry_after_ms: Math.ceil(error.ms), error: text };
   if (error instanceof Permanent) return { status: "permanent", error: text };
   return { status: error instanceof Unavailable ? "unavailable" : "fail", error: text };
-}
-
-export function newJob(
-  header: (name: string) => string, body: Uint8Array, signal: AbortSignal, progress: (text: string) => void = () => {},
-  answered = () => {},
-): Job {
-  const job: Job = {
-    id: header("Penstock-Job"),
-    policy: header("Penstock-Policy"),
-    key: decodeKey(header("Penstock-Key")),
-    attempt: Number(header("Penstock-Attempt") || 1),
-    idempotencyKey: header("Idempotency-Key"),
-    body,
-    header,
-    text: () => new TextDecoder().decode(job.body),
-    json: () => JSON.parse(job.text()),
-    signal,
-    used: {},
-    progress,
-    answered,
-  };
-  return job;
 }
 
 /** Returns a payload and the headers that describe it. */

@@ -2,7 +2,7 @@
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { encode, ending, type Handler, newJob } from "./job.js";
+import { encode, ending, type Handler, Job } from "./job.js";
 
 const clocks = 300; // seconds: largest clock error of a signature
 
@@ -19,7 +19,7 @@ export function target(handler: Handler, options: { secret?: string | Uint8Array
     if (options.secret !== undefined && !signed(request.headers.get("Penstock-Signature"), body, options.secret)) {
       return new Response("the signature is missing, wrong or old", { status: 401 });
     }
-    const job = newJob((name) => request.headers.get(name) ?? "", body, request.signal);
+    const job = new Job((name) => request.headers.get(name) ?? "", body, request.signal);
     let [status, text, headers] = [204, null as string | Uint8Array | null, {} as Record<string, string>];
     try {
       await handler(job);

@@ -1,13 +1,14 @@
 // A worker, by the protocol of docs/workers-protocol.md.
 
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import {
   connect, createInbox, headers, Match,
   type Msg, type NatsConnection, type NodeConnectionOptions, type Subscription,
 } from "@nats-io/transport-node";
 import {
-  type Codec, encode, ENCODING, ending, type Handler, type Job, newJob, oneLine, seal, type Settlement, Unavailable,
+  type Codec, encode, ENCODING, ending, type Handler, Job, oneLine, seal, type Settlement, Unavailable,
 } from "./job.js";
 
 const WINDOW = 50; // milliseconds that a claim counts, on this process's monotonic clock
@@ -59,15 +60,13 @@ export class Worker {
 
   /** Works until SIGTERM or SIGINT, then calls stop. A second signal has its usual effect. */
   async run(grace = 30_000): Promise<void> {
-    const names = ["SIGTERM", "SIGINT"] as const;
-    let tell = () => {};
-    const told = new Promise<void>((resolve) => (tell = resolve));
-    for (const name of names) process.on(name, tell);
+    const over = new AbortController();
+    const told = Promise.race(["SIGTERM", "SIGINT"].map((name) => once(process, name, over)));
     try {
       await Promise.race([this.start(), told]);
       await told;
     } finally {
-      for (const name of names) process.off(name, tell);
+      over.abort();
     }
     await this.stop(grace);
   }
@@ -181,7 +180,7 @@ export class Worker {
       if (told.max_delay_ms && !begun) this.#nats!.publish(m.reply!, claim("answered", token, {}));
       begun = true;
     };
-    const job = newJob(started(told, m), m.data, stop.signal, tell, answered);
+    const job = new Job(started(told, m), m.data, stop.signal, tell, answered);
     const encoded = job.header("Content-Encoding") === ENCODING;
     const running: Running = { key: told.job!.key, stop, returned: false };
     this.#running.set(token, running);

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,12 +48,13 @@ their mean time with --duration, or a column duration in the trace.`,
 			if err != nil {
 				return cli.Misuse(err)
 			}
+			d := document(f.told(t), found)
 			if html != "" {
-				if err := writeAdvice(html, f.told(t), goal, goals, found); err != nil {
+				if err := writeAdvice(html, goal, goals, d, found); err != nil {
 					return err
 				}
 			}
-			if err := a.advised(f.told(t), found); err != nil {
+			if err := a.told(d, found); err != nil {
 				return err
 			}
 			if !found.Meets() {
@@ -86,48 +88,52 @@ func (a lab) searching() func(done, of int) {
 	}
 }
 
-func (a lab) advised(t traced, found advice.Advice) error {
-	chosen := found.Tried[found.Chosen]
-	if a.JSON {
-		type tried struct {
-			Policy policy.Policy `json:"policy"`
-			Most   float64       `json:"most"`
-			Strain *float64      `json:"strain"` // null: infinite
-			*whatif.Report
+// advised is the document of an advice, of which the page draws its charts.
+type advised struct {
+	Trace  traced  `json:"trace"`
+	Per    string  `json:"per"`
+	Meets  bool    `json:"meets"`
+	Chosen int     `json:"chosen"`
+	Price  string  `json:"price,omitempty"`
+	Tried  []tried `json:"tried"`
+}
+
+type tried struct {
+	Policy   policy.Policy `json:"policy"`
+	Most     float64       `json:"most"`
+	Strain   *float64      `json:"strain"`   // null: infinite
+	Frontier bool          `json:"frontier"` // no other is better in one thing, and worse in none
+	*whatif.Report
+}
+
+func document(t traced, found advice.Advice) *advised {
+	d := &advised{t, algorithms.FormatDuration(found.Per), found.Meets(), found.Chosen,
+		priced(found), nil}
+	for i, p := range found.Tried {
+		one := tried{p.Policy, p.Most, &p.Strain, found.OnFrontier(i), p.Report}
+		if math.IsInf(p.Strain, 0) {
+			one.Strain = nil
 		}
-		answer := struct {
-			Trace  traced  `json:"trace"`
-			Per    string  `json:"per"`
-			Meets  bool    `json:"meets"`
-			Chosen int     `json:"chosen"`
-			Price  string  `json:"price,omitempty"`
-			Tried  []tried `json:"tried"`
-		}{t, algorithms.FormatDuration(found.Per), found.Meets(), found.Chosen, priced(found), nil}
-		for _, p := range found.Tried {
-			one := tried{p.Policy, p.Most, &p.Strain, p.Report}
-			if math.IsInf(p.Strain, 0) {
-				one.Strain = nil
-			}
-			answer.Tried = append(answer.Tried, one)
-		}
-		return json.NewEncoder(a.Out).Encode(answer)
+		d.Tried = append(d.Tried, one)
 	}
-	fmt.Fprintln(a.Out, cli.Plain(t.String()))
-	fmt.Fprintf(a.Out, "%s played; each of these trades one goal for another:\n\n",
+	return d
+}
+
+func (a lab) told(d *advised, found advice.Advice) error {
+	var text strings.Builder
+	fmt.Fprintln(&text, cli.Plain(d.Trace.String()))
+	fmt.Fprintf(&text, "%s played; each of these trades one goal for another:\n\n",
 		cli.Count(len(found.Tried), "policy", "policies"))
 	columns, rows := frontier(found)
-	if err := cli.Table(a.Out, columns, rows); err != nil {
-		return err
+	_ = cli.Table(&text, columns, rows)
+	if d.Price != "" {
+		fmt.Fprintf(&text, "\n%s\n", d.Price)
 	}
-	text, err := inFile(chosen.Policy)
+	chosen, err := inFile(found.Tried[found.Chosen].Policy)
 	if err != nil {
 		return err
 	}
-	if price := priced(found); price != "" {
-		fmt.Fprintf(a.Out, "\n%s\n", price)
-	}
-	_, err = fmt.Fprintf(a.Out, "\n%s", text)
-	return err
+	return a.Document(d, "%s\n%s", text.String(), chosen)
 }
 
 // priced says what is promised at the target, and what that costs; "" without a goal for it.
@@ -204,17 +210,11 @@ func inFile(p policy.Policy) ([]byte, error) {
 	return cli.YAML(text)
 }
 
-func writeAdvice(file string, t traced, goal string, goals advice.Goals, a advice.Advice) error {
-	text, err := inFile(a.Tried[a.Chosen].Policy)
+func writeAdvice(file, goal string, goals advice.Goals, d *advised, found advice.Advice) error {
+	text, err := inFile(found.Tried[found.Chosen].Policy)
 	if err != nil {
 		return err
 	}
-	plot := &plottedAdvice{Per: algorithms.FormatDuration(a.Per), Chosen: a.Chosen,
-		Goals: goals.Bounds}
-	for i, t := range a.Tried {
-		plot.Tried = append(plot.Tried, plottedPolicy{t.Policy.Algorithm, t.Most,
-			t.RefusedShare(), time.Duration(t.Wait.P99).Seconds(), a.OnFrontier(i)})
-	}
-	return page{Title: "Advice", About: t.String() + ". Goals: " + goal, Policy: string(text),
-		Table: cli.Cells(frontier(a)), Advice: plot}.write(file)
+	return page{Title: "Advice", About: d.Trace.String() + ". Goals: " + goal, Policy: string(text),
+		Table: cli.Cells(frontier(found)), Advice: d, Goals: goals.Bounds}.write(file)
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -122,15 +121,6 @@ func readAnswer(from io.Reader) (status int, header http.Header, body []byte, er
 }
 
 func (a lab) judged(rules answers.Set, v answers.Verdict, status int) error {
-	if a.JSON {
-		return json.NewEncoder(a.Out).Encode(struct {
-			Means   answers.Means `json:"means"`
-			WaitMS  int64         `json:"wait_ms"`
-			From    string        `json:"wait_from,omitempty"`
-			PauseMS int64         `json:"pause_ms"`
-			Rule    string        `json:"rule,omitempty"`
-		}{v.Means, v.Wait.Milliseconds(), v.From, v.Pause(status).Milliseconds(), v.Rule})
-	}
 	wait := "for the policy's backoff, as the answer names no time"
 	if v.From != "" {
 		wait = fmt.Sprintf("for %s, by %s", cli.Short(v.Wait), v.From)
@@ -158,12 +148,17 @@ func (a lab) judged(rules answers.Set, v answers.Verdict, status int) error {
 	} else if api := rules.API(); api != "" {
 		why += ", of " + api + " neither"
 	}
-	if err := a.Printf("%s: %s\n  %s\n", v.Means, cli.Plain(text), cli.Plain(why)); err != nil {
-		return err
+	text, left := fmt.Sprintf("%s\n  %s", cli.Plain(text), cli.Plain(why)), v.Pause(status)
+	if left > 0 && v.Means != answers.Throttled {
+		text += "\n  the bucket pauses for " + cli.Short(left) +
+			": the target takes no more until then"
 	}
-	if left := v.Pause(status); left > 0 && v.Means != answers.Throttled {
-		return a.Printf("  the bucket pauses for %s: the target takes no more until then\n",
-			cli.Short(left))
-	}
-	return nil
+	return a.Document(struct {
+		Means   answers.Means `json:"means"`
+		WaitMS  int64         `json:"wait_ms"`
+		From    string        `json:"wait_from,omitempty"`
+		PauseMS int64         `json:"pause_ms"`
+		Rule    string        `json:"rule,omitempty"`
+	}{v.Means, v.Wait.Milliseconds(), v.From, left.Milliseconds(), v.Rule},
+		"%s: %s\n", v.Means, text)
 }

@@ -5,12 +5,12 @@ package main
 import (
 	"bytes"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +19,6 @@ import (
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
 	"github.com/penstock-mq/penstock/cmd/penstock/penstock-lab/advice"
 	"github.com/penstock-mq/penstock/internal/base/buildinfo"
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
@@ -58,26 +57,14 @@ type page struct {
 	Table        [][]string
 	Policy       string // as YAML; may be empty
 	Plays        []plotted
-	Advice       *plottedAdvice
+	Advice       *advised
+	Goals        []advice.Bound
 }
 
 type plotted struct {
 	Title   string
 	Seconds float64 // of a bin
 	Bins    []whatif.Bin
-}
-
-type plottedAdvice struct {
-	Per    string
-	Tried  []plottedPolicy
-	Chosen int
-	Goals  []advice.Bound
-}
-
-type plottedPolicy struct {
-	Algorithm           policy.Algorithm
-	Most, Refused, Wait float64
-	OnFrontier          bool
 }
 
 func (p page) write(file string) error {
@@ -90,7 +77,10 @@ func (p page) write(file string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(file, out.Bytes())
+	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+		return cli.Misuse(err)
+	}
+	return nil
 }
 
 func (a lab) simulate() *cobra.Command {
@@ -158,33 +148,25 @@ func charted(t traced, all []*play, o whatif.Options) page {
 }
 
 func (a lab) played(t traced, all []*play, o whatif.Options) error {
-	if a.JSON {
-		out := json.NewEncoder(a.Out)
-		return out.Encode(struct {
-			Trace   traced  `json:"trace"`
-			Results []*play `json:"results"`
-		}{t, all})
-	}
-	fmt.Fprintln(a.Out, cli.Plain(t.String()))
+	var text strings.Builder
+	fmt.Fprintln(&text, cli.Plain(t.String()))
 	columns, rows := playTable(all, o)
-	if err := cli.Table(a.Out, columns, rows); err != nil {
-		return err
-	}
+	_ = cli.Table(&text, columns, rows)
 	for i, p := range all {
 		if len(p.Keys) == 0 {
 			continue
 		}
-		fmt.Fprintf(a.Out, "\n%s: %s\n", cli.Plain(titles(all)[i]),
+		fmt.Fprintf(&text, "\n%s: %s\n", cli.Plain(titles(all)[i]),
 			cli.Count(p.Buckets, "key", "keys"))
-		var keys []cli.Row
-		for _, k := range p.Keys {
-			keys = append(keys, figures(cli.Line(string(k.Key), 60), k.Figures))
-		}
-		if err := cli.Table(a.Out, "KEY|"+figureColumns(o), keys); err != nil {
-			return err
-		}
+		_ = cli.Table(&text, "KEY|"+figureColumns(o),
+			cli.Rows(p.Keys, func(k whatif.KeyFigures) cli.Row {
+				return figures(cli.Line(string(k.Key), 60), k.Figures)
+			}))
 	}
-	return nil
+	return a.Document(struct {
+		Trace   traced  `json:"trace"`
+		Results []*play `json:"results"`
+	}{t, all}, "%s", text.String())
 }
 
 func playTable(all []*play, o whatif.Options) (columns string, rows []cli.Row) {
@@ -218,11 +200,4 @@ func percent(share float64) string {
 		digits = 1
 	}
 	return strconv.FormatFloat(100*share, 'f', digits, 64) + "%"
-}
-
-func writeFile(name string, text []byte) error {
-	if err := os.WriteFile(name, text, 0o644); err != nil {
-		return cli.Misuse(err)
-	}
-	return nil
 }

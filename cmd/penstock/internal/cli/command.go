@@ -46,7 +46,7 @@ func Main(t *Terminal, root *cobra.Command) {
 func run(ctx context.Context, t *Terminal, root *cobra.Command) error {
 	addDefaults(root)
 	ran := false
-	for _, cmd := range all(root) {
+	for _, cmd := range All(root) {
 		if run := cmd.RunE; run != nil {
 			cmd.RunE = func(cmd *cobra.Command, args []string) error {
 				ran = true
@@ -73,7 +73,7 @@ func Complete(root *cobra.Command, t *Terminal) {
 	root.SetFlagErrorFunc(flagError)
 	needsCommand(root)
 	root.RunE = func(*cobra.Command, []string) error { return root.Help() }
-	for _, cmd := range all(root) {
+	for _, cmd := range All(root) {
 		if cmd.Args == nil {
 			cmd.Args = Between(arguments(cmd))
 		}
@@ -96,10 +96,11 @@ func addDefaults(root *cobra.Command) {
 	}
 }
 
-func all(root *cobra.Command) []*cobra.Command {
+// All are a command and all below it.
+func All(root *cobra.Command) []*cobra.Command {
 	commands := []*cobra.Command{root}
 	for _, sub := range root.Commands() {
-		commands = append(commands, all(sub)...)
+		commands = append(commands, All(sub)...)
 	}
 	return commands
 }
@@ -126,10 +127,9 @@ func version(t *Terminal) *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if t.JSON {
-				return t.Printf("{\"version\":%q}\n", buildinfo.Version())
-			}
-			return t.Printf("%s %s\n", cmd.Root().Name(), buildinfo.Version())
+			version := buildinfo.Version()
+			return t.Document(map[string]string{"version": version}, "%s %s\n",
+				cmd.Root().Name(), version)
 		},
 	}
 }

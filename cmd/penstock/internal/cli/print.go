@@ -99,6 +99,14 @@ func ReadLine(in *bufio.Reader, most int) (text []byte, err error) {
 // Row is the cells of a table's row.
 type Row []any
 
+// Rows are the rows of a list.
+func Rows[T any](all []T, of func(T) Row) (rows []Row) {
+	for _, one := range all {
+		rows = append(rows, of(one))
+	}
+	return rows
+}
+
 func (r Row) text() (cells []string) {
 	for _, v := range r {
 		text := ""

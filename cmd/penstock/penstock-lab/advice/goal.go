@@ -22,17 +22,18 @@ type Goals struct {
 
 // Bound bounds a figure of a policy.
 type Bound struct {
-	Name  string
-	Most  float64
-	value func(whatif.Figures) float64
-	wait  bool
+	Name string
+	Most float64
+	figure
 }
 
-var figures = map[string]struct {
+type figure struct {
 	value func(whatif.Figures) float64
 	read  func(string) (float64, error)
 	wait  bool
-}{
+}
+
+var figures = map[string]figure{
 	"refused":  {whatif.Figures.RefusedShare, share, false},
 	"stale":    {whatif.Figures.StaleShare, share, false},
 	"wait p50": {func(f whatif.Figures) float64 { return seconds(f.Wait.P50) }, duration, false},
@@ -57,8 +58,8 @@ func ParseGoals(text string) (g Goals, err error) {
 		case name == "outflow":
 			g.Outflow, err = algorithms.ParseRate(most)
 		default:
-			b := Bound{Name: name, value: figure.value, wait: figure.wait}
-			b.Most, err = figure.read(most)
+			b := Bound{Name: name, figure: figure}
+			b.Most, err = b.read(most)
 			g.Bounds = append(g.Bounds, b)
 		}
 		if err != nil {

@@ -72,8 +72,7 @@ func (a Advice) OnFrontier(i int) bool {
 const spare = 0.5
 
 const (
-	rates      = 8 // number of rates tried, between the mean of the busiest key and the goal
-	mostBursts = 3
+	rates = 8 // number of rates tried, between the mean of the busiest key and the goal
 	// Limits that count from the answer take twice the time to play.
 	strictRates = rates / 2
 )
@@ -242,7 +241,7 @@ func queues(g Goals, need, worst float64) (all []policy.Policy) {
 	if !g.Outflow.IsZero() {
 		bursts = []int64{1, max(2, g.Outflow.Count/10), max(3, g.Outflow.Count/4)}
 	}
-	for _, burst := range bursts[:mostBursts] {
+	for _, burst := range bursts {
 		fastest := 2 * worst
 		if !g.Outflow.IsZero() {
 			per := (g.Outflow.Per + 2*time.Millisecond).Seconds()

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,8 @@ type access struct {
 }
 
 const (
+	cloudFront = "cloudfront" // has columns, which lines of comments name
+
 	quoted   = `"(?:[^"\\]|\\.)*"`
 	asked    = `"(?P<request>(?:[^"\\]|\\.)*)"`
 	combined = `^(?:(?P<host>\S+):\d+ )?(?P<ip>[^\s-]\S*) \S+ (?P<user>.+?) ` +
@@ -45,7 +48,7 @@ var accesses = []access{
 		` "(?P<host>[^"]*)" ` + quoted + ` \S+ (?P<began>\S+Z))?`)},
 	{name: "haproxy", line: regexp.MustCompile(`(?:^|: )(?P<ip>\S+):\d+ ` +
 		`\[(?P<time>\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d\.\d{3})\] \S+ \S+/\S+ .*` + asked)},
-	{name: "cloudfront"},
+	{name: cloudFront},
 	{name: "traefik", fields: map[string][]string{"time": {"StartUTC", "StartLocal", "time"},
 		"ip": {"ClientHost"}, "user": {"ClientUsername"}, "host": {"RequestHost"},
 		"path": {"RequestPath"}}},
@@ -73,28 +76,22 @@ func accessNamed(name string) *access {
 
 // recognizes reports whether a line is unmistakable.
 func (a *access) recognizes(text []byte) bool {
-	switch {
-	case a.line != nil:
-		return a.line.Match(text)
-	case a.fields == nil:
-		return strings.HasPrefix(string(text), "#Version:") ||
-			strings.HasPrefix(string(text), "#Fields:")
+	if a.name == cloudFront {
+		return bytes.HasPrefix(text, []byte("#Version:")) ||
+			bytes.HasPrefix(text, []byte("#Fields:"))
 	}
-	var o object
-	if text[0] != '{' || json.Unmarshal(text, &o) != nil || o["key"] != nil {
+	find := a.lookup(text)
+	if find == nil {
 		return false
 	}
-	_, timed := o.first(a.fields["time"])
-	_, addressed := o.first(a.fields["ip"])
-	return timed && addressed
+	_, timed := find("time")
+	_, keyed := find("key") // as of our own format
+	return timed && !keyed
 }
 
 func (a *access) reader(o Options) reader {
-	switch {
-	case a.line != nil:
-		return func(text []byte, _ int) (line, error) { return a.read(a.groups(text), o) }
-	case a.fields != nil:
-		return func(text []byte, _ int) (line, error) { return a.read(a.ofObject(text), o) }
+	if a.name != cloudFront {
+		return func(text []byte, _ int) (line, error) { return a.read(a.lookup(text), o) }
 	}
 	columns := strings.Fields("date time x-edge-location sc-bytes c-ip cs-method cs(Host) " +
 		"cs-uri-stem sc-status")
@@ -112,7 +109,11 @@ func (a *access) reader(o Options) reader {
 // lookup finds a field of a line by our name for it, or the format's own.
 type lookup func(name string) (value string, found bool)
 
-func (a *access) groups(text []byte) lookup {
+// lookup returns nil for a line of another format.
+func (a *access) lookup(text []byte) lookup {
+	if a.line == nil {
+		return a.ofObject(text)
+	}
 	match := a.line.FindSubmatch(text)
 	if match == nil {
 		return nil

@@ -260,20 +260,9 @@ func spread(all []Request) {
 // instant parses a date, or s, ms, µs or ns since 1970 by the number of digits.
 func instant(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999",
-		"2006-01-02T15:04:05.999999999"} {
+		"2006-01-02T15:04:05.999999999", "02/Jan/2006:15:04:05 -0700", "02/Jan/2006:15:04:05.999"} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t, nil
-		}
-		if len(text) < 11 || text[4] != '-' {
-			break
-		}
-	}
-	for _, layout := range []string{"02/Jan/2006:15:04:05 -0700", "02/Jan/2006:15:04:05.999"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t, nil
-		}
-		if len(text) < 3 || text[2] != '/' {
-			break
 		}
 	}
 	whole, part, _ := strings.Cut(text, ".")
