@@ -78,18 +78,18 @@ func (v *Valve) fetch(b *bucket) {
 // readAhead requests bodies in the order of buckets' turns for workers. Buckets that may not take a
 // worker give up their bodies: hanging targets must not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
-	for len(v.unread) > 0 {
+	for len(v.agenda.unread) > 0 {
 		if v.texts.bytes >= v.texts.memory.bodies() && !v.makeRoom() {
 			return
 		}
-		b := v.unread[0].bucket
-		v.lift(b)
+		b := v.agenda.unread[0].bucket
+		v.agenda.lift(b)
 		if v.surface(b, now); b.queue.Near() == 0 { // only expired jobs, which lapse removes
-			v.schedule(b, now.Add(lapsePause))
+			v.agenda.schedule(b, now.Add(lapsePause))
 			continue
 		}
 		v.fetch(b)
-		b.placed()
+		v.agenda.placed(b)
 	}
 }
 
@@ -121,9 +121,9 @@ func (v *Valve) makeRoom() bool {
 	if v.Crew.Free() <= 0 {
 		return false
 	}
-	last := v.due[max(0, len(v.due)-mostLooks):]
+	last := v.agenda.due[max(0, len(v.agenda.due)-mostLooks):]
 	for _, b := range last {
-		if b.bodies > 0 && !v.Crew.MayTake(b.busy()) && v.unread[0].Before(b) {
+		if b.bodies > 0 && !v.Crew.MayTake(b.busy()) && v.agenda.unread[0].Before(b) {
 			v.texts.unload(b.bucket)
 			b.changed()
 			return v.texts.bytes < v.texts.memory.bodies()

@@ -81,36 +81,6 @@ func (v *Valve) recovered(now pace.Instant) {
 	}
 }
 
-// nextDue returns the able due bucket whose turn it is, or nil. Of probes that is the one that has
-// waited longest: a hanging one must not have each.
-func (a *agenda) nextDue(probes bool, able func(*bucket) bool) (longest *bucket) {
-	if !probes {
-		return a.firstDue(0, able)
-	}
-	for _, b := range a.due {
-		if able(b.bucket) && (longest == nil || b.nextAt < longest.nextAt ||
-			b.nextAt == longest.nextAt && b.queue.Key < longest.queue.Key) {
-			longest = b.bucket
-		}
-	}
-	return longest
-}
-
-// firstDue returns the first able due bucket, in the heap below i, or nil.
-func (a *agenda) firstDue(i int, able func(*bucket) bool) *bucket {
-	switch {
-	case i >= len(a.due):
-		return nil
-	case able(a.due[i].bucket):
-		return a.due[i].bucket
-	}
-	x, y := a.firstDue(2*i+1, able), a.firstDue(2*i+2, able)
-	if x == nil || y != nil && (dueBucket{y}).Before(dueBucket{x}) {
-		return y
-	}
-	return x
-}
-
 type Breakers struct {
 	Buckets int
 	All     bool

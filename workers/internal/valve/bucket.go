@@ -128,11 +128,6 @@ func (b *bucket) rerank() {
 	}
 }
 
-type timedJob struct{ *heldJob }
-
-func (j timedJob) Before(k timedJob) bool { return j.At < k.At || j.At == k.At && j.Seq < k.Seq }
-func (j timedJob) Moved(i int)            { j.inTimers = i }
-
 type bucket struct {
 	// Fields read by full scans come first, for cache locality.
 	*limits
@@ -238,43 +233,6 @@ type learnt struct {
 	adapt.State
 	under *limits
 }
-
-type spot uint8
-
-const (
-	spotNone spot = iota
-	spotSched
-	spotUnread
-	spotDue // it lacks a worker
-	spotCaller
-	spotChanged // see changed
-	spotPlacing
-)
-
-// scheduledBucket copies the next start, to save cache misses.
-type scheduledBucket struct {
-	*bucket
-	at pace.Instant
-}
-
-func (b scheduledBucket) Before(c scheduledBucket) bool {
-	return b.at < c.at || b.at == c.at && b.queue.Key < c.queue.Key
-}
-func (b scheduledBucket) Moved(i int) { b.index = int32(i) }
-
-// dueBucket orders buckets that compete for workers.
-type dueBucket struct{ *bucket }
-
-func (b dueBucket) Before(c dueBucket) bool {
-	if b.turns != c.turns {
-		return b.turns < c.turns
-	}
-	if mine, other := b.busy(), c.busy(); mine != other {
-		return mine < other
-	}
-	return b.nextAt < c.nextAt || b.nextAt == c.nextAt && b.queue.Key < c.queue.Key
-}
-func (b dueBucket) Moved(i int) { b.index = int32(i) }
 
 const mostSpread = 250 * time.Millisecond
 

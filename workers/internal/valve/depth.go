@@ -135,7 +135,7 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 		return false
 	}
 	v.placeChanged(now)
-	return len(v.due)+len(v.unread) > 0 || readAt(v.holdOf(b, now).Until) > now
+	return len(v.agenda.due)+len(v.agenda.unread) > 0 || readAt(v.holdOf(b, now).Until) > now
 }
 
 func (v *Valve) sink(j *heldJob, later bool) {
@@ -297,14 +297,14 @@ func (v *Valve) lapse(now pace.Instant) {
 			}
 			if at == d.Due {
 				if ripe++; ripe > mostRipe {
-					v.lapsed = now + 1
+					v.agenda.lapsed = now + 1
 					break
 				}
 				p.buckets[p.deep.Ripen(d.Seq).Key].changed()
 				continue
 			}
 			if p.stages[stageBurying] >= mostLapsing {
-				v.lapsed = now.Add(lapsePause)
+				v.agenda.lapsed = now.Add(lapsePause)
 				break
 			}
 			v.timeout(p.raise(d.Seq), now)
@@ -330,7 +330,7 @@ func (v *Valve) lapsesAt() pace.Instant {
 	next := pace.Never
 	for _, p := range v.parts {
 		if _, at, ok := p.deep.Soonest(); ok && p.state == partitionLive {
-			next = min(next, max(v.lapsed, v.wall.of(at)))
+			next = min(next, max(v.agenda.lapsed, v.wall.of(at)))
 		}
 	}
 	return next

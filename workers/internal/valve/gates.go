@@ -140,7 +140,7 @@ func (b *bucket) missed(by gates.Reason, since, now pace.Instant) {
 
 func (v *Valve) noteLeft(now pace.Instant) {
 	switch {
-	case len(v.due) == 0:
+	case len(v.agenda.due) == 0:
 	case v.all.Until > now:
 		v.Losses.Left(v.all.By, now)
 	default:
@@ -164,7 +164,7 @@ func (v *Valve) TakeHeld(now pace.Instant, since time.Duration,
 	v.Losses.EachHeld(func(limit string, buckets int) {
 		tell(limit, time.Duration(buckets)*since)
 	})
-	if h := v.nextTurn(now); h.By == gates.ByLimit && h.Until > now && len(v.due) > 0 {
-		tell(h.Limit, time.Duration(len(v.due))*since)
+	if h := v.nextTurn(now); h.By == gates.ByLimit && h.Until > now && len(v.agenda.due) > 0 {
+		tell(h.Limit, time.Duration(len(v.agenda.due))*since)
 	}
 }

@@ -239,7 +239,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 			if o.Progress != "" {
 				p.progress[o.Seq] = o.Progress
 			}
-			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+			p.v.agenda.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 			p.v.awaits(j, now)
 			j.Bucket.changed()
 		} else {

@@ -108,7 +108,7 @@ func (l *startLimits) wait(c quota.Cost,
 
 func (v *Valve) contested(now pace.Instant) bool {
 	passes := func(b *bucket) bool { return b.Part.v == v && b.passes(now) != 0 }
-	return len(v.due)+len(v.unread)+len(v.callers) > 0 ||
+	return v.agenda.competing() > 0 ||
 		slices.ContainsFunc(v.common,
 			func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
 }

@@ -3,9 +3,10 @@
 //
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
 //     limits.go: their limits; adapt.go: limits learnt from the target; depth.go: deep jobs;
-//   - gates.go: what gates see of a bucket, and what lists say of its holds; schedule.go: when a
-//     bucket's next job may start; starts.go: which bucket starts next; bodies.go: bodies;
-//     ticket.go: the final check before a start, the only part that runs outside of the loop;
+//   - agenda.go: what comes when: buckets, and jobs with a time of their own; gates.go: what gates
+//     see of a bucket, and what lists say of its holds; schedule.go: when a bucket's next job may
+//     start; starts.go: which bucket starts next; bodies.go: bodies; ticket.go: the final check
+//     before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
 //   - claims.go: offers to callers and to workers in other processes, and their claims (packages
 //     claimant and crew); calls.go: what follows from what callers say (package calls);
@@ -35,8 +36,8 @@ import (
 type Valve struct {
 	settings
 	startLimits
-	agenda
 	learning
+	agenda *agenda
 	line   *line
 	taken  float64 // turn in the line
 	health gates.Health
@@ -93,6 +94,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		startLimits: startLimits{wall: wall, alone: &group{}, total: gates.Total{Pace: totalOf(p)},
 			quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		Crew:   crew.New[*heldJob](p.Workers),
+		agenda: &agenda{},
 		health: gates.NewHealth(random),
 		Self:   self,
 		texts:  texts{memory: &Memory{}},
@@ -182,7 +184,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		j.enter(stageRunning)
 		j.holder = in.Holder
 		b.runs(1)
-		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+		p.v.agenda.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 	case p.repeats(j):
 	case p.v.impossible(j.Cost, j.Costs) != "":
 		p.v.out.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
@@ -236,7 +238,7 @@ func (v *Valve) Redate(now pace.Instant) {
 			case j.At < before: // it backs off
 				at = min(at, j.At)
 			}
-			if v.lookAt(j, at); j.stage == stageDelayed {
+			if v.agenda.lookAt(j, at); j.stage == stageDelayed {
 				j.Bucket.queue.Fix(&j.Job)
 			}
 		}
@@ -308,7 +310,7 @@ func (v *Valve) enqueue(j *heldJob) {
 	if b.queue.Push(&j.Job) || b.spot == spotNone {
 		b.changed()
 	}
-	v.lookAt(j, j.expires)
+	v.agenda.lookAt(j, j.expires)
 }
 
 // delay defers a job, without a large body.
@@ -317,26 +319,15 @@ func (v *Valve) delay(j *heldJob, until pace.Instant) {
 	if j.Size > leanSize {
 		j.Body, j.Lean = nil, true
 	}
-	v.lookAt(j, min(until, j.expires))
+	v.agenda.lookAt(j, min(until, j.expires))
 	j.Bucket.own()
 	j.Bucket.queue.Delay(&j.Job)
-}
-
-func (a *agenda) lookAt(j *heldJob, at pace.Instant) {
-	j.At = at
-	if j.inTimers >= 0 {
-		a.timers.Fix(j.inTimers)
-	} else {
-		a.timers.Push(timedJob{j})
-	}
 }
 
 func (v *Valve) detach(j *heldJob) {
 	j.Bucket.changed()
 	v.texts.free(j)
-	if j.inTimers >= 0 {
-		v.timers.Remove(j.inTimers)
-	}
+	v.agenda.lookAway(j)
 	if j.call != nil {
 		if j.Bucket.callers.Chosen == j.call {
 			j.Bucket.unchoose()
