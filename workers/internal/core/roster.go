@@ -197,7 +197,8 @@ func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took 
 			was.breakers = b
 			broken(name, b)
 		}
-		if balances := append(v.LeftOfAll(now), v.OpenOfKeys()...); balances != nil || was.left {
+		view := v.View(now)
+		if balances := append(view.LeftOfAll(), view.OpenOfKeys()...); balances != nil || was.left {
 			was.left = balances != nil
 			left(name, balances)
 		}

@@ -173,7 +173,7 @@ func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: second})
 		b.now = b.now.Add(second)
 	}
-	adapted := func() float64 { return b.p.bucketState("a", b.now).Adapted }
+	adapted := func() float64 { return b.view().bucketState(b.p, "a").Adapted }
 	throttle()
 	if got := adapted(); math.Abs(got-9.5) > 1e-6 || b.v.Lowered() != 1 {
 		t.Fatalf("after a throttle its rate is %v, and %d buckets are slower", got, b.v.Lowered())
@@ -182,7 +182,7 @@ func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 		told[0].Key != "a" {
 		t.Errorf("told: %+v", b.out.Adapted)
 	}
-	if at := b.p.room("a", b.now); at < 100*ms*20/19 {
+	if at := b.view().room(b.p, "a"); at < 100*ms*20/19 {
 		t.Errorf("a place comes free after %v", at)
 	}
 	b.v.Change(b.v.Policy, true, b.now)
@@ -237,7 +237,7 @@ func TestALearntLimitIsHandedOver(t *testing.T) {
 				t.Fatalf("crashed %v: the rate is %v, and was %v", crashed, is, was)
 			}
 		}
-		if got := heir.p.bucketState("a", heir.now).Adapted; got < 9.5 ||
+		if got := heir.view().bucketState(heir.p, "a").Adapted; got < 9.5 ||
 			got > 9.8 {
 			t.Errorf("crashed %v: the rate is %v", crashed, got)
 		}

@@ -443,7 +443,7 @@ func TestAMistakeOfTheWorkerCountsNoAttempt(t *testing.T) {
 				t.Errorf("%d attempts were counted in %d runs, letters %s", n, runs, b.reasons())
 			}
 			key := job.Key("key-0")
-			state := b.p.bucketState(key, b.now)
+			state := b.view().bucketState(b.p, key)
 			if state.By != job.BlockedByBreaker || state.LastError != "no such file" {
 				t.Errorf("the bucket is blocked by %q: %q", state.By, state.LastError)
 			}

@@ -86,7 +86,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 		// Callers ask only whether their owner lives, and may be thousands: answer without a walk.
 		k.Reply, k.N = reply, c.N
 		p.calls.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
-		at := v.expectSlots(0, v.without(k.Of.Bucket), k.Takes, now)
+		at := v.View(now).expectSlots(0, v.without(k.Of.Bucket), k.Takes)
 		t := job.Turn{State: job.TurnWaiting, StartMS: millisTo(at, now)}
 		if _, down := v.health.Down(k.Of.Bucket.Target); down {
 			t.Reason = job.RefusedDown
@@ -101,7 +101,7 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	b := k.Of.Bucket
 	b.changed()
 	b.unchoose()
-	at := v.expectCall(k, false, now)
+	at := v.View(now).expectCall(k, false)
 	if isNew || b.paused {
 		if refused := v.refuses(k, at, wait, now); refused != nil {
 			reply(*refused)
@@ -166,25 +166,6 @@ func (v *Valve) refuses(k *claimer, at pace.Instant, most time.Duration,
 		return nil
 	}
 	return t
-}
-
-// expectCall returns when a call starts, after those in the bucket and, if they are to be counted,
-// away; Never: unpredictable.
-func (v *Valve) expectCall(k *claimer, away bool, now pace.Instant) pace.Instant {
-	b := k.Of.Bucket
-	before := &group{b, b.callers.Before(k, away, now)}
-	slots := before.Slots
-	if b.queue.Waiting() > 0 {
-		slots += b.callers.JobsBefore(slots)
-	}
-	at, down := v.health.Down(b.Target)
-	switch {
-	case !down:
-		return v.expectSlots(slots, before, k.Takes, now)
-	case slots > 0:
-		return pace.Never
-	}
-	return max(at, v.holdOf(b, now).Until)
 }
 
 // grant answers a call that starts, with a lease if its end affects a limit, or while the target is

@@ -230,7 +230,7 @@ func (v *Valve) againForCalls(now pace.Instant) {
 // That is when half of its wait is left: the bucket does not run dry, and a late forecast does not
 // refuse it again.
 func (v *Valve) turnAway(k *claimer, most time.Duration, unknown int64, now pace.Instant) int64 {
-	wait := millisTo(v.expectCall(k, true, now), now)
+	wait := millisTo(v.View(now).expectCall(k, true), now)
 	if wait == nil {
 		return unknown
 	}

@@ -312,20 +312,6 @@ func (v *Valve) lapse(now pace.Instant) {
 	}
 }
 
-// delayed names what holds a bucket in which only delayed jobs wait, and until when.
-func (v *Valve) delayed(b *bucket) (by string, until pace.Instant) {
-	by, until = job.BlockedByNotBefore, pace.Never
-	if at, some := b.queue.DeepLaterAt(); some {
-		until = v.wall.of(at)
-	}
-	if b.queue.NearLater() > 0 {
-		if j := b.queue.NthLater(0); j.At <= until {
-			by, until = j.held(), j.At
-		}
-	}
-	return by, until
-}
-
 func (v *Valve) lapsesAt() pace.Instant {
 	next := pace.Never
 	for _, p := range v.parts {

@@ -20,7 +20,7 @@ import (
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	if len(v.parts) == 0 { // information on the target is outdated
 		v.health.Anew()
-		v.forecast, v.coming = nil, nil
+		v.foresight = &foresight{}
 	}
 	p := &Part{
 		Partition: name,

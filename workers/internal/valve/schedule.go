@@ -38,7 +38,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 		}
 		return
 	}
-	if h := gates.Shut.Next(v.view(b, now)); h.Shut() {
+	if h := gates.Shut.Next(v.see(b, now)); h.Shut() {
 		b.note(h, now)
 		if b.blocked() {
 			b.awake = false
@@ -66,7 +66,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 	if b.queue.Near() > 0 {
 		v.surface(b, now)
 	}
-	h := v.gates.Next(v.view(b, now))
+	h := v.gates.Next(v.see(b, now))
 	b.note(h, now)
 	b.awake = h.By != gates.ByQuiet // which earns no credit
 	if b.callNext() {

@@ -101,7 +101,7 @@ func after(wait time.Duration, now pace.Instant) pace.Instant {
 
 // stillWithin checks a due bucket again, because some permissions end.
 func (l *startLimits) stillWithin(b *bucket, now pace.Instant) bool {
-	seen := l.view(b, now)
+	seen := l.see(b, now)
 	if a := b.Allowed; l.quota != nil && a.Seq == seen.Seq && now < a.Until &&
 		l.untold(seen) <= now {
 		return l.fits(b, now)

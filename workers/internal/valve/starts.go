@@ -85,7 +85,7 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 
 func (v *Valve) admits(now pace.Instant) bool {
 	v.total.Wake(now)
-	v.all = v.holdOfAll(now)
+	v.all = v.holdOfAll(&v.health, now)
 	return v.all.Until <= now
 }
 

@@ -4,7 +4,7 @@
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
 //     limits.go: their limits; adapt.go: limits learnt from the target; depth.go: deep jobs;
 //   - agenda.go: what comes when: buckets, and jobs with a time of their own; gates.go: what gates
-//     see of a bucket, and what lists say of its holds; schedule.go: when a bucket's next job may
+//     see of a bucket, and how late it is; schedule.go: when a bucket's next job may
 //     start; starts.go: which bucket starts next; bodies.go: bodies; ticket.go: the final check
 //     before a start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
@@ -12,8 +12,8 @@
 //     claimant and crew); calls.go: what follows from what callers say (package calls);
 //   - inherit.go, handover.go: state received from a partition's previous owner (package
 //     inheritance) and sent to its next;
-//   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
-//     and jobs, and expected starts (package forecast);
+//   - questions.go: queries from other processes; view.go: what holds buckets and jobs, without any
+//     change; inspect.go, forecast.go: a view's lists, and expected starts (package forecast);
 //   - edits.go: changes to jobs that operators made after they were stored;
 //   - actions.go: requested I/O.
 package valve
@@ -43,7 +43,7 @@ type Valve struct {
 	health gates.Health
 	Losses gates.Losses
 
-	forecast, coming *outlook
+	foresight *foresight
 
 	Crew   crew.Crew[*heldJob]
 	Self   string         // holder of jobs that run here
@@ -94,7 +94,7 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		startLimits: startLimits{wall: wall, alone: &group{}, total: gates.Total{Pace: totalOf(p)},
 			quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		Crew:   crew.New[*heldJob](p.Workers),
-		agenda: &agenda{},
+		agenda: &agenda{}, foresight: &foresight{},
 		health: gates.NewHealth(random),
 		Self:   self,
 		texts:  texts{memory: &Memory{}},
