@@ -23,7 +23,7 @@ func (b *valveBench) down(r Run) {
 
 func (b *valveBench) record() {
 	for _, s := range b.out.Saves {
-		b.v.saved(b.p.jobs[s.Seq], b.now)
+		b.v.stock.saved(b.p.jobs[s.Seq], b.now)
 	}
 	b.out.Saves = nil
 }

@@ -344,7 +344,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 }
 
 func (v *Valve) dropCall(j *heldJob) {
-	v.detach(j)
+	v.stock.detach(j)
 	j.Bucket.Part.calls.Drop(j.call)
 	v.texts.memory.calls--
 	j.stage = stageGone

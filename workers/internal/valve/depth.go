@@ -56,13 +56,13 @@ func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
 func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes > m.most }
 
 // strip drops the body of one job of a bucket, selected by seq, while memory is tight.
-func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
-	if !v.texts.memory.tight() {
+func (s *stock) strip(b *bucket, seq uint64, now pace.Instant) {
+	if !s.texts.memory.tight() {
 		return
 	}
 	pick := seq * 0x9e3779b97f4a7c15 >> 32
 	if n := uint64(b.queue.NearLater()); n > 0 {
-		v.texts.strip(b.queue.NthLater(int(pick % n)))
+		s.texts.strip(b.queue.NthLater(int(pick % n)))
 	}
 	n := b.queue.Near()
 	if n == 0 {
@@ -70,7 +70,7 @@ func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 	}
 	i := int(pick % uint64(n))
 	far := b.blocked() || b.spot == spotSched && readAt(b.nextAt) > now
-	if (far || i >= b.ahead() || b.Part.state != partitionLive) && v.texts.strip(b.queue.Nth(i)) {
+	if (far || i >= b.ahead() || b.Part.state != partitionLive) && s.texts.strip(b.queue.Nth(i)) {
 		b.changed()
 	}
 }
@@ -138,16 +138,16 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	return len(v.agenda.due)+len(v.agenda.unread) > 0 || readAt(v.holdOf(b, now).Until) > now
 }
 
-func (v *Valve) sink(j *heldJob, later bool) {
-	d := deep.Job{Expires: v.expiry(j).UnixNano(), Generation: j.generation}
+func (s *stock) sink(j *heldJob, later bool) {
+	d := deep.Job{Expires: s.settings.expiry(j).UnixNano(), Generation: j.generation}
 	if later {
 		d.Due = j.NotBefore.UnixNano()
 	}
 	_, d.Keyed = j.ended(job.EndCancelled)
 	j.Bucket.queue.Sink(&j.Job, d)
 	delete(j.Bucket.Part.jobs, j.Seq)
-	v.texts.unweigh(j)
-	v.texts.memory.deep++
+	s.texts.unweigh(j)
+	s.texts.memory.deep++
 }
 
 // lift removes a deep job and returns it as a held one, counted only in its bucket, or nil.
@@ -204,22 +204,22 @@ func (p *Part) raise(seq uint64) *heldJob {
 		p.jobs[seq] = j
 		p.v.texts.weigh(j)
 		if j.stage == stageDelayed {
-			p.v.delay(j, j.At)
+			p.v.stock.delay(j, j.At)
 			return j
 		}
 		j.Bucket.queue.Raises(&j.Job)
-		p.v.enqueue(j)
+		p.v.stock.enqueue(j)
 	}
 	return j
 }
 
 // surface raises a bucket's next jobs, as far ahead as bodies are read, while deep ones precede the
 // last held one. It runs before the first held job is examined (law 4).
-func (v *Valve) surface(b *bucket, now pace.Instant) {
+func (s *stock) surface(b *bucket, now pace.Instant) {
 	for {
 		d, wanted := b.queue.Wants(b.ahead())
 		if !wanted ||
-			b.Part.stages[stageBurying] >= mostLapsing && v.wall.of(d.Expires) <= now {
+			b.Part.stages[stageBurying] >= mostLapsing && s.wall.of(d.Expires) <= now {
 			return
 		}
 		b.Part.raise(d.Seq)

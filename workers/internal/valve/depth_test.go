@@ -195,7 +195,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	b.counts()
 	removed := 0
 	for jobs := b.p.purges("k", 10); len(jobs) > 0; jobs = b.p.purges("k", 10) {
-		removed += b.v.purge(jobs)
+		removed += b.v.stock.purge(jobs)
 	}
 	if removed != 9 || b.p.buckets["k"].queue.Len() != 1 || len(b.out.Endings) != 9 {
 		t.Errorf("%d jobs were purged, %d are left, %d ends are to be noted", removed,

@@ -33,26 +33,26 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full boo
 	j = p.reach(seq)
 	edit := p.edits.Add(seq, stored, want, j.ordinal())
 	p.Checkpoints.Ask()
-	p.v.reorder(j, edit, want.Run, now)
+	p.v.stock.reorder(j, edit, want.Run, now)
 	return true, false
 }
 
-func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant) {
+func (s *stock) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant) {
 	delayed, until, before := j.stage == stageDelayed, j.At, j.Priority
-	v.detach(j)
+	s.detach(j)
 	apply(&j.Arrived, edit)
 	j.Front = edit.Front
 	if j.Priority != before {
 		j.Bucket.queue.Rejoin(&j.Job)
 	}
-	v.date(j, now)
+	s.date(j, now)
 	if !delayed || run {
-		v.makeReady(j, now)
+		s.makeReady(j, now)
 	} else {
 		if !j.recorded {
-			until = v.wall.instant(j.NotBefore, now)
+			until = s.wall.instant(j.NotBefore, now)
 		}
-		v.delay(j, until)
+		s.delay(j, until)
 	}
 }
 

@@ -214,28 +214,5 @@ func (p *Part) cancel(seq uint64) (removed int) {
 	if j == nil {
 		return 0
 	}
-	return p.v.dismiss(j, job.EndCancelled)
-}
-
-// dismiss drops a job that does not run.
-func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
-	if j.stage != stageWaiting && j.stage != stageDelayed {
-		return 0
-	}
-	v.detach(j)
-	v.out.Cancelled = append(v.out.Cancelled, Seen{Ref: j.ref(), Header: j.Header})
-	if e, keyed := j.ended(how); keyed {
-		j.enter(stageAcking)
-		v.out.Endings = append(v.out.Endings, Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
-	} else {
-		v.out.ack(j)
-	}
-	return 1
-}
-
-func (v *Valve) purge(jobs []*heldJob) (removed int) {
-	for _, j := range jobs {
-		removed += v.dismiss(j, job.EndPurged)
-	}
-	return removed
+	return p.v.stock.dismiss(j, job.EndCancelled)
 }

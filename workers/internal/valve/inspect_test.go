@@ -211,7 +211,7 @@ func TestSlotsAreCounted(t *testing.T) {
 	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority, 0) == 0 {
 		t.Error("no slots wait")
 	}
-	b.v.purge(b.p.purges("a", b.p.highest))
+	b.v.stock.purge(b.p.purges("a", b.p.highest))
 	if n := b.p.buckets["a"].slotsFor(job.MinPriority, 0); n != 0 {
 		t.Errorf("%d slots wait in an empty bucket", n)
 	}
@@ -407,7 +407,7 @@ func TestCancelAndPurge(t *testing.T) {
 	if n := b.p.cancel(later.Seq); n != 0 {
 		t.Errorf("cancelled twice")
 	}
-	if n := b.v.purge(b.p.purges("a", b.p.highest)); n != 3 {
+	if n := b.v.stock.purge(b.p.purges("a", b.p.highest)); n != 3 {
 		t.Errorf("%d jobs purged, want the three that wait", n)
 	}
 	if s := b.view().bucketState(b.p, "a"); s.Waiting != 0 || s.Running != 1 {

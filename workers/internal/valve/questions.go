@@ -333,7 +333,7 @@ func (q *question) purge(now pace.Instant) progress {
 	q.purged = piece
 	q.work = func(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
-		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n]) })
+		q.removed += q.note(func() int { return q.part.v.stock.purge(q.purged[:n]) })
 		q.purged = q.purged[n:]
 		if now >= q.tellBy {
 			q.reply(job.Answer{Removed: q.removed, More: last})

@@ -11,7 +11,7 @@ import (
 // it; whatever reads the schedule calls placeChanged first.
 func (b *bucket) changed() {
 	if b.Part.state == partitionLive && b.spot < spotChanged {
-		b.Part.v.agenda.mark(b)
+		b.Part.agenda.mark(b)
 	}
 }
 
@@ -64,7 +64,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 		}
 	}
 	if b.queue.Near() > 0 {
-		v.surface(b, now)
+		v.stock.surface(b, now)
 	}
 	h := v.gates.Next(v.see(b, now))
 	b.note(h, now)
@@ -87,7 +87,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 		v.agenda.compete(b, at, spotUnread)
 	default:
 		if read <= now {
-			v.readOn(b)
+			v.stock.readOn(b)
 		}
 		if at > now {
 			v.agenda.schedule(b, b.tunedAt(at, now))

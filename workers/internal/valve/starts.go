@@ -97,7 +97,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	}
 	due, worker := b.nextAt, ""
 	j := b.queue.Head()
-	v.detach(j)
+	v.stock.detach(j)
 	switch {
 	case j.call != nil:
 		j.stage = stageRunning
@@ -143,11 +143,11 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 		v.settle(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeReturned}, now)
 		j.holder = holder // a late report counts until the job restarts
 	case j.expires <= now:
-		v.detach(j)
+		v.stock.detach(j)
 		v.out.bury(j, job.ReasonDeadline, "it waited longer than allowed")
 	default:
-		v.detach(j)
-		v.makeReady(j, now)
+		v.stock.detach(j)
+		v.stock.makeReady(j, now)
 	}
 }
 

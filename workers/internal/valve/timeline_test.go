@@ -272,7 +272,7 @@ func TestIdleBucketsAreForgotten(t *testing.T) {
 	}
 	b.until(5*second, b.done)
 	for _, u := range b.out.Burials {
-		b.v.Buried(b.p.jobs[u.Seq])
+		b.p.Buried(u.Ref)
 		b.p.Confirmed(u.Seq, b.now)
 	}
 	b.until(20*second, b.done)

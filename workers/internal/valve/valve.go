@@ -2,11 +2,12 @@
 // the valve appends the resulting work to its Actions. It does no I/O and reads no clock.
 //
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
-//     limits.go: their limits; adapt.go: limits learnt from the target; depth.go: deep jobs;
-//   - agenda.go: what comes when: buckets, and jobs with a time of their own; gates.go: what gates
-//     see of a bucket, and how late it is; schedule.go: when a bucket's next job may
-//     start; starts.go: which bucket starts next; bodies.go: bodies; ticket.go: the final check
-//     before a start, the only part that runs outside of the loop;
+//     limits.go: their limits; adapt.go: limits learnt from the target;
+//   - agenda.go: what comes when: buckets, and jobs with a time of their own; stock.go: the jobs
+//     that do not run; depth.go: deep ones; bodies.go: their bodies;
+//   - gates.go: what gates see of a bucket, and how late it is; schedule.go: when a bucket's next
+//     job may start; starts.go: which bucket starts next; ticket.go: the final check before a
+//     start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
 //   - claims.go: offers to callers and to workers in other processes, and their claims (packages
 //     claimant and crew); calls.go: what follows from what callers say (package calls);
@@ -24,7 +25,6 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -49,7 +49,8 @@ type Valve struct {
 	Self   string         // holder of jobs that run here
 	random func() float64 // in [0, 1), for jitter
 	out    *Actions
-	texts  texts
+	texts  *texts
+	stock  *stock
 	parts  map[int]*Part
 
 	open  bool         // starts were allowed on the last Advance
@@ -97,11 +98,12 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 		agenda: &agenda{}, foresight: &foresight{},
 		health: gates.NewHealth(random),
 		Self:   self,
-		texts:  texts{memory: &Memory{}},
+		texts:  &texts{memory: &Memory{}},
 		random: random,
 		out:    out,
 		parts:  map[int]*Part{},
 	}
+	v.stock = &stock{&v.settings, v.agenda, v.texts, wall, out}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
 	v.gates.Quiet = gates.NewQuiet(wall.at)
@@ -138,7 +140,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 			}
 			return
 		}
-		p.v.lose(j)
+		p.v.stock.lose(j)
 	}
 	if p.seen(a) {
 		return
@@ -148,7 +150,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	j.Arrived, j.Front, j.generation = *a, edit.Front, p.generation
 	j.Key = b.queue.Key
 	apply(&j.Arrived, edit)
-	p.v.date(j, now)
+	p.v.stock.date(j, now)
 	p.Checkpoints.Cost("", j.Cost)
 	for cost, n := range j.Costs {
 		p.Checkpoints.Cost(cost, n)
@@ -189,30 +191,26 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	case p.v.impossible(j.Cost, j.Costs) != "":
 		p.v.out.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
 	case in.Record.DueIn > 0 && edit.Run != j.ordinal():
-		p.v.delay(j, now.Later(time.Duration(in.Record.DueIn)*time.Microsecond))
+		p.v.stock.delay(j, now.Later(time.Duration(in.Record.DueIn)*time.Microsecond))
 	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
 		if p.v.sinks(j, true, now) {
-			p.v.sink(j, true)
-			p.v.strip(b, a.Seq, now)
+			p.v.stock.sink(j, true)
+			p.v.stock.strip(b, a.Seq, now)
 			return
 		}
-		p.v.delay(j, p.v.wall.instant(j.NotBefore, now))
+		p.v.stock.delay(j, p.v.wall.instant(j.NotBefore, now))
 	case p.v.sinks(j, false, now):
-		p.v.sink(j, false)
-		p.v.strip(b, a.Seq, now)
+		p.v.stock.sink(j, false)
+		p.v.stock.strip(b, a.Seq, now)
 		if b.spot == spotNone || b.queue.Len() == 1 {
 			b.changed()
 		}
 		return
 	default:
-		p.v.makeReady(j, now)
+		p.v.stock.makeReady(j, now)
 		return
 	}
 	b.changed()
-}
-
-func (v *Valve) date(j *heldJob, now pace.Instant) {
-	j.expires = v.wall.instant(v.expiry(j), now)
 }
 
 func (s *settings) expiry(j *heldJob) time.Time {
@@ -228,7 +226,7 @@ func (v *Valve) Redate(now pace.Instant) {
 	for _, p := range v.parts {
 		for _, j := range p.jobs {
 			before := j.expires
-			v.date(j, now)
+			v.stock.date(j, now)
 			at := j.expires
 			switch {
 			case j.inTimers < 0 || j.stage != stageWaiting && j.stage != stageDelayed:
@@ -283,56 +281,4 @@ func (p *Part) look(key job.Key) *bucket {
 		return b
 	}
 	return newBucket(p, key, p.v.limitsOf(key))
-}
-
-func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
-	if j.call != nil {
-		j.stage = stageWaiting
-		v.Crew.Claimants.Take(j.call, claimant.Return, min(j.call.Ends, now.Add(callSilence)))
-		return
-	}
-	b := j.Bucket
-	j.enter(stageWaiting)
-	if j.Body != nil && j.Size > leanSize {
-		if b.queue.Near() > 0 || v.texts.bytes >= v.texts.memory.bodies() {
-			j.Body, j.Lean = nil, true
-		} else {
-			v.texts.keep(j)
-		}
-	}
-	v.enqueue(j)
-}
-
-func (v *Valve) enqueue(j *heldJob) {
-	j.Behind = j.behind()
-	b := j.Bucket
-	b.own()
-	if b.queue.Push(&j.Job) || b.spot == spotNone {
-		b.changed()
-	}
-	v.agenda.lookAt(j, j.expires)
-}
-
-// delay defers a job, without a large body.
-func (v *Valve) delay(j *heldJob, until pace.Instant) {
-	j.enter(stageDelayed)
-	if j.Size > leanSize {
-		j.Body, j.Lean = nil, true
-	}
-	v.agenda.lookAt(j, min(until, j.expires))
-	j.Bucket.own()
-	j.Bucket.queue.Delay(&j.Job)
-}
-
-func (v *Valve) detach(j *heldJob) {
-	j.Bucket.changed()
-	v.texts.free(j)
-	v.agenda.lookAway(j)
-	if j.call != nil {
-		if j.Bucket.callers.Chosen == j.call {
-			j.Bucket.unchoose()
-		}
-		return
-	}
-	j.Bucket.queue.Remove(&j.Job)
 }
