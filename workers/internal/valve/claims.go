@@ -35,10 +35,18 @@ func (v *Valve) Fits(except []job.Key, now pace.Instant) bool {
 		})
 }
 
-// Offered takes the result of an offer to workers elsewhere.
+// Offered takes the result of an offer to workers elsewhere. Jobs that find no worker leave their
+// turns to calls.
 func (v *Valve) Offered(result crew.Offered, now pace.Instant) {
-	if v.Crew.Offered(result, now); v.Crew.Declined {
-		v.againForCalls(now)
+	v.Crew.Offered(result, now)
+	if !v.Crew.Declined || v.texts.memory.calls == 0 {
+		return
+	}
+	v.placeChanged(now)
+	for _, b := range slices.Clone(v.agenda.due) {
+		if b.callers.Len() > 0 {
+			b.changed()
+		}
 	}
 }
 
@@ -46,7 +54,7 @@ func (v *Valve) Offered(result crew.Offered, now pace.Instant) {
 func (v *Valve) offer(now pace.Instant) {
 	turns, next := v.nearTurns(now)
 	for _, b := range v.agenda.callers[:min(turns, mostCalled, len(v.agenda.callers))] {
-		v.offerCall(b.callers.Chosen, now)
+		b.Part.calls.Offer(b.callers.Chosen, now)
 	}
 	if v.Crew.Rests(next, now) {
 		return
@@ -182,7 +190,7 @@ func (v *Valve) planCall(b *bucket, at, now pace.Instant) {
 		return
 	}
 	if !v.takesTurns() {
-		v.summon(b, at, now)
+		b.summon(at, now)
 	}
 	switch {
 	case !claimed && !v.takesTurns(): // placed again by the caller's answer or silence
@@ -193,7 +201,8 @@ func (v *Valve) planCall(b *bucket, at, now pace.Instant) {
 	}
 }
 
-func (v *Valve) summon(b *bucket, at, now pace.Instant) {
+// summon offers their turns to the calls whose starts are near; the first one's is at an instant.
+func (b *bucket) summon(at, now pace.Instant) {
 	n := mostCalled
 	if b.pace != nil {
 		n = min(n, within(at, b.pace.Interval, now))
@@ -202,26 +211,7 @@ func (v *Valve) summon(b *bucket, at, now pace.Instant) {
 		n = min(n, b.concurrency-b.Running)
 	}
 	for n -= b.callers.Near(); n > 0 && b.callers.Next() != nil; n-- {
-		v.offerCall(b.callers.Next(), now)
-	}
-}
-
-func (v *Valve) offerCall(k *claimer, now pace.Instant) {
-	if v.Crew.Claimants.Take(k, claimant.Offer, min(now.Add(job.ClaimWindow), k.Ends)) {
-		k.Reply(job.Turn{State: job.TurnOffer})
-	}
-}
-
-// againForCalls places buckets whose calls left their turn to a job that finds no worker.
-func (v *Valve) againForCalls(now pace.Instant) {
-	if v.texts.memory.calls == 0 {
-		return
-	}
-	v.placeChanged(now)
-	for _, b := range slices.Clone(v.agenda.due) {
-		if b.callers.Len() > 0 {
-			b.changed()
-		}
+		b.Part.calls.Offer(b.callers.Next(), now)
 	}
 }
 

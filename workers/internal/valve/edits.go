@@ -58,7 +58,7 @@ func (s *stock) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant
 
 // resume ends a bucket's cool-down, without a burst, and what was learnt from it: an operator knows
 // that the target accepts requests. Answers to requests under way may begin another.
-func (v *Valve) resume(b *bucket, now pace.Instant) (ended bool) {
+func (b *bucket) resume(now pace.Instant) (ended bool) {
 	if b.Cool <= now {
 		return false
 	}

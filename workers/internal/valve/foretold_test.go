@@ -121,7 +121,7 @@ func TestARunIsSettledOverAChangeOfLimits(t *testing.T) {
 				b.noted()
 				run := b.at(2 * second).start()[0]
 				b.noted()
-				b.v.setPolicy(change[1].WithDefaults(), false, b.now)
+				b.v.Change(change[1].WithDefaults(), false, b.now)
 				b.end(run, record.Outcome{Kind: record.OutcomeDone,
 					Used: map[string]int64{"tokens": used}})
 				b.p.Confirmed(run.Seq, b.now)

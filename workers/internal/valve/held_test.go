@@ -59,7 +59,7 @@ func TestHoldsOfAJob(t *testing.T) {
 			return b.arrive("a")
 		}, want: job.BlockedByPaused, until: unknown},
 		"a pause of all": {prepare: func(b *valveBench) *heldJob {
-			b.v.setPolicy(b.v.Policy, true, b.now)
+			b.v.Change(b.v.Policy, true, b.now)
 			return b.arrive("a", later(time.Minute))
 		}, want: job.BlockedByPolicyPaused, until: unknown},
 		"a target that throttles": {prepare: func(b *valveBench) *heldJob {

@@ -66,7 +66,7 @@ func (p *Part) inherit(in inheritance.State, now pace.Instant) {
 			b.own().Used = in.Restore(l, c.Used, in.Handover.Limits, p.legacy.Listed(),
 				p.v.wall.reading, now)
 		}
-		p.v.inheritLearnt(b, c.Learnt, in.Left(0, now), now)
+		p.v.learning.inherit(b, p.v.limitsOf(c.Key), c.Learnt, in.Left(0, now), now)
 		if cool := in.Left(c.Cool, now); c.Cool > 0 && cool > now {
 			b.own().Cool, b.Throttles = cool, c.Throttles
 		}

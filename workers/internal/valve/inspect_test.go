@@ -315,7 +315,7 @@ func TestRoom(t *testing.T) {
 		{"total", total("10/s"), nil, 100 * ms},
 		{"unpaced", unpaced, nil, second},
 		{"paused", leaky("api", "10/s"), func(b *valveBench) {
-			b.v.setPolicy(b.v.Policy, true, b.now)
+			b.v.Change(b.v.Policy, true, b.now)
 		}, second},
 		{"paused key", leaky("api", "10/s"), func(b *valveBench) {
 			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)

@@ -38,17 +38,14 @@ func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	return l
 }
 
+// Change applies new numbers, also to waiting jobs, except max_age.
 func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
-	if paused != v.paused || !reflect.DeepEqual(p, v.Policy) {
-		v.setPolicy(p, paused, now)
-	}
-}
-
-// setPolicy applies new numbers, also to waiting jobs, except max_age.
-func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
+	if !anew && paused == v.paused {
+		return
+	}
 	v.Policy, v.paused, v.Crew.Most = p, paused, p.Workers
-	v.base = limitsFor(p, policy.Override{}, paused)
+	v.base, v.learning.rule = limitsFor(p, policy.Override{}, paused), p.AdaptiveRate
 	v.total.Change(totalOf(p), now)
 	v.setQuota(quota.New(p), quota.NewCandidates(p))
 	v.setTogether(p)
@@ -88,7 +85,7 @@ func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
 	before := b.limits
 	b.limits = v.limitsOf(b.queue.Key)
-	v.relearn(b, anew, before.pace)
+	v.learning.relearn(b, anew, before.pace)
 	switch {
 	case b.pace == nil:
 		b.clock.Reset()

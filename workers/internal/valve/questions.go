@@ -293,7 +293,7 @@ func (q *question) whenStored(answer func(now pace.Instant) job.Answer, now pace
 
 func (q *question) resume(now pace.Instant) progress {
 	resume := func(b *bucket) {
-		if q.part.v.resume(b, now) {
+		if b.resume(now) {
 			q.ended++
 		}
 		q.probes += q.part.v.health.ProbeSooner(b.Target, now)

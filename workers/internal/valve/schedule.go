@@ -28,7 +28,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 			t.first = nil
 		}
 	}
-	v.tune(b, now)
+	v.learning.tune(b, now)
 	b.cooled(now)
 	if b.queue.Len() == 0 {
 		b.note(gates.Hold{}, now)
@@ -149,7 +149,7 @@ func (v *Valve) forget(b *bucket, now pace.Instant) {
 		return
 	}
 	v.health.Forget(b.Target)
-	v.remember(b, nil)
+	v.learning.remember(b, nil)
 	b.queue.Close()
 	v.texts.memory.near -= bucketBytes
 	delete(b.Part.buckets, b.queue.Key)

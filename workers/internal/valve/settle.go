@@ -228,7 +228,9 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 	if !local {
 		began = 0
 	}
-	v.learn(b, j, began, now)
+	if v.learning.learn(b, began, now) {
+		v.out.Adapted = append(v.out.Adapted, Adapted{j.ref(), b.pace.Rate.PerSecond()})
+	}
 }
 
 func (s *settings) coolDown(b *bucket, wait time.Duration, now pace.Instant) {

@@ -367,7 +367,7 @@ func TestDeadlinesPassWhereverAJobWaits(t *testing.T) {
 			b.arrive("a", soon, func(a *job.Arrived) { a.NotBefore = a.Stored.Add(time.Minute) })
 		},
 		"while the policy is paused": func(b *valveBench) {
-			b.v.setPolicy(b.v.Policy, true, b.now)
+			b.v.Change(b.v.Policy, true, b.now)
 			b.arrive("a", soon)
 		},
 		"while its concurrency is used": func(b *valveBench) {

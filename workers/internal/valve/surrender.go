@@ -78,7 +78,7 @@ func (p *Part) leave(state partitionState) {
 				p.v.health.Forget(b.Target)
 				b.Target = nil
 			}
-			p.v.remember(b, nil)
+			p.v.learning.remember(b, nil)
 		}
 	}
 	for _, b := range p.buckets {

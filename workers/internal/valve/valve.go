@@ -36,12 +36,12 @@ import (
 type Valve struct {
 	settings
 	startLimits
-	learning
-	agenda *agenda
-	line   *line
-	taken  float64 // turn in the line
-	health gates.Health
-	Losses gates.Losses
+	learning *learning
+	agenda   *agenda
+	line     *line
+	taken    float64 // turn in the line
+	health   gates.Health
+	Losses   gates.Losses
 
 	foresight *foresight
 
@@ -94,8 +94,9 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 			overrides: map[job.Key]policy.Override{}},
 		startLimits: startLimits{wall: wall, alone: &group{}, total: gates.Total{Pace: totalOf(p)},
 			quota: quota.New(p), candidates: quota.NewCandidates(p)},
-		Crew:   crew.New[*heldJob](p.Workers),
-		agenda: &agenda{}, foresight: &foresight{},
+		Crew:     crew.New[*heldJob](p.Workers),
+		learning: &learning{rule: p.AdaptiveRate},
+		agenda:   &agenda{}, foresight: &foresight{},
 		health: gates.NewHealth(random),
 		Self:   self,
 		texts:  &texts{memory: &Memory{}},

@@ -20,6 +20,7 @@ type View struct {
 	losses   *gates.Losses
 	line     *line
 	foreseen *outlook // of many buckets; may be nil
+	learning *learning
 	open     bool
 	now      pace.Instant
 }
@@ -27,8 +28,11 @@ type View struct {
 // View is valid until the next event.
 func (v *Valve) View(now pace.Instant) View {
 	return View{&v.settings, &v.startLimits, &v.health, &v.Crew, &v.Losses, v.line,
-		v.foresight.last, v.open, now}
+		v.foresight.last, v.learning, v.open, now}
 }
+
+// Lowered counts the buckets with a learnt rate.
+func (w View) Lowered() int { return w.learning.lowered }
 
 // hold is holdOf for the bucket's next job, including holds of all buckets, and workers.
 func (w View) hold(b *bucket) gates.Hold {
