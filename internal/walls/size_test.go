@@ -17,7 +17,7 @@ import (
 const mostMethods, mostFields, longFunction, mostLong = 60, 35, 60, 4
 
 var (
-	tallTypes = map[string]int{"valve.Valve": 74}
+	tallTypes = map[string]int{}
 	wideTypes = map[string]int{}
 )
 

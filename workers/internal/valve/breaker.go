@@ -1,7 +1,6 @@
 package valve
 
 import (
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -91,13 +90,6 @@ func (b Breakers) Open() int {
 		return b.Buckets + 1
 	}
 	return b.Buckets
-}
-
-// Down reports whether a breaker holds a key's jobs, and whether their attempts count all the same.
-func (p *Part) Down(key job.Key) (open, counts bool) {
-	b := p.look(key)
-	_, open = p.v.health.Down(b.Target)
-	return open, p.v.health.OthersAnswer(b.Target)
 }
 
 func (v *Valve) Breakers() Breakers {

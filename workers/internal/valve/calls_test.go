@@ -305,7 +305,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	}
 	down := func(want bool) {
 		t.Helper()
-		if open, _ := c.part.Down("a"); open != want {
+		if open, _ := c.View(now).Down(c.part, "a"); open != want {
 			t.Errorf("down: %v", open)
 		}
 	}

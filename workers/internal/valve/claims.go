@@ -140,7 +140,7 @@ func (v *Valve) silent(k *claimer, now pace.Instant) {
 	for k.Until() <= now && c.Take(k, claimant.Silence, min(k.Ends, now.Add(callSilence))) {
 	}
 	if k.State() == claimant.Ended {
-		v.dropCall(j)
+		v.stock.dropCall(j)
 	}
 	j.Bucket.changed()
 }

@@ -106,13 +106,14 @@ func (t *texts) unweigh(j *heldJob) {
 	j.weight = 0
 }
 
-func (p *Part) weighNothing() {
+// forget forgets the texts of a partition that leaves.
+func (t *texts) forget(p *Part) {
 	for _, j := range p.jobs {
-		p.v.texts.free(j)
-		p.v.texts.unweigh(j)
+		t.free(j)
+		t.unweigh(j)
 	}
-	p.v.texts.memory.near -= bucketBytes * int64(len(p.buckets))
-	p.v.texts.memory.deep -= int64(p.deep.Len())
+	t.memory.near -= bucketBytes * int64(len(p.buckets))
+	t.memory.deep -= int64(p.deep.Len())
 	p.deep.Clear()
 }
 

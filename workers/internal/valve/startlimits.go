@@ -129,20 +129,16 @@ func (v *Valve) againWithin(now pace.Instant) {
 	}
 }
 
-func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
-	v.quota, v.candidates = to, candidates
-	for _, part := range v.parts {
-		for _, b := range part.buckets {
-			if b.near == nothingNear {
-				continue
-			}
-			b.trial, b.fresh = nil, 0
-			if to == nil {
-				b.Used = nil
-			} else if b.Used != nil {
-				b.Used.Adapt(to)
-			}
-		}
+// requota applies new limits to what a bucket has used of those before.
+func (b *bucket) requota(to *quota.Limits) {
+	if b.near == nothingNear {
+		return
+	}
+	b.trial, b.fresh = nil, 0
+	if to == nil {
+		b.Used = nil
+	} else if b.Used != nil {
+		b.Used.Adapt(to)
 	}
 }
 

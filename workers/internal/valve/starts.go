@@ -120,6 +120,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	r.total = &v.total.Clock
 	r.Due = max(due, v.total.Next().Until)
 	v.total.Take(j.Cost, now)
+	v.taken = v.line.turns.Take(v.taken, j.Cost, v.weight())
 	v.takeTurn(b, j.Cost)
 	v.health.Started(b.Target, j, now)
 	if v.health.All.Open {

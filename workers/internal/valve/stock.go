@@ -96,6 +96,14 @@ func (s *stock) purge(jobs []*heldJob) (removed int) {
 	return removed
 }
 
+// dropCall drops a call, which is stored nowhere.
+func (s *stock) dropCall(j *heldJob) {
+	s.detach(j)
+	j.Bucket.Part.calls.Drop(j.call)
+	s.texts.memory.calls--
+	j.stage = stageGone
+}
+
 // lose drops a job that left the stream, or that another client removed. A local run holds
 // concurrency until it ends; a remote one will never report.
 func (s *stock) lose(j *heldJob) {

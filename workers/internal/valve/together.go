@@ -113,10 +113,9 @@ func (v *Valve) contested(now pace.Instant) bool {
 			func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
 }
 
-func (v *Valve) takeTurn(b *bucket, cost int64) {
-	v.taken = v.line.turns.Take(v.taken, cost, v.weight())
-	if v.takesTurns() {
-		b.turns = v.turns.Take(b.turns, cost, float64(b.weight))
+func (l *startLimits) takeTurn(b *bucket, cost int64) {
+	if l.takesTurns() {
+		b.turns = l.turns.Take(b.turns, cost, float64(b.weight))
 		b.own().Passing = gates.Passing{}
 	}
 }

@@ -34,6 +34,13 @@ func (v *Valve) View(now pace.Instant) View {
 // Lowered counts the buckets with a learnt rate.
 func (w View) Lowered() int { return w.learning.lowered }
 
+// Down reports whether a breaker holds a key's jobs, and whether their attempts count all the same.
+func (w View) Down(p *Part, key job.Key) (open, counts bool) {
+	b := p.look(key)
+	_, open = w.health.Down(b.Target)
+	return open, w.health.OthersAnswer(b.Target)
+}
+
 // hold is holdOf for the bucket's next job, including holds of all buckets, and workers.
 func (w View) hold(b *bucket) gates.Hold {
 	h := w.limits.holdOf(b, w.now).Or(w.limits.holdOfAll(w.health, w.now))
