@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 type stage uint8
@@ -78,6 +79,12 @@ type trials struct {
 	LastError string
 	reason    job.Reason
 	backoff   time.Duration
+}
+
+// recall continues the trials of a former owner.
+func (t *trials) recall(r record.Attempt, recorded bool) {
+	t.Attempts, t.crashes, t.snoozes = r.Attempts, r.Crashes, r.Snoozes
+	t.LastError, t.recorded = r.LastError, recorded
 }
 
 // doubt counts throttles that may be the job's own fault.

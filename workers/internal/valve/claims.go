@@ -163,15 +163,11 @@ func (b *bucket) unchoose() {
 }
 
 // choose makes the next call the head of the ready jobs, where code for heads applies to it. Jobs
-// without a worker leave their starts to calls.
-func (v *Valve) choose(b *bucket, now pace.Instant) {
-	if b.callers == noCallers {
-		return
-	}
+// that no worker would take leave their starts to calls.
+func (b *bucket) choose(workers bool, wall int64) {
 	b.unchoose()
-	canStart := b.queue.Len() > 0 && (v.Crew.Free() > 0 || !v.Crew.Declined)
-	overdue := b.queue.Overdue(job.MaxPriority, v.wall.at(now).UnixNano())
-	if k := b.callers.Choose(canStart, overdue); k != nil {
+	overdue := b.queue.Overdue(job.MaxPriority, wall)
+	if k := b.callers.Choose(workers && b.queue.Len() > 0, overdue); k != nil {
 		b.queue.Push(&k.Of.Job)
 	}
 }

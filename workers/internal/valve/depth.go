@@ -139,7 +139,8 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 	return len(v.agenda.due)+len(v.agenda.unread) > 0 || readAt(v.holdOf(b, now).Until) > now
 }
 
-func (s *stock) sink(j *heldJob, later bool) {
+// sink makes a job that arrived a deep one.
+func (s *stock) sink(j *heldJob, later bool, now pace.Instant) {
 	d := deep.Job{Expires: s.settings.expiry(j).UnixNano(), Generation: j.generation}
 	if later {
 		d.Due = j.NotBefore.UnixNano()
@@ -149,6 +150,7 @@ func (s *stock) sink(j *heldJob, later bool) {
 	delete(j.Bucket.Part.jobs, j.Seq)
 	s.texts.unweigh(j)
 	s.texts.memory.deep++
+	s.strip(j.Bucket, j.Seq, now)
 }
 
 // lift removes a deep job and returns it as a held one, counted only in its bucket, or nil.
@@ -227,8 +229,18 @@ func (s *stock) surface(b *bucket, now pace.Instant) {
 	}
 }
 
-// seen reports whether a delivered job is deep. A different job of its sequence is gone.
+// seen reports whether a delivered job has come before. A different job of its sequence is gone.
 func (p *Part) seen(a *job.Arrived) bool {
+	if j, held := p.jobs[a.Seq]; held {
+		if j.Stored.Equal(a.Stored) {
+			j.generation = p.generation
+			if j.stage == stageAcking {
+				p.v.out.Acks = append(p.v.out.Acks, j.ref())
+			}
+			return true
+		}
+		p.v.stock.lose(j)
+	}
 	if p.deep.Len() == 0 {
 		return false
 	}

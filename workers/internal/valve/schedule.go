@@ -22,7 +22,9 @@ func (v *Valve) placeChanged(now pace.Instant) {
 
 // plan schedules a bucket's next event: a start, the reading of a body, or its removal.
 func (v *Valve) plan(b *bucket, now pace.Instant) {
-	v.choose(b, now)
+	if b.callers != noCallers {
+		b.choose(v.Crew.Free() > 0 || !v.Crew.Declined, v.wall.at(now).UnixNano())
+	}
 	for _, t := range v.common {
 		if t.first == b {
 			t.first = nil
@@ -54,14 +56,7 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 		b.stalled, b.last = false, nil
 	}
 	if !b.awake {
-		b.awake, b.since = true, now
-		b.turns = max(b.turns, v.turns.Now) // turns are not earned while idle
-		if b.pace != nil {
-			b.pace.Wake(&b.clock, now)
-			if behind := max(0, now.Since(b.clock.Due)); behind != b.Late.Behind {
-				b.own().Late.Behind = behind
-			}
-		}
+		b.wake(v.turns.Now, now)
 	}
 	if b.queue.Near() > 0 {
 		v.stock.surface(b, now)
@@ -71,29 +66,46 @@ func (v *Valve) plan(b *bucket, now pace.Instant) {
 	b.awake = h.By != gates.ByQuiet // which earns no credit
 	if b.callNext() {
 		v.planCall(b, h.Until, now)
-		return
+	} else {
+		v.stock.planJob(b, h.Until, now)
 	}
-	at, read := h.Until, readAt(h.Until)
+}
+
+// wake makes a bucket active. Turns are not earned while idle.
+func (b *bucket) wake(turns float64, now pace.Instant) {
+	b.awake, b.since = true, now
+	b.turns = max(b.turns, turns)
+	if b.pace != nil {
+		b.pace.Wake(&b.clock, now)
+		if behind := max(0, now.Since(b.clock.Due)); behind != b.Late.Behind {
+			b.own().Late.Behind = behind
+		}
+	}
+}
+
+// planJob schedules a start that is allowed at an instant, or before it the reading of texts.
+func (s *stock) planJob(b *bucket, at, now pace.Instant) {
+	read := readAt(at)
 	if read > now {
-		v.texts.unload(b)
+		s.texts.unload(b)
 	}
 	head := b.queue.Head()
 	switch {
 	case head != nil && head.fetching && head.counted:
 		return
 	case (head == nil || head.Lean) && read > now:
-		v.agenda.schedule(b, b.tunedAt(read, now))
+		s.agenda.schedule(b, b.tunedAt(read, now))
 	case head == nil || head.Lean:
-		v.agenda.compete(b, at, spotUnread)
+		s.agenda.compete(b, at, spotUnread)
 	default:
 		if read <= now {
-			v.stock.readOn(b)
+			s.readOn(b)
 		}
 		if at > now {
-			v.agenda.schedule(b, b.tunedAt(at, now))
+			s.agenda.schedule(b, b.tunedAt(at, now))
 			return
 		}
-		v.agenda.compete(b, at, spotDue)
+		s.agenda.compete(b, at, spotDue)
 	}
 }
 

@@ -108,8 +108,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	if o.Kind != record.OutcomeThrottled {
 		v.coolDown(b, o.RetryAfter, now)
 	}
-	returned := local && o.Kind == record.OutcomeReturned
-	if returned {
+	if local && o.Kind == record.OutcomeReturned {
 		b.cameBack()
 		b.own().stalled = true
 	}
@@ -137,6 +136,12 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.endCall(j, o, now)
 		return
 	}
+	v.conclude(j, o, local, now)
+}
+
+// conclude decides what becomes of a stored job that ran, or of a call that came back.
+func (v *Valve) conclude(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
+	b := j.Bucket
 	switch o.Kind {
 	case record.OutcomeDone:
 		b.own().Throttles = 0
@@ -177,7 +182,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		}
 		v.stock.makeReady(j, now)
 	case record.OutcomeReturned:
-		if returned {
+		if local {
 			b.pace.Spare(&b.clock, j.Cost)
 			v.total.Return(j.Cost)
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // stock keeps the jobs that do not run: in order, delayed, or deep, with as much of their texts as
@@ -14,6 +15,20 @@ type stock struct {
 	texts    *texts
 	wall     wallClock
 	out      *Actions
+}
+
+// add keeps a job that arrives, as an operator's edit wants it.
+func (s *stock) add(b *bucket, a *job.Arrived, edit record.Edit, now pace.Instant) *heldJob {
+	j := newJob(b)
+	j.Arrived, j.Front, j.generation = *a, edit.Front, b.Part.generation
+	j.Key = b.queue.Key
+	apply(&j.Arrived, edit)
+	s.date(j, now)
+	b.queue.Arrive(&j.Job)
+	b.Part.jobs[a.Seq] = j
+	s.texts.weigh(j)
+	b.held++
+	return j
 }
 
 func (s *stock) date(j *heldJob, now pace.Instant) {

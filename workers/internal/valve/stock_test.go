@@ -8,6 +8,7 @@ import (
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 // bareStock is a stock without a valve, and a bucket of it.
@@ -20,21 +21,15 @@ func bareStock() (*stock, *bucket) {
 	return s, bucketOf(p, "a")
 }
 
-func (s *stock) newJob(b *bucket, seq uint64, size int) *heldJob {
-	j := newJob(b)
-	j.Seq, j.Key, j.Stored, j.Cost, j.Size = seq, b.queue.Key, originWall, 1, size
-	j.Body = make([]byte, 4)
-	b.queue.Arrive(&j.Job)
-	b.Part.jobs[seq] = j
-	b.held++
-	s.texts.weigh(j)
-	s.date(j, origin)
-	return j
+func (s *stock) arrives(b *bucket, seq uint64, size int) *heldJob {
+	a := job.Arrived{Seq: seq, Key: b.queue.Key, Stored: originWall, Cost: 1, Size: size,
+		Body: make([]byte, 4)}
+	return s.add(b, &a, record.Edit{}, origin)
 }
 
 func TestAJobIsInOrderOrDelayedOrGone(t *testing.T) {
 	s, b := bareStock()
-	j := s.newJob(b, 1, 4)
+	j := s.arrives(b, 1, 4)
 	s.makeReady(j, origin)
 	if b.queue.Len() != 1 || b.queue.Later() != 0 || j.At != origin.Add(time.Hour) {
 		t.Errorf("ready: %d in order, %d later, and its time is %v", b.queue.Len(),
@@ -62,7 +57,7 @@ func TestAJobIsInOrderOrDelayedOrGone(t *testing.T) {
 
 func TestOnlyTheFirstLargeTextIsKept(t *testing.T) {
 	s, b := bareStock()
-	first, second := s.newJob(b, 1, leanSize+1), s.newJob(b, 2, leanSize+1)
+	first, second := s.arrives(b, 1, leanSize+1), s.arrives(b, 2, leanSize+1)
 	s.makeReady(first, origin)
 	s.makeReady(second, origin)
 	if first.Lean || !second.Lean || s.texts.bytes != leanSize+1 {
@@ -78,7 +73,7 @@ func TestOnlyTheFirstLargeTextIsKept(t *testing.T) {
 
 func TestASavedFailureBacksOffOrEnds(t *testing.T) {
 	s, b := bareStock()
-	again, over := s.newJob(b, 1, 4), s.newJob(b, 2, 4)
+	again, over := s.arrives(b, 1, 4), s.arrives(b, 2, 4)
 	for _, j := range []*heldJob{again, over} {
 		s.out.recordFailure(j, time.Second)
 	}

@@ -133,33 +133,12 @@ func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant) {
 func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
 	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
-	if j, held := p.jobs[a.Seq]; held {
-		if j.Stored.Equal(a.Stored) {
-			j.generation = p.generation
-			if j.stage == stageAcking {
-				p.v.out.Acks = append(p.v.out.Acks, j.ref())
-			}
-			return
-		}
-		p.v.stock.lose(j)
-	}
 	if p.seen(a) {
 		return
 	}
 	b, edit := p.bucket(a.Key, now), p.edits.Of(a.Seq, stored)
-	j := newJob(b)
-	j.Arrived, j.Front, j.generation = *a, edit.Front, p.generation
-	j.Key = b.queue.Key
-	apply(&j.Arrived, edit)
-	p.v.stock.date(j, now)
-	p.Checkpoints.Cost("", j.Cost)
-	for cost, n := range j.Costs {
-		p.Checkpoints.Cost(cost, n)
-	}
-	b.queue.Arrive(&j.Job)
-	p.jobs[a.Seq] = j
-	p.v.texts.weigh(j)
-	b.held++
+	j := p.v.stock.add(b, a, edit, now)
+	p.Checkpoints.Takes(j.takes())
 	if a.Seq > p.last {
 		p.v.out.Accepted = append(p.v.out.Accepted, Seen{Ref: j.ref(), Header: a.Header})
 	}
@@ -167,9 +146,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	if last {
 		p.changed()
 	}
-	j.Attempts, j.crashes, j.LastError, j.recorded = in.Record.Attempts, in.Record.Crashes,
-		in.Record.LastError, in.Saved
-	j.snoozes = in.Record.Snoozes
+	j.recall(in.Record, in.Saved)
 	switch {
 	case p.legacy.Finished(a.Seq, stored, again, now):
 		p.v.out.ack(j)
@@ -195,14 +172,12 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		p.v.stock.delay(j, now.Later(time.Duration(in.Record.DueIn)*time.Microsecond))
 	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
 		if p.v.sinks(j, true, now) {
-			p.v.stock.sink(j, true)
-			p.v.stock.strip(b, a.Seq, now)
+			p.v.stock.sink(j, true, now)
 			return
 		}
 		p.v.stock.delay(j, p.v.wall.instant(j.NotBefore, now))
 	case p.v.sinks(j, false, now):
-		p.v.stock.sink(j, false)
-		p.v.stock.strip(b, a.Seq, now)
+		p.v.stock.sink(j, false, now)
 		if b.spot == spotNone || b.queue.Len() == 1 {
 			b.changed()
 		}
