@@ -138,15 +138,10 @@ func (a *agenda) wake(open bool) pace.Instant {
 // competing counts the buckets that may start, but for a worker, caller or text.
 func (a *agenda) competing() int { return len(a.due) + len(a.unread) + len(a.callers) }
 
-// firstScheduled returns the scheduled buckets that are about the first.
-func (a *agenda) firstScheduled() []scheduledBucket {
-	return a.sched[:min(len(a.sched), mostLooks)]
-}
-
 // nearStarts returns the number of jobs whose starts are near, and when it may grow.
 func (a *agenda) nearStarts(now pace.Instant) (n int, next pace.Instant) {
 	n, next = len(a.due), pace.Never
-	for _, b := range a.firstScheduled() {
+	for _, b := range a.sched[:min(len(a.sched), mostLooks)] {
 		switch {
 		case b.queue.Near() == 0, b.callNext() && b.queue.Len() == 1:
 		case b.nextAt > now.Add(ahead):
@@ -190,20 +185,19 @@ func (a *agenda) firstDue(i int, able func(*bucket) bool) *bucket {
 	return x
 }
 
-// caller returns the bucket whose call starts next, or nil without a call that is claimed.
-func (a *agenda) caller() (first *bucket) {
+// caller returns the bucket whose call starts next; nil without a claimed one, or if a due job that
+// finds a worker goes first.
+func (a *agenda) caller(jobs bool) (first *bucket) {
 	for _, b := range a.callers[:min(mostCalled, len(a.callers))] {
 		if b.callers.Chosen.State() == claimant.Claiming &&
 			(first == nil || b.Before(dueBucket{first})) {
 			first = b.bucket
 		}
 	}
+	if first != nil && jobs && len(a.due) > 0 && a.due[0].Before(dueBucket{first}) {
+		return nil
+	}
 	return first
-}
-
-// precedes reports whether a due bucket's turn is before that of another one.
-func (a *agenda) precedes(b *bucket) bool {
-	return len(a.due) > 0 && a.due[0].Before(dueBucket{b})
 }
 
 type spot uint8

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/calls"
+	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -65,14 +67,14 @@ func TestPlacingPlacesWhatItMarks(t *testing.T) {
 
 func TestDueBucketsGoByTurnThenByTime(t *testing.T) {
 	p, _ := bareParts()
-	a, all := &agenda{}, map[job.Key]*bucket{}
+	a := &agenda{}
 	for _, c := range []struct {
 		key   job.Key
 		turns float64
 		at    pace.Instant
 	}{{"late", 1, 30}, {"early", 1, 10}, {"owing", 2, 5}, {"middle", 1, 20}} {
 		b := bucketOf(p, c.key)
-		b.turns, all[c.key] = c.turns, b
+		b.turns = c.turns
 		a.compete(b, c.at, spotDue)
 	}
 	order := func(probes bool) (keys []job.Key) {
@@ -92,8 +94,24 @@ func TestDueBucketsGoByTurnThenByTime(t *testing.T) {
 	if got := order(true); !slices.Equal(got, []job.Key{"owing", "early", "middle", "late"}) {
 		t.Errorf("a probe is of the bucket that waited longest: %v", got)
 	}
-	if !a.precedes(all["owing"]) || a.precedes(all["early"]) {
-		t.Error("a due bucket precedes those after it, and not the first one itself")
+}
+
+func TestACallStartsOnceItIsClaimed(t *testing.T) {
+	p, _ := bareParts()
+	p.calls = calls.New(&claimant.Set[*heldJob]{})
+	a, b, due := &agenda{}, bucketOf(p, "a"), bucketOf(p, "due")
+	k := p.calls.Add(&job.Claim{ID: "x"}, newJob(b), b.calls(), origin)
+	p.calls.Take(k, claimant.Ask, pace.Never)
+	b.callers.Choose(false, false)
+	a.compete(b, 5, spotCaller)
+	if a.caller(false) != nil {
+		t.Error("a call starts that nobody claims")
+	}
+	p.calls.Take(k, claimant.Offer, pace.Never)
+	p.calls.Take(k, claimant.Claim, pace.Never)
+	a.compete(due, 1, spotDue)
+	if a.caller(false) != b || a.caller(true) != nil {
+		t.Error("an earlier due job goes first if, and only if, it finds a worker")
 	}
 }
 

@@ -30,9 +30,10 @@ func (v *Valve) Fits(except []job.Key, now pace.Instant) bool {
 	excepted, soon := crew.SetOf(except), v.acted.Add(crew.HoldFor)
 	takes := func(b *bucket) bool { return !excepted[b.queue.Key] }
 	return len(except) == 0 || v.agenda.firstDue(0, takes) != nil ||
-		slices.ContainsFunc(v.agenda.firstScheduled(), func(b scheduledBucket) bool {
-			return b.nextAt <= soon && b.queue.Len() > 0 && takes(b.bucket)
-		})
+		slices.ContainsFunc(v.agenda.sched[:min(len(v.agenda.sched), mostLooks)],
+			func(b scheduledBucket) bool {
+				return b.nextAt <= soon && b.queue.Len() > 0 && takes(b.bucket)
+			})
 }
 
 // Offered takes the result of an offer to workers elsewhere. Jobs that find no worker leave their

@@ -68,12 +68,8 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 	if len(v.agenda.due)+len(v.agenda.callers) == 0 || !v.admits(now) {
 		return nil, nil
 	}
-	b = v.agenda.caller()
-	if b != nil && v.takesTurns() && v.agenda.precedes(b) &&
-		(v.Crew.Free() > 0 || v.Crew.Claims().Len() > 0) {
-		b = nil // a due job goes first
-	}
-	if b == nil && v.Crew.Free() > 0 {
+	jobs := v.takesTurns() && (v.Crew.Free() > 0 || v.Crew.Claims().Len() > 0)
+	if b = v.agenda.caller(jobs); b == nil && v.Crew.Free() > 0 {
 		able := func(b *bucket) bool { return v.Crew.MayTake(b.busy()) }
 		b = v.agenda.nextDue(v.health.All.Open, able)
 	}
