@@ -17,7 +17,9 @@ func (b *bucket) changed() {
 
 // placeChanged schedules the next event of each changed bucket.
 func (v *Valve) placeChanged(now pace.Instant) {
-	v.agenda.place(func(b *bucket) { v.plan(b, now) })
+	if len(v.agenda.marked) > 0 {
+		v.agenda.place(func(b *bucket) { v.plan(b, now) })
+	}
 }
 
 // plan schedules a bucket's next event: a start, the reading of a body, or its removal.
