@@ -131,7 +131,7 @@ func (d *drainer) perform(now pace.Instant) (more bool, err error) {
 	}
 	for _, b := range out.Burials {
 		d.account.keys[b.Key].Stale++
-		d.valve.Buried(d.part.Held(b.Ref))
+		d.part.Buried(b.Ref)
 	}
 	for _, a := range out.Acks {
 		d.account.left(d.account.keys[a.Key], d.now)

@@ -115,6 +115,13 @@ func (c *Calls[J]) Lingers(k *claimant.Claimant[J], o record.Outcome, until pace
 	return true
 }
 
+// Offer offers a waiting call its turn.
+func (c *Calls[J]) Offer(k *claimant.Claimant[J], now pace.Instant) {
+	if c.Take(k, claimant.Offer, min(now.Add(job.ClaimWindow), k.Ends)) {
+		k.Reply(job.Turn{State: job.TurnOffer})
+	}
+}
+
 // Settles ends a call, and reports whether it waited or ran.
 func (c *Calls[J]) Settles(k *claimant.Claimant[J]) bool {
 	return c.Take(k, claimant.Settle, pace.Never)

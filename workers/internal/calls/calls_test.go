@@ -54,6 +54,22 @@ func (p *partition) hears(t *testing.T, m *job.Claim, want Heard) {
 	}
 }
 
+func TestACallIsOfferedItsTurnOnce(t *testing.T) {
+	p := newPartition()
+	k, offers := p.waits(claim("x", 1)), 0
+	k.Ends = origin + 1000*ms
+	k.Reply = func(turn job.Turn) {
+		if offers++; turn.State != job.TurnOffer {
+			t.Errorf("it is told %s", turn.State)
+		}
+	}
+	p.Offer(k, origin)
+	p.Offer(k, origin)
+	if offers != 1 || k.Until() != origin.Add(job.ClaimWindow) {
+		t.Errorf("%d offers, the last until %v", offers, k.Until()-origin)
+	}
+}
+
 func TestWhatAMessageIsToItsCall(t *testing.T) {
 	p := newPartition()
 	p.hears(t, claim("x", 2), Unknown)

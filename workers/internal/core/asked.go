@@ -46,7 +46,7 @@ func (e Heard) apply(c *Core, now pace.Instant) {
 	case p.fresh:
 		e.Reply(job.Turn{State: job.TurnMoved}) // it is being opened
 	default:
-		v.Hear(p.Part, e.Claim, e.Reply, now)
+		p.Part.Hear(e.Claim, e.Reply, now)
 	}
 }
 

@@ -59,7 +59,7 @@ func (e Saved) apply(c *Core, now pace.Instant) {
 
 func (e Buried) apply(c *Core, _ pace.Instant) {
 	if p := c.part(e.Part); p != nil {
-		c.valves.all[p.Policy].Buried(p.Held(e.Ref))
+		p.Buried(e.Ref)
 	}
 }
 

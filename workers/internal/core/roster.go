@@ -189,7 +189,8 @@ func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took 
 		if v.of.shared {
 			continue
 		}
-		if n := v.Lowered(); n != was.lowered {
+		view := v.View(now)
+		if n := view.Lowered(); n != was.lowered {
 			was.lowered = n
 			lowered(name, n)
 		}
@@ -197,7 +198,7 @@ func (c *Core) Tell(now pace.Instant, lost, held func(policy, name string, took 
 			was.breakers = b
 			broken(name, b)
 		}
-		if balances := append(v.LeftOfAll(now), v.OpenOfKeys()...); balances != nil || was.left {
+		if balances := append(view.LeftOfAll(), view.OpenOfKeys()...); balances != nil || was.left {
 			was.left = balances != nil
 			left(name, balances)
 		}

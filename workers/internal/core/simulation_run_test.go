@@ -259,7 +259,7 @@ func (s *stint) breaks() (open, counts bool) {
 	if !s.part.Owned() || v == nil {
 		return false, true
 	}
-	return s.part.Down(s.fate.key)
+	return v.View(s.d.clock()).Down(s.part.Part, s.fate.key)
 }
 
 // stints returns all runs whose process was not disturbed.

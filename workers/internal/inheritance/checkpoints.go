@@ -40,6 +40,14 @@ func (c *Checkpoints) Cost(name string, n int64) {
 	c.costs[name] = max(c.costs[name], n)
 }
 
+// Takes takes note of all costs of a job.
+func (c *Checkpoints) Takes(of quota.Cost) {
+	c.Cost("", of.Job)
+	for name, n := range of.Named {
+		c.Cost(name, n)
+	}
+}
+
 // Begin begins a checkpoint, with all starts until now, under limits of each bucket and of all.
 func (c *Checkpoints) Begin(each, all *quota.Limits) {
 	c.telling = bounds{costs: maps.Clone(c.costs), each: each.Budgets(), all: all.Budgets()}

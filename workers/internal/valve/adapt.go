@@ -16,35 +16,37 @@ const (
 	tuneEvery = 5 * time.Second
 )
 
-func (s *settings) bounds(p *pace.Pace) (least, most float64) {
+// learning finds the limits of targets that are below the configured rates.
+type learning struct {
+	rule    *policy.AdaptiveRate // nil: nothing is learnt
+	lowered int                  // buckets with a learnt rate
+}
+
+func (n *learning) bounds(p *pace.Pace) (least, most float64) {
 	most = p.Rate.PerSecond()
-	if min := s.Policy.AdaptiveRate.Min; !min.IsZero() {
+	if min := n.rule.Min; !min.IsZero() {
 		return min.PerSecond(), most
 	}
 	return most * policy.DefaultAdaptiveMin, most
 }
 
 // learn records a throttle of a run that began at an instant; 0: unknown.
-func (v *Valve) learn(b *bucket, j *heldJob, began, now pace.Instant) {
-	if v.Policy.AdaptiveRate == nil || b.pace == nil {
-		return
+func (n *learning) learn(b *bucket, began, now pace.Instant) (lowered bool) {
+	if n.rule == nil || b.pace == nil {
+		return false
 	}
 	l := b.learnt
 	if l == nil {
 		l = &learnt{under: b.limits}
 	}
-	least, most := v.bounds(l.under.pace)
+	least, most := n.bounds(l.under.pace)
 	state, lowered := l.Throttled(time.Duration(began), time.Duration(b.Cool), least, most)
 	l.State = state
-	v.remember(b, l)
-	v.tune(b, now)
+	n.remember(b, l)
+	n.tune(b, now)
 	b.Part.Checkpoints.Changed = true
-	if lowered {
-		v.out.Adapted = append(v.out.Adapted, Adapted{j.ref(), b.pace.Rate.PerSecond()})
-	}
+	return lowered
 }
-
-type learning struct{ lowered int } // buckets with a learnt rate
 
 func (n *learning) remember(b *bucket, l *learnt) {
 	switch {
@@ -59,17 +61,17 @@ func (n *learning) remember(b *bucket, l *learnt) {
 }
 
 // tune sets a bucket's current rate. The clock keeps its slots: see [pace.Pace.Refit].
-func (v *Valve) tune(b *bucket, now pace.Instant) {
+func (n *learning) tune(b *bucket, now pace.Instant) {
 	l := b.learnt
 	if l == nil {
 		return
 	}
 	before := b.limits
-	least, most := v.bounds(l.under.pace)
+	least, most := n.bounds(l.under.pace)
 	switch rate := l.Rate(time.Duration(now), least, most); {
 	case rate >= most:
 		b.limits = l.under
-		v.remember(b, nil)
+		n.remember(b, nil)
 	case math.Abs(rate/b.pace.Rate.PerSecond()-1) < leastChange:
 		return
 	default:
@@ -80,13 +82,13 @@ func (v *Valve) tune(b *bucket, now pace.Instant) {
 	b.pace.Refit(&b.clock, before.pace, now)
 }
 
-func (v *Valve) relearn(b *bucket, anew bool, before *pace.Pace) {
+func (n *learning) relearn(b *bucket, anew bool, before *pace.Pace) {
 	l := b.learnt
 	if l == nil {
 		return
 	}
 	if anew || b.pace == nil || *b.pace != *l.under.pace {
-		v.remember(b, nil)
+		n.remember(b, nil)
 		return
 	}
 	slower := *b.limits
@@ -101,15 +103,14 @@ func (b *bucket) tunedAt(at, now pace.Instant) pace.Instant {
 	return min(at, now.Add(tuneEvery))
 }
 
-func (n *learning) Lowered() int { return n.lowered }
-
-func (v *Valve) inheritLearnt(b *bucket, text string, told, now pace.Instant) {
-	if text == "" || v.Policy.AdaptiveRate == nil || b.pace == nil {
+// inherit continues what a former owner had learnt.
+func (n *learning) inherit(b *bucket, under *limits, text string, told, now pace.Instant) {
+	if text == "" || n.rule == nil || b.pace == nil {
 		return
 	}
-	l := &learnt{under: v.limitsOf(b.queue.Key)}
+	l := &learnt{under: under}
 	if l.State = adapt.Parse(text, time.Duration(told), l.under.pace.Rate.PerSecond()); l.Known() {
-		v.remember(b, l)
-		v.tune(b, now)
+		n.remember(b, l)
+		n.tune(b, now)
 	}
 }

@@ -22,6 +22,25 @@ func adapting(outflow string) policy.Policy {
 	return p
 }
 
+func TestLearningCountsTheBucketsThatItSlows(t *testing.T) {
+	p, _ := bareParts()
+	n, b := &learning{rule: &policy.AdaptiveRate{}}, bucketOf(p, "a")
+	b.limits = limitsFor(leaky("api", "10/s").WithDefaults(), policy.Override{}, false)
+	b.own().Cool = origin.Add(second)
+	under := b.limits
+	if !n.learn(b, origin, origin) || n.lowered != 1 || b.pace.Rate.PerSecond() >= 10 {
+		t.Errorf("after a throttle: %d slowed, %v per second", n.lowered, b.pace.Rate.PerSecond())
+	}
+	n.relearn(b, true, nil)
+	if b.limits = under; n.lowered != 0 || b.learnt != nil {
+		t.Errorf("after another policy: %d slowed", n.lowered)
+	}
+	n.rule = nil
+	if n.learn(b, origin, origin) || n.lowered != 0 {
+		t.Error("a policy without the rule slows its buckets")
+	}
+}
+
 type target struct {
 	limit  func(at time.Duration) int
 	within []pace.Instant
@@ -173,16 +192,17 @@ func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 		b.end(b.start()[0], record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: second})
 		b.now = b.now.Add(second)
 	}
-	adapted := func() float64 { return b.p.bucketState("a", b.now).Adapted }
+	adapted := func() float64 { return b.view().bucketState(b.p, "a").Adapted }
 	throttle()
-	if got := adapted(); math.Abs(got-9.5) > 1e-6 || b.v.Lowered() != 1 {
-		t.Fatalf("after a throttle its rate is %v, and %d buckets are slower", got, b.v.Lowered())
+	if got := adapted(); math.Abs(got-9.5) > 1e-6 || b.view().Lowered() != 1 {
+		t.Fatalf("after a throttle its rate is %v, and %d buckets are slower", got,
+			b.view().Lowered())
 	}
 	if told := b.out.Adapted; len(told) != 1 || math.Abs(told[0].PerSecond-9.5) > 1e-6 ||
 		told[0].Key != "a" {
 		t.Errorf("told: %+v", b.out.Adapted)
 	}
-	if at := b.p.room("a", b.now); at < 100*ms*20/19 {
+	if at := b.view().room(b.p, "a"); at < 100*ms*20/19 {
 		t.Errorf("a place comes free after %v", at)
 	}
 	b.v.Change(b.v.Policy, true, b.now)
@@ -195,9 +215,9 @@ func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 	p := b.v.Policy
 	p.Timeout *= 2
 	b.v.Change(p, false, b.now)
-	if got := adapted(); got != 0 || b.v.Lowered() != 0 {
+	if got := adapted(); got != 0 || b.view().Lowered() != 0 {
 		t.Errorf("under another policy its rate is %v, and %d buckets are slower", got,
-			b.v.Lowered())
+			b.view().Lowered())
 	}
 	b.now = b.now.Add(second)
 	throttle()
@@ -228,7 +248,7 @@ func TestALearntLimitIsHandedOver(t *testing.T) {
 			t.Fatalf("crashed %v: nothing is known of %+v", crashed, h.Clocks)
 		}
 		b.now = heir.now
-		least, most := b.v.bounds(b.v.base.pace)
+		least, most := b.v.learning.bounds(b.v.base.pace)
 		for after := range 60 {
 			at := time.Duration(b.now) + time.Duration(after)*second
 			was := b.p.buckets["a"].learnt.Rate(at, least, most)
@@ -237,7 +257,7 @@ func TestALearntLimitIsHandedOver(t *testing.T) {
 				t.Fatalf("crashed %v: the rate is %v, and was %v", crashed, is, was)
 			}
 		}
-		if got := heir.p.bucketState("a", heir.now).Adapted; got < 9.5 ||
+		if got := heir.view().bucketState(heir.p, "a").Adapted; got < 9.5 ||
 			got > 9.8 {
 			t.Errorf("crashed %v: the rate is %v", crashed, got)
 		}
@@ -266,7 +286,7 @@ func TestALearntLimitIsForgottenWithItsBucket(t *testing.T) {
 		b.v.Advance(b.now, pace.Never)
 	}
 	if took := b.now.Since(began); took < 30*second || took > 2*adapt.Recovery ||
-		b.v.Lowered() != 0 {
-		t.Errorf("it is forgotten after %v, %d buckets are slower", took, b.v.Lowered())
+		b.view().Lowered() != 0 {
+		t.Errorf("it is forgotten after %v, %d buckets are slower", took, b.view().Lowered())
 	}
 }

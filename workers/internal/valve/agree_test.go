@@ -54,9 +54,9 @@ func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 		var of uint64
 		for b.now < origin.Add(5*time.Minute) && b.p.buckets["a"].queue.Len() > 0 {
 			bucket := b.p.buckets["a"]
-			by, until := b.v.held(bucket, b.now)
+			by, until := b.view().held(bucket)
 			head := bucket.queue.Head()
-			wait, known := b.p.expect(head.Seq, b.now)
+			wait, known := b.view().expect(b.p, head.Seq)
 			runs := b.start()
 			switch {
 			case len(runs) > 0 && by != "":
@@ -87,7 +87,7 @@ func TestTheReportedHoldIsTheRealOne(t *testing.T) {
 				b.end(r, o)
 				b.p.Confirmed(r.Seq, b.now)
 			}
-			if by, _ := b.v.held(bucket, b.now); by == job.BlockedByStorage {
+			if by, _ := b.view().held(bucket); by == job.BlockedByStorage {
 				b.now = b.now.Add(askAgain + ms)
 			}
 			b.noted()

@@ -43,7 +43,7 @@ func (b *valveBench) ran(n int) []Run {
 }
 
 func (b *valveBench) open() (left, open int64) {
-	for _, l := range b.p.bucketState("a", b.now).Limits {
+	for _, l := range b.view().bucketState(b.p, "a").Limits {
 		left, open = l.Left, l.Open
 	}
 	return left, open
@@ -56,7 +56,7 @@ func TestAUnitIsHeldUntilTheAnswer(t *testing.T) {
 		if left, open := b.open(); len(runs) != 3 || left != 0 || open != 3 {
 			t.Errorf("%s: %d start; %d are left, %d open", key, len(runs), left, open)
 		}
-		if by, until := b.v.held(b.p.buckets["a"], b.now); by != "limit:api" || until != 0 {
+		if by, until := b.view().held(b.p.buckets["a"]); by != "limit:api" || until != 0 {
 			t.Errorf("%s: held by %q until %v", key, by, until)
 		}
 		if n := b.begun(time.Minute); n > 0 {
@@ -348,7 +348,7 @@ func TestACallThatWasHandedOverCountsFromItsAnswer(t *testing.T) {
 		next.n = c.n
 		next.part.inherit(inheritance.State{Owner: "self", Handover: c.part.Surrender(now)}, now)
 		open := func() (n int64) {
-			for _, l := range next.part.bucketState("a", now).Limits {
+			for _, l := range next.part.v.View(now).bucketState(next.part, "a").Limits {
 				n = l.Open
 			}
 			return n
@@ -389,7 +389,7 @@ func TestACallThatBeganAsItsPartitionLeftIsHandedOver(t *testing.T) {
 		next.n = c.n
 		next.part.inherit(inheritance.State{Owner: "self", Handover: c.part.Surrender(now)}, now)
 		for _, want := range []int64{1, 0} {
-			for _, l := range next.part.bucketState("a", now).Limits {
+			for _, l := range next.part.v.View(now).bucketState(next.part, "a").Limits {
 				if l.Open != want {
 					t.Errorf("%s: %d are open, want %d", key, l.Open, want)
 				}
@@ -416,7 +416,7 @@ func TestACallThatHoldsNothingIsNotHandedOverAsOpen(t *testing.T) {
 		next.n = c.n
 		next.part.inherit(inheritance.State{Owner: "self", Handover: c.part.Surrender(now)}, now)
 		next.settle("unknown", job.SettledDone, now)
-		for _, l := range next.part.bucketState("a", now).Limits {
+		for _, l := range next.part.v.View(now).bucketState(next.part, "a").Limits {
 			if l.Open != 1 {
 				t.Errorf("%s: %d are open, want the other's", key, l.Open)
 			}

@@ -16,7 +16,7 @@ func TestEachRefusedCallIsToldItsOwnTurn(t *testing.T) {
 		q := job.Claim{Op: job.OpClaim, Key: "a", ID: fmt.Sprint(i), N: 1, Partitions: 1,
 			WaitMS: 200}
 		var retry int64
-		c.Hear(c.part, q, func(t job.Turn) { retry = t.RetryMS }, now)
+		c.part.Hear(q, func(t job.Turn) { retry = t.RetryMS }, now)
 		if c.begin(now); retry != want {
 			t.Errorf("call %d is told %d ms, want %d", i+1, retry, want)
 		}
@@ -34,7 +34,7 @@ func TestWaitingCallsCountAgainstLimits(t *testing.T) {
 		if i == 0 {
 			costs["tokens"] = 100
 		}
-		c.Hear(c.part, job.Claim{Op: job.OpClaim, Key: "a", Costs: costs,
+		c.part.Hear(job.Claim{Op: job.OpClaim, Key: "a", Costs: costs,
 			ID: fmt.Sprint(i), N: 1, Partitions: 1, WaitMS: 600_000}, func(t job.Turn) {
 			start = *t.StartMS
 		}, now)
@@ -99,7 +99,7 @@ func loseNoCall(t *testing.T, foreseen pace.Instant) {
 				}
 				c.n++
 				a.at = now.Add(2 * time.Second)
-				c.Hear(c.part, job.Claim{Op: job.OpClaim, Key: "a",
+				c.part.Hear(job.Claim{Op: job.OpClaim, Key: "a",
 					Costs: map[string]int64{"tokens": 110}, Priority: a.tries, ID: id, N: c.n,
 					Partitions: 1, WaitMS: a.ends.Since(now).Milliseconds()}, func(told job.Turn) {
 					switch told.State {

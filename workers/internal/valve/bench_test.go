@@ -87,9 +87,9 @@ func BenchmarkList(b *testing.B) {
 			vb := questionBench(b, buckets)
 			var s stalls
 			for b.Loop() {
-				vb.v.forecast = nil
-				list := vb.p.listBuckets(job.ByDepth, 0, 500, vb.now)
-				s.measure(func() bool { return vb.p.foreseen(vb.now) })
+				vb.v.foresight.last = nil
+				list := vb.view().listBuckets(vb.p, job.ByDepth, 0, 500)
+				s.measure(func() bool { return vb.foreseen(vb.now) })
 				s.measure(func() bool { return list.find() })
 				s.measure(func() bool { return list.tell(vb.now) })
 				s.round()
@@ -103,10 +103,10 @@ func BenchmarkExpect(b *testing.B) {
 	for _, buckets := range []int{1, 1000, 100_000} {
 		b.Run(fmt.Sprintf("buckets=%d", buckets), func(b *testing.B) {
 			vb := questionBench(b, buckets)
-			for !vb.p.foreseen(vb.now) {
+			for !vb.foreseen(vb.now) {
 			}
 			for b.Loop() {
-				vb.p.expect(vb.seq, vb.now)
+				vb.view().expect(vb.p, vb.seq)
 			}
 		})
 	}

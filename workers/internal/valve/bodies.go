@@ -59,18 +59,18 @@ func (t *texts) unload(b *bucket) {
 
 // fetch requests the bodies of the first ready jobs. Once half of the room is used it reads only
 // the head: a fast bucket must not delay others (law 5).
-func (v *Valve) fetch(b *bucket) {
+func (s *stock) fetch(b *bucket) {
 	for i := range min(b.ahead(), b.queue.Near()) {
 		j := b.queue.Nth(i)
-		if i > 0 && v.texts.bytes >= v.texts.memory.bodies()/2 {
+		if i > 0 && s.texts.bytes >= s.texts.memory.bodies()/2 {
 			break
 		}
 		if j.Lean {
-			v.texts.keep(j)
+			s.texts.keep(j)
 		}
 		if j.Lean && !j.fetching {
 			j.fetching = true
-			v.out.Fetches = append(v.out.Fetches, j.ref())
+			s.out.Fetches = append(s.out.Fetches, j.ref())
 		}
 	}
 }
@@ -78,18 +78,18 @@ func (v *Valve) fetch(b *bucket) {
 // readAhead requests bodies in the order of buckets' turns for workers. Buckets that may not take a
 // worker give up their bodies: hanging targets must not block free workers.
 func (v *Valve) readAhead(now pace.Instant) {
-	for len(v.unread) > 0 {
+	for len(v.agenda.unread) > 0 {
 		if v.texts.bytes >= v.texts.memory.bodies() && !v.makeRoom() {
 			return
 		}
-		b := v.unread[0].bucket
-		v.lift(b)
-		if v.surface(b, now); b.queue.Near() == 0 { // only expired jobs, which lapse removes
-			v.schedule(b, now.Add(lapsePause))
+		b := v.agenda.unread[0].bucket
+		v.agenda.lift(b)
+		if v.stock.surface(b, now); b.queue.Near() == 0 { // only expired jobs, which lapse removes
+			v.agenda.schedule(b, now.Add(lapsePause))
 			continue
 		}
-		v.fetch(b)
-		b.placed()
+		v.stock.fetch(b)
+		v.agenda.placed(b)
 	}
 }
 
@@ -105,13 +105,13 @@ func readAt(start pace.Instant) pace.Instant {
 }
 
 // readOn requests more once half of the read-ahead is used.
-func (v *Valve) readOn(b *bucket) {
+func (s *stock) readOn(b *bucket) {
 	half := b.ahead() / 2
-	if half == 0 || half >= b.queue.Near() || v.texts.bytes >= v.texts.memory.bodies()/2 {
+	if half == 0 || half >= b.queue.Near() || s.texts.bytes >= s.texts.memory.bodies()/2 {
 		return
 	}
 	if j := b.queue.Nth(half); j.Lean && !j.fetching {
-		v.fetch(b)
+		s.fetch(b)
 	}
 }
 
@@ -121,9 +121,9 @@ func (v *Valve) makeRoom() bool {
 	if v.Crew.Free() <= 0 {
 		return false
 	}
-	last := v.due[max(0, len(v.due)-mostLooks):]
+	last := v.agenda.due[max(0, len(v.agenda.due)-mostLooks):]
 	for _, b := range last {
-		if b.bodies > 0 && !v.Crew.MayTake(b.busy()) && v.unread[0].Before(b) {
+		if b.bodies > 0 && !v.Crew.MayTake(b.busy()) && v.agenda.unread[0].Before(b) {
 			v.texts.unload(b.bucket)
 			b.changed()
 			return v.texts.bytes < v.texts.memory.bodies()
@@ -154,10 +154,10 @@ func (p *Part) Fetched(t Text, now pace.Instant) {
 	case j.stage != stageWaiting:
 		return
 	case t.Gone:
-		p.v.lose(j)
+		p.v.stock.lose(j)
 		return
 	case t.Malformed != nil:
-		p.v.detach(j)
+		p.v.stock.detach(j)
 		p.v.out.bury(j, job.ReasonMalformed, t.Malformed.Error())
 	case t.Body != nil && j.counted:
 		j.Body, j.Lean = t.Body, false

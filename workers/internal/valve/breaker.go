@@ -1,7 +1,6 @@
 package valve
 
 import (
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -81,36 +80,6 @@ func (v *Valve) recovered(now pace.Instant) {
 	}
 }
 
-// nextDue returns the able due bucket whose turn it is, or nil. Of probes that is the one that has
-// waited longest: a hanging one must not have each.
-func (a *agenda) nextDue(probes bool, able func(*bucket) bool) (longest *bucket) {
-	if !probes {
-		return a.firstDue(0, able)
-	}
-	for _, b := range a.due {
-		if able(b.bucket) && (longest == nil || b.nextAt < longest.nextAt ||
-			b.nextAt == longest.nextAt && b.queue.Key < longest.queue.Key) {
-			longest = b.bucket
-		}
-	}
-	return longest
-}
-
-// firstDue returns the first able due bucket, in the heap below i, or nil.
-func (a *agenda) firstDue(i int, able func(*bucket) bool) *bucket {
-	switch {
-	case i >= len(a.due):
-		return nil
-	case able(a.due[i].bucket):
-		return a.due[i].bucket
-	}
-	x, y := a.firstDue(2*i+1, able), a.firstDue(2*i+2, able)
-	if x == nil || y != nil && (dueBucket{y}).Before(dueBucket{x}) {
-		return y
-	}
-	return x
-}
-
 type Breakers struct {
 	Buckets int
 	All     bool
@@ -121,13 +90,6 @@ func (b Breakers) Open() int {
 		return b.Buckets + 1
 	}
 	return b.Buckets
-}
-
-// Down reports whether a breaker holds a key's jobs, and whether their attempts count all the same.
-func (p *Part) Down(key job.Key) (open, counts bool) {
-	b := p.look(key)
-	_, open = p.v.health.Down(b.Target)
-	return open, p.v.health.OthersAnswer(b.Target)
 }
 
 func (v *Valve) Breakers() Breakers {

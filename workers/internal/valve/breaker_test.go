@@ -23,7 +23,7 @@ func (b *valveBench) down(r Run) {
 
 func (b *valveBench) record() {
 	for _, s := range b.out.Saves {
-		b.v.saved(b.p.jobs[s.Seq], b.now)
+		b.v.stock.saved(b.p.jobs[s.Seq], b.now)
 	}
 	b.out.Saves = nil
 }
@@ -386,7 +386,7 @@ func TestAChangedPolicyIsProbedAtOnce(t *testing.T) {
 	b.until(5*time.Minute, b.down)
 	changed := b.v.Policy
 	changed.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://new"}}
-	b.v.setPolicy(changed, false, b.now)
+	b.v.Change(changed, false, b.now)
 	runs := b.start()
 	if len(runs) != 1 {
 		t.Fatalf("%d probes", len(runs))
@@ -407,12 +407,12 @@ func TestABreakerWhileItsBucketIsPaused(t *testing.T) {
 	}
 	b.arrive("a", func(a *job.Arrived) { a.Deadline = a.Stored.Add(time.Minute) })
 	b.until(20*second, b.down)
-	b.v.setPolicy(b.v.Policy, true, b.now)
+	b.v.Change(b.v.Policy, true, b.now)
 	b.until(5*time.Minute, func(r Run) { t.Fatalf("job %d started during the pause", r.Seq) })
 	if b.reasons() != "[deadline]" {
 		t.Errorf("letters %s", b.reasons())
 	}
-	b.v.setPolicy(b.v.Policy, false, b.now)
+	b.v.Change(b.v.Policy, false, b.now)
 	if starts := b.until(6*time.Minute, b.done); pacetest.Exceeds(starts, 10, 1) != "" ||
 		len(starts) != 30 {
 		t.Errorf("%d started after the pause; %s", len(starts), pacetest.Exceeds(starts, 10, 1))
@@ -443,7 +443,7 @@ func TestAMistakeOfTheWorkerCountsNoAttempt(t *testing.T) {
 				t.Errorf("%d attempts were counted in %d runs, letters %s", n, runs, b.reasons())
 			}
 			key := job.Key("key-0")
-			state := b.p.bucketState(key, b.now)
+			state := b.view().bucketState(b.p, key)
 			if state.By != job.BlockedByBreaker || state.LastError != "no such file" {
 				t.Errorf("the bucket is blocked by %q: %q", state.By, state.LastError)
 			}

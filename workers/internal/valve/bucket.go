@@ -12,6 +12,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
+	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
 type stage uint8
@@ -80,6 +81,12 @@ type trials struct {
 	backoff   time.Duration
 }
 
+// recall continues the trials of a former owner.
+func (t *trials) recall(r record.Attempt, recorded bool) {
+	t.Attempts, t.crashes, t.snoozes = r.Attempts, r.Crashes, r.Snoozes
+	t.LastError, t.recorded = r.LastError, recorded
+}
+
 // doubt counts throttles that may be the job's own fault.
 type doubt struct {
 	doubts  uint16       // all
@@ -127,11 +134,6 @@ func (b *bucket) rerank() {
 		b.stalled = true
 	}
 }
-
-type timedJob struct{ *heldJob }
-
-func (j timedJob) Before(k timedJob) bool { return j.At < k.At || j.At == k.At && j.Seq < k.Seq }
-func (j timedJob) Moved(i int)            { j.inTimers = i }
 
 type bucket struct {
 	// Fields read by full scans come first, for cache locality.
@@ -238,43 +240,6 @@ type learnt struct {
 	adapt.State
 	under *limits
 }
-
-type spot uint8
-
-const (
-	spotNone spot = iota
-	spotSched
-	spotUnread
-	spotDue // it lacks a worker
-	spotCaller
-	spotChanged // see changed
-	spotPlacing
-)
-
-// scheduledBucket copies the next start, to save cache misses.
-type scheduledBucket struct {
-	*bucket
-	at pace.Instant
-}
-
-func (b scheduledBucket) Before(c scheduledBucket) bool {
-	return b.at < c.at || b.at == c.at && b.queue.Key < c.queue.Key
-}
-func (b scheduledBucket) Moved(i int) { b.index = int32(i) }
-
-// dueBucket orders buckets that compete for workers.
-type dueBucket struct{ *bucket }
-
-func (b dueBucket) Before(c dueBucket) bool {
-	if b.turns != c.turns {
-		return b.turns < c.turns
-	}
-	if mine, other := b.busy(), c.busy(); mine != other {
-		return mine < other
-	}
-	return b.nextAt < c.nextAt || b.nextAt == c.nextAt && b.queue.Key < c.queue.Key
-}
-func (b dueBucket) Moved(i int) { b.index = int32(i) }
 
 const mostSpread = 250 * time.Millisecond
 

@@ -35,7 +35,7 @@ func (c *calling) askOf(id string, q job.Claim, now pace.Instant) {
 	q.Op, q.Want, q.Key, q.ID, q.N = job.OpClaim, job.WantPermit, "a", id, c.n
 	q.Partitions = cmp.Or(q.Partitions, c.Policy.Partitions)
 	q.WaitMS = cmp.Or(q.WaitMS, 10_000)
-	c.Hear(c.part, q, c.hears(id), now)
+	c.part.Hear(q, c.hears(id), now)
 }
 
 func (c *calling) hears(id string) func(job.Turn) {
@@ -65,7 +65,7 @@ func (c *calling) progress(id string, now pace.Instant) string {
 func (c *calling) tell(id, op string, s job.Settlement, now pace.Instant) string {
 	c.n++
 	said := ""
-	c.Hear(c.part, job.Claim{Op: op, Key: "a", ID: id, N: c.n, Settlement: s},
+	c.part.Hear(job.Claim{Op: op, Key: "a", ID: id, N: c.n, Settlement: s},
 		func(t job.Turn) { said = t.State }, now)
 	return said
 }

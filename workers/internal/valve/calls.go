@@ -51,21 +51,21 @@ func (g *Grant) Outcome(passed bool) record.Outcome {
 }
 
 // Hear handles a caller's message.
-func (v *Valve) Hear(p *Part, c job.Claim, reply func(job.Turn), now pace.Instant) {
+func (p *Part) Hear(c job.Claim, reply func(job.Turn), now pace.Instant) {
 	if c.Op == job.OpClaim {
-		v.claim(p, &c, reply, now)
+		p.claim(&c, reply, now)
 	} else {
-		reply(v.hearReport(p, &c, now))
+		reply(p.hearReport(&c, now))
 	}
 }
 
-func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Instant) {
-	moved := job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions}
-	if p.Quiesced || p.state > partitionLive || c.Partitions != v.Policy.Partitions {
+func (p *Part) claim(c *job.Claim, reply func(job.Turn), now pace.Instant) {
+	moved := job.Turn{State: job.TurnMoved, Partitions: p.v.Policy.Partitions}
+	if p.Quiesced || p.state > partitionLive || c.Partitions != p.v.Policy.Partitions {
 		reply(moved)
 		return
 	}
-	if why := v.neverPasses(c); why != "" {
+	if why := p.v.neverPasses(c); why != "" {
 		reply(job.Turn{State: job.TurnRefused, Reason: job.RefusedNever, Error: why})
 		return
 	}
@@ -81,14 +81,14 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 		reply(moved)
 		return
 	case is == calls.Runs: // it asked again, so it cannot have begun
-		v.giveBack(k.Of, now)
+		p.v.giveBack(k.Of, now)
 	case is == calls.Waits && k.State() == claimant.Waiting && !k.Of.Bucket.paused:
 		// Callers ask only whether their owner lives, and may be thousands: answer without a walk.
 		k.Reply, k.N = reply, c.N
 		p.calls.Take(k, claimant.Ask, min(k.Ends, now.Add(callSilence)))
-		at := v.expectSlots(0, v.without(k.Of.Bucket), k.Takes, now)
+		at := p.v.View(now).expectSlots(0, p.v.without(k.Of.Bucket), k.Takes)
 		t := job.Turn{State: job.TurnWaiting, StartMS: millisTo(at, now)}
-		if _, down := v.health.Down(k.Of.Bucket.Target); down {
+		if _, down := p.v.health.Down(k.Of.Bucket.Target); down {
 			t.Reason = job.RefusedDown
 		}
 		reply(t)
@@ -96,16 +96,16 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	}
 	isNew := is != calls.Waits
 	if isNew {
-		k = v.newCall(p, c, now)
+		k = p.newCall(c, now)
 	}
 	b := k.Of.Bucket
 	b.changed()
 	b.unchoose()
-	at := v.expectCall(k, false, now)
+	at := p.v.View(now).expectCall(k, false)
 	if isNew || b.paused {
-		if refused := v.refuses(k, at, wait, now); refused != nil {
+		if refused := p.v.refuses(k, at, wait, now); refused != nil {
 			reply(*refused)
-			v.giveBack(k.Of, now)
+			p.v.giveBack(k.Of, now)
 			return
 		}
 	}
@@ -118,14 +118,14 @@ func (v *Valve) claim(p *Part, c *job.Claim, reply func(job.Turn), now pace.Inst
 	}
 }
 
-func (v *Valve) newCall(p *Part, c *job.Claim, now pace.Instant) *claimer {
+func (p *Part) newCall(c *job.Claim, now pace.Instant) *claimer {
 	b := p.bucket(c.Key, now)
 	j := newJob(b)
 	k := p.calls.Add(c, j, b.calls(), now)
-	j.call, j.Front, j.Stored = k, keyqueue.Alone, v.wall.at(k.Came)
+	j.call, j.Front, j.Stored = k, keyqueue.Alone, p.v.wall.at(k.Came)
 	j.Key, j.Seq, j.Priority = b.queue.Key, k.Seq, k.Priority
 	j.Cost, j.Costs = k.Takes.Job, k.Takes.Named
-	v.texts.memory.calls++
+	p.v.texts.memory.calls++
 	return k
 }
 
@@ -166,25 +166,6 @@ func (v *Valve) refuses(k *claimer, at pace.Instant, most time.Duration,
 		return nil
 	}
 	return t
-}
-
-// expectCall returns when a call starts, after those in the bucket and, if they are to be counted,
-// away; Never: unpredictable.
-func (v *Valve) expectCall(k *claimer, away bool, now pace.Instant) pace.Instant {
-	b := k.Of.Bucket
-	before := &group{b, b.callers.Before(k, away, now)}
-	slots := before.Slots
-	if b.queue.Waiting() > 0 {
-		slots += b.callers.JobsBefore(slots)
-	}
-	at, down := v.health.Down(b.Target)
-	switch {
-	case !down:
-		return v.expectSlots(slots, before, k.Takes, now)
-	case slots > 0:
-		return pace.Never
-	}
-	return max(at, v.holdOf(b, now).Until)
 }
 
 // grant answers a call that starts, with a lease if its end affects a limit, or while the target is
@@ -231,14 +212,14 @@ func (v *Valve) decided(j *heldJob, o record.Outcome, now pace.Instant) {
 	}
 	if c := k.Report; c != nil {
 		k.Report = nil
-		v.hearReport(p, c, now)
+		p.hearReport(c, now)
 	}
 }
 
 // unused refunds a call that did not begin, except its slot of the peak, because later starts were
 // checked after it.
-func (v *Valve) unused(j *heldJob, now pace.Instant) record.Outcome {
-	v.account(j, record.Outcome{Kind: record.OutcomeReturned}, true, now)
+func (l *startLimits) unused(j *heldJob, now pace.Instant) record.Outcome {
+	l.account(j, record.Outcome{Kind: record.OutcomeReturned}, true, now)
 	if b := j.Bucket; b.pace != nil {
 		b.clock.Due = b.clock.Due.Add(-pace.Times(j.Cost, b.pace.Interval))
 	}
@@ -252,92 +233,92 @@ func (v *Valve) giveBack(j *heldJob, now pace.Instant) {
 	case j.stage == stageRunning:
 		v.settle(j, v.unused(j, now), now)
 	default:
-		v.dropCall(j)
+		v.stock.dropCall(j)
 	}
 }
 
 // hearReport handles a caller's report. A call without a lease, or of a crashed owner, is unknown
 // here; its report still pauses its bucket, and its progress counts it again.
-func (v *Valve) hearReport(p *Part, c *job.Claim, now pace.Instant) job.Turn {
+func (p *Part) hearReport(c *job.Claim, now pace.Instant) job.Turn {
 	switch k, is := p.calls.Hear(c); {
 	case is == calls.Old:
 	case is == calls.Early:
 		k.Report = c
 	case c.Op != job.OpSettle:
-		if !v.goesOn(p, k, is, c, now) && c.RetryAfterMS <= 0 {
+		if !p.goesOn(k, is, c, now) && c.RetryAfterMS <= 0 {
 			return job.Turn{State: job.TurnGone}
 		}
 	case is == calls.Ended:
 	case c.Status != job.SettledReturned:
-		v.ends(p, k, is, c, now)
+		p.ends(k, is, c, now)
 	case k != nil:
-		v.giveBack(k.Of, now)
+		p.v.giveBack(k.Of, now)
 	}
 	return job.Turn{State: job.TurnSettled}
 }
 
 // goesOn renews a lease, and reports whether there is one.
-func (v *Valve) goesOn(p *Part, k *claimer, is calls.Heard, c *job.Claim, now pace.Instant) bool {
+func (p *Part) goesOn(k *claimer, is calls.Heard, c *job.Claim, now pace.Instant) bool {
 	b := p.bucket(c.Key, now)
-	v.coolDown(b, record.Pause(c.RetryAfterMS), now)
-	counts := b.concurrency > 0 || v.Policy.CountsArrivals()
-	if is == calls.Unknown && counts && v.texts.memory.calls < mostCalls {
-		k = v.adopt(p, c, now)
+	p.v.coolDown(b, record.Pause(c.RetryAfterMS), now)
+	counts := b.concurrency > 0 || p.v.Policy.CountsArrivals()
+	if is == calls.Unknown && counts && p.v.texts.memory.calls < mostCalls {
+		k = p.adopt(c, now)
 	}
-	if k == nil || is == calls.Ended || !p.calls.GoesOn(k, c, now.Add(v.leaseOf(k))) {
+	if k == nil || is == calls.Ended || !p.calls.GoesOn(k, c, now.Add(p.v.leaseOf(k))) {
 		return false
 	}
-	v.awaits(k.Of, now)
+	p.v.awaits(k.Of, now)
 	if c.Op == job.OpAnswered {
-		v.answer(k.Of, now, now)
+		p.v.answer(k.Of, now, now)
 	}
 	return true
 }
 
 // ends applies the outcome of a call that runs, perhaps by another owner's start.
-func (v *Valve) ends(p *Part, k *claimer, is calls.Heard, c *job.Claim, now pace.Instant) {
+func (p *Part) ends(k *claimer, is calls.Heard, c *job.Claim, now pace.Instant) {
 	if is == calls.Waits { // as a late copy of its claim says
-		v.giveBack(k.Of, now)
+		p.v.giveBack(k.Of, now)
 	}
 	if is != calls.Runs {
-		k = v.adopt(p, c, now)
+		k = p.adopt(c, now)
 	} else if c.Status == job.SettledUnreached {
-		v.unused(k.Of, now)
+		p.v.unused(k.Of, now)
 	}
-	o, err := record.Settled(c.Settlement, v.wall.reading(now).Wall)
+	o, err := record.Settled(c.Settlement, p.v.wall.reading(now).Wall)
 	if err != nil {
 		o.Kind = record.OutcomeFailed // it has ended, and must not hold its place
 	}
 	p.calls.Report(k, now)
-	if (o.Answer != record.AnswerNone || !v.lingers(k, o, now)) && p.calls.Settles(k) {
-		v.settle(k.Of, o, now)
+	if (o.Answer != record.AnswerNone || !p.v.lingers(k, o, now)) && p.calls.Settles(k) {
+		p.v.settle(k.Of, o, now)
 	}
 }
 
 // lingers keeps a call running, with its outcome, while its request may arrive without an answer:
 // for the longest delay from its end. A pause begins at once.
-func (v *Valve) lingers(k *claimer, o record.Outcome, ended pace.Instant) bool {
-	b, delay, pause := k.Of.Bucket, time.Duration(v.Policy.MaxDelay), o.RetryAfter
+func (s *settings) lingers(k *claimer, o record.Outcome, ended pace.Instant) bool {
+	b, delay, pause := k.Of.Bucket, time.Duration(s.Policy.MaxDelay), o.RetryAfter
 	if pause > 0 {
 		o.RetryAfter = max(1, pause-delay)
 	}
-	if !v.Policy.CountsArrivals() || !b.Part.calls.Lingers(k, o, ended.Add(delay)) {
+	if !s.Policy.CountsArrivals() || !b.Part.calls.Lingers(k, o, ended.Add(delay)) {
 		return false
 	}
-	v.coolDown(b, pause, ended)
+	s.coolDown(b, pause, ended)
 	return true
 }
 
 // adopt counts a running call that another owner's start began. If it left without an answer, it
 // continues to hold its units.
-func (v *Valve) adopt(p *Part, c *job.Claim, now pace.Instant) *claimer {
-	k := v.newCall(p, c, now)
+func (p *Part) adopt(c *job.Claim, now pace.Instant) *claimer {
+	k := p.newCall(c, now)
 	j := k.Of
 	j.stage, j.holder, k.Leased = stageRunning, "elsewhere", c.Op != job.OpSettle
 	j.Bucket.runs(1)
 	j.Bucket.callers.Running++
 	if p.calls.Held(k) {
-		v.adoptRun(j, late{cost: k.Takes, ends: true, answers: true}, now)
+		p.v.adoptRun(j, late{cost: k.Takes, ends: true, answers: true}, now)
 	}
 	return k
 }
@@ -359,14 +340,7 @@ func (v *Valve) endCall(j *heldJob, o record.Outcome, now pace.Instant) {
 			b.own().Target = &gates.Target{}
 		}
 	}
-	v.dropCall(j)
-}
-
-func (v *Valve) dropCall(j *heldJob) {
-	v.detach(j)
-	j.Bucket.Part.calls.Drop(j.call)
-	v.texts.memory.calls--
-	j.stage = stageGone
+	v.stock.dropCall(j)
 }
 
 // leaveCall is for a running call whose end will be reported elsewhere, to an owner that is told if
@@ -380,16 +354,16 @@ func (v *Valve) leaveCall(j *heldJob, now pace.Instant) {
 	}
 }
 
-func (v *Valve) leaveCalls(p *Part) {
+func (p *Part) leaveCalls() {
 	for _, k := range p.calls.All() {
 		if k.State() == claimant.Running {
-			v.leaveCall(k.Of, v.acted)
+			p.v.leaveCall(k.Of, p.v.acted)
 		}
 		p.calls.Take(k, claimant.Leave, pace.Never)
 		if k.Reply != nil {
-			k.Reply(job.Turn{State: job.TurnMoved, Partitions: v.Policy.Partitions})
+			k.Reply(job.Turn{State: job.TurnMoved, Partitions: p.v.Policy.Partitions})
 		}
-		v.dropCall(k.Of)
+		p.v.stock.dropCall(k.Of)
 	}
 	for _, b := range p.buckets {
 		if b.callers != noCallers {

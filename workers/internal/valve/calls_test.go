@@ -305,7 +305,7 @@ func TestCallsOpenTheBreaker(t *testing.T) {
 	}
 	down := func(want bool) {
 		t.Helper()
-		if open, _ := c.part.Down("a"); open != want {
+		if open, _ := c.View(now).Down(c.part, "a"); open != want {
 			t.Errorf("down: %v", open)
 		}
 	}
@@ -414,12 +414,12 @@ func TestCallsAreSeenBesideJobs(t *testing.T) {
 	c.at(now, "y waiting, z waiting")
 	seen := func(calls, running int, jobs string) {
 		t.Helper()
-		s := c.part.bucketState("a", now)
+		s := c.part.v.View(now).bucketState(c.part, "a")
 		if s.Calls != calls || s.CallsRunning != running || s.Running != running ||
 			fmt.Sprint(s.Depth, s.Waiting) != jobs {
 			t.Errorf("the bucket is %+v, want %d, %d and %s", s, calls, running, jobs)
 		}
-		l := c.part.listBuckets(job.ByDepth, 0, 10, now)
+		l := c.part.v.View(now).listBuckets(c.part, job.ByDepth, 0, 10)
 		if !l.find() || l.total != min(1, calls+running+s.Depth) {
 			t.Errorf("%d buckets listed", l.total)
 		}
@@ -427,7 +427,7 @@ func TestCallsAreSeenBesideJobs(t *testing.T) {
 	seen(2, 1, "0 0")
 	c.publish("a", 2, now)
 	seen(2, 1, "2 2")
-	if j := c.part.jobState(2, now); j.Calls != 2 || *j.Position != 1 {
+	if j := c.part.v.View(now).jobState(c.part, 2); j.Calls != 2 || *j.Position != 1 {
 		t.Errorf("the job is %+v", j)
 	}
 	c.settle("y", job.SettledReturned, now)

@@ -29,32 +29,41 @@ func (v *Valve) Fits(except []job.Key, now pace.Instant) bool {
 	v.placeChanged(now)
 	excepted, soon := crew.SetOf(except), v.acted.Add(crew.HoldFor)
 	takes := func(b *bucket) bool { return !excepted[b.queue.Key] }
-	return len(except) == 0 || v.firstDue(0, takes) != nil ||
-		slices.ContainsFunc(v.sched[:min(len(v.sched), mostLooks)], func(b scheduledBucket) bool {
-			return b.nextAt <= soon && b.queue.Len() > 0 && takes(b.bucket)
-		})
+	return len(except) == 0 || v.agenda.firstDue(0, takes) != nil ||
+		slices.ContainsFunc(v.agenda.sched[:min(len(v.agenda.sched), mostLooks)],
+			func(b scheduledBucket) bool {
+				return b.nextAt <= soon && b.queue.Len() > 0 && takes(b.bucket)
+			})
 }
 
-// Offered takes the result of an offer to workers elsewhere.
+// Offered takes the result of an offer to workers elsewhere. Jobs that find no worker leave their
+// turns to calls.
 func (v *Valve) Offered(result crew.Offered, now pace.Instant) {
-	if v.Crew.Offered(result, now); v.Crew.Declined {
-		v.againForCalls(now)
+	v.Crew.Offered(result, now)
+	if !v.Crew.Declined || v.texts.memory.calls == 0 {
+		return
+	}
+	v.placeChanged(now)
+	for _, b := range slices.Clone(v.agenda.due) {
+		if b.callers.Len() > 0 {
+			b.changed()
+		}
 	}
 }
 
 // offer offers starts that are near, except those of calls in buckets without turns: see summon.
 func (v *Valve) offer(now pace.Instant) {
 	turns, next := v.nearTurns(now)
-	for _, b := range v.callers[:min(turns, mostCalled, len(v.callers))] {
-		v.offerCall(b.callers.Chosen, now)
+	for _, b := range v.agenda.callers[:min(turns, mostCalled, len(v.agenda.callers))] {
+		b.Part.calls.Offer(b.callers.Chosen, now)
 	}
 	if v.Crew.Rests(next, now) {
 		return
 	}
-	switch jobs := v.Crew.Free() <= 0 || len(v.due) > 0; {
-	case len(v.due) > 0 && (v.health.All.Open || v.takesTurns()):
+	switch jobs := v.Crew.Free() <= 0 || len(v.agenda.due) > 0; {
+	case len(v.agenda.due) > 0 && (v.health.All.Open || v.takesTurns()):
 	case jobs && !v.health.All.Open:
-		turns, next = v.nearStarts(now)
+		turns, next = v.agenda.nearStarts(now)
 	default:
 		turns = 0
 	}
@@ -66,7 +75,7 @@ func (v *Valve) offer(now pace.Instant) {
 // nearTurns returns the number of starts that are near, where all buckets share them, and when it
 // may grow.
 func (v *Valve) nearTurns(now pace.Instant) (n int, next pace.Instant) {
-	if len(v.due)+len(v.callers) == 0 || !v.health.All.Open && !v.takesTurns() {
+	if len(v.agenda.due)+len(v.agenda.callers) == 0 || !v.health.All.Open && !v.takesTurns() {
 		return 0, pace.Never
 	}
 	v.admits(now)
@@ -85,23 +94,6 @@ func within(at pace.Instant, every time.Duration, now pace.Instant) int {
 	return 1 + int(now.Add(ahead).Since(max(at, now))/max(every, 1))
 }
 
-// nearStarts returns the number of jobs whose starts are near, and when it may grow.
-func (a *agenda) nearStarts(now pace.Instant) (n int, next pace.Instant) {
-	n, next = len(a.due), pace.Never
-	for _, b := range a.sched[:min(len(a.sched), mostLooks)] {
-		switch {
-		case b.queue.Near() == 0, b.callNext() && b.queue.Len() == 1:
-		case b.nextAt > now.Add(ahead):
-			next = min(next, b.nextAt.Add(-ahead))
-		case b.pace == nil:
-			n++
-		default:
-			n += min(b.queue.Len(), within(b.nextAt, b.pace.Interval, now))
-		}
-	}
-	return n, next
-}
-
 // match returns the first bucket in turn that a worker's claim fits, and that claim; nil: none.
 func (v *Valve) match() (b *bucket, by *claimer) {
 	fits := func(b *bucket) bool {
@@ -113,7 +105,7 @@ func (v *Valve) match() (b *bucket, by *claimer) {
 		return false
 	}
 	if v.Crew.Claims().Len() > 0 {
-		b = v.nextDue(v.health.All.Open, fits)
+		b = v.agenda.nextDue(v.health.All.Open, fits)
 	}
 	if b != nil {
 		fits(b)
@@ -149,7 +141,7 @@ func (v *Valve) silent(k *claimer, now pace.Instant) {
 	for k.Until() <= now && c.Take(k, claimant.Silence, min(k.Ends, now.Add(callSilence))) {
 	}
 	if k.State() == claimant.Ended {
-		v.dropCall(j)
+		v.stock.dropCall(j)
 	}
 	j.Bucket.changed()
 }
@@ -172,15 +164,11 @@ func (b *bucket) unchoose() {
 }
 
 // choose makes the next call the head of the ready jobs, where code for heads applies to it. Jobs
-// without a worker leave their starts to calls.
-func (v *Valve) choose(b *bucket, now pace.Instant) {
-	if b.callers == noCallers {
-		return
-	}
+// that no worker would take leave their starts to calls.
+func (b *bucket) choose(workers bool, wall int64) {
 	b.unchoose()
-	canStart := b.queue.Len() > 0 && (v.Crew.Free() > 0 || !v.Crew.Declined)
-	overdue := b.queue.Overdue(job.MaxPriority, v.wall.at(now).UnixNano())
-	if k := b.callers.Choose(canStart, overdue); k != nil {
+	overdue := b.queue.Overdue(job.MaxPriority, wall)
+	if k := b.callers.Choose(workers && b.queue.Len() > 0, overdue); k != nil {
 		b.queue.Push(&k.Of.Job)
 	}
 }
@@ -195,22 +183,23 @@ func (v *Valve) planCall(b *bucket, at, now pace.Instant) {
 	}
 	claimed := c.Chosen.State() == claimant.Claiming
 	if soon := at.Add(-ahead); soon > now && !claimed {
-		v.schedule(b, b.tunedAt(soon, now))
+		v.agenda.schedule(b, b.tunedAt(soon, now))
 		return
 	}
 	if !v.takesTurns() {
-		v.summon(b, at, now)
+		b.summon(at, now)
 	}
 	switch {
 	case !claimed && !v.takesTurns(): // placed again by the caller's answer or silence
 	case at > now:
-		v.schedule(b, b.tunedAt(at, now))
+		v.agenda.schedule(b, b.tunedAt(at, now))
 	default:
-		v.compete(b, at, spotCaller)
+		v.agenda.compete(b, at, spotCaller)
 	}
 }
 
-func (v *Valve) summon(b *bucket, at, now pace.Instant) {
+// summon offers their turns to the calls whose starts are near; the first one's is at an instant.
+func (b *bucket) summon(at, now pace.Instant) {
 	n := mostCalled
 	if b.pace != nil {
 		n = min(n, within(at, b.pace.Interval, now))
@@ -219,42 +208,7 @@ func (v *Valve) summon(b *bucket, at, now pace.Instant) {
 		n = min(n, b.concurrency-b.Running)
 	}
 	for n -= b.callers.Near(); n > 0 && b.callers.Next() != nil; n-- {
-		v.offerCall(b.callers.Next(), now)
-	}
-}
-
-func (v *Valve) offerCall(k *claimer, now pace.Instant) {
-	if v.Crew.Claimants.Take(k, claimant.Offer, min(now.Add(job.ClaimWindow), k.Ends)) {
-		k.Reply(job.Turn{State: job.TurnOffer})
-	}
-}
-
-// caller returns the bucket whose call starts next, or nil without a call or if a due job goes
-// first.
-func (v *Valve) caller() (first *bucket) {
-	for _, b := range v.callers[:min(mostCalled, len(v.callers))] {
-		if b.callers.Chosen.State() == claimant.Claiming &&
-			(first == nil || b.Before(dueBucket{first})) {
-			first = b.bucket
-		}
-	}
-	if first != nil && v.takesTurns() && len(v.due) > 0 && v.due[0].Before(dueBucket{first}) &&
-		(v.Crew.Free() > 0 || v.Crew.Claims().Len() > 0) {
-		return nil
-	}
-	return first
-}
-
-// againForCalls places buckets whose calls left their turn to a job that finds no worker.
-func (v *Valve) againForCalls(now pace.Instant) {
-	if v.texts.memory.calls == 0 {
-		return
-	}
-	v.placeChanged(now)
-	for _, b := range slices.Clone(v.due) {
-		if b.callers.Len() > 0 {
-			b.changed()
-		}
+		b.Part.calls.Offer(b.callers.Next(), now)
 	}
 }
 
@@ -263,7 +217,7 @@ func (v *Valve) againForCalls(now pace.Instant) {
 // That is when half of its wait is left: the bucket does not run dry, and a late forecast does not
 // refuse it again.
 func (v *Valve) turnAway(k *claimer, most time.Duration, unknown int64, now pace.Instant) int64 {
-	wait := millisTo(v.expectCall(k, true, now), now)
+	wait := millisTo(v.View(now).expectCall(k, true), now)
 	if wait == nil {
 		return unknown
 	}

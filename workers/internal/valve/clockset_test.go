@@ -43,7 +43,7 @@ func TestWindowsFollowAClockThatIsSet(t *testing.T) {
 						t.Fatalf("at first start %v", first)
 					}
 					b.setClock(func(at time.Time) time.Time { return at.Add(step) })
-					by, until := b.v.held(b.p.buckets["a"], b.now)
+					by, until := b.view().held(b.p.buckets["a"])
 					if until > origin.Add(21*second) {
 						t.Errorf("held by %s until %v", by, until.Since(origin))
 					}
@@ -74,7 +74,7 @@ func TestMonthsFollowAClockThatIsSetBack(t *testing.T) {
 		t.Fatalf("at first start %v", first)
 	}
 	b.setClock(func(at time.Time) time.Time { return at.AddDate(-3, 0, 0) })
-	if by, until := b.v.held(b.p.buckets["a"], b.now); until.Since(b.now) > 63*24*time.Hour {
+	if by, until := b.view().held(b.p.buckets["a"]); until.Since(b.now) > 63*24*time.Hour {
 		t.Errorf("held by %s for %v", by, until.Since(b.now))
 	}
 }

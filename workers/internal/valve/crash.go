@@ -10,8 +10,8 @@ import (
 )
 
 // inheritTogether restores the usage of all buckets.
-func (v *Valve) inheritTogether(in inheritance.State, now pace.Instant) {
-	t, h := v.together, in.Handover
+func (l *startLimits) inheritTogether(in inheritance.State, now pace.Instant) {
+	t, h := l.together, in.Handover
 	if t == nil {
 		return
 	}
@@ -20,8 +20,8 @@ func (v *Valve) inheritTogether(in inheritance.State, now pace.Instant) {
 		since = in.Since(t.Limits, true)
 	}
 	t.first, t.passed = nil, nil
-	t.used = in.Restore(t.Limits, h.Together, h.AllLimits, since, v.wall.reading, now)
-	v.countLate(t, now)
+	t.used = in.Restore(t.Limits, h.Together, h.AllLimits, since, l.wall.reading, now)
+	l.countLate(t, now)
 }
 
 func (p *Part) tellLimits(h *record.Handover, now pace.Instant) {

@@ -56,13 +56,13 @@ func (m *Memory) short() bool { return m.most > 0 && m.near >= m.most/2 }
 func (m *Memory) tight() bool { return m.most > 0 && m.near+m.deep*deep.JobBytes > m.most }
 
 // strip drops the body of one job of a bucket, selected by seq, while memory is tight.
-func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
-	if !v.texts.memory.tight() {
+func (s *stock) strip(b *bucket, seq uint64, now pace.Instant) {
+	if !s.texts.memory.tight() {
 		return
 	}
 	pick := seq * 0x9e3779b97f4a7c15 >> 32
 	if n := uint64(b.queue.NearLater()); n > 0 {
-		v.texts.strip(b.queue.NthLater(int(pick % n)))
+		s.texts.strip(b.queue.NthLater(int(pick % n)))
 	}
 	n := b.queue.Near()
 	if n == 0 {
@@ -70,7 +70,7 @@ func (v *Valve) strip(b *bucket, seq uint64, now pace.Instant) {
 	}
 	i := int(pick % uint64(n))
 	far := b.blocked() || b.spot == spotSched && readAt(b.nextAt) > now
-	if (far || i >= b.ahead() || b.Part.state != partitionLive) && v.texts.strip(b.queue.Nth(i)) {
+	if (far || i >= b.ahead() || b.Part.state != partitionLive) && s.texts.strip(b.queue.Nth(i)) {
 		b.changed()
 	}
 }
@@ -106,13 +106,14 @@ func (t *texts) unweigh(j *heldJob) {
 	j.weight = 0
 }
 
-func (p *Part) weighNothing() {
+// forget forgets the texts of a partition that leaves.
+func (t *texts) forget(p *Part) {
 	for _, j := range p.jobs {
-		p.v.texts.free(j)
-		p.v.texts.unweigh(j)
+		t.free(j)
+		t.unweigh(j)
 	}
-	p.v.texts.memory.near -= bucketBytes * int64(len(p.buckets))
-	p.v.texts.memory.deep -= int64(p.deep.Len())
+	t.memory.near -= bucketBytes * int64(len(p.buckets))
+	t.memory.deep -= int64(p.deep.Len())
 	p.deep.Clear()
 }
 
@@ -135,19 +136,21 @@ func (v *Valve) sinks(j *heldJob, later bool, now pace.Instant) bool {
 		return false
 	}
 	v.placeChanged(now)
-	return len(v.due)+len(v.unread) > 0 || readAt(v.holdOf(b, now).Until) > now
+	return len(v.agenda.due)+len(v.agenda.unread) > 0 || readAt(v.holdOf(b, now).Until) > now
 }
 
-func (v *Valve) sink(j *heldJob, later bool) {
-	d := deep.Job{Expires: v.expiry(j).UnixNano(), Generation: j.generation}
+// sink makes a job that arrived a deep one.
+func (s *stock) sink(j *heldJob, later bool, now pace.Instant) {
+	d := deep.Job{Expires: s.settings.expiry(j).UnixNano(), Generation: j.generation}
 	if later {
 		d.Due = j.NotBefore.UnixNano()
 	}
 	_, d.Keyed = j.ended(job.EndCancelled)
 	j.Bucket.queue.Sink(&j.Job, d)
 	delete(j.Bucket.Part.jobs, j.Seq)
-	v.texts.unweigh(j)
-	v.texts.memory.deep++
+	s.texts.unweigh(j)
+	s.texts.memory.deep++
+	s.strip(j.Bucket, j.Seq, now)
 }
 
 // lift removes a deep job and returns it as a held one, counted only in its bucket, or nil.
@@ -204,30 +207,40 @@ func (p *Part) raise(seq uint64) *heldJob {
 		p.jobs[seq] = j
 		p.v.texts.weigh(j)
 		if j.stage == stageDelayed {
-			p.v.delay(j, j.At)
+			p.v.stock.delay(j, j.At)
 			return j
 		}
 		j.Bucket.queue.Raises(&j.Job)
-		p.v.enqueue(j)
+		p.v.stock.enqueue(j)
 	}
 	return j
 }
 
 // surface raises a bucket's next jobs, as far ahead as bodies are read, while deep ones precede the
 // last held one. It runs before the first held job is examined (law 4).
-func (v *Valve) surface(b *bucket, now pace.Instant) {
+func (s *stock) surface(b *bucket, now pace.Instant) {
 	for {
 		d, wanted := b.queue.Wants(b.ahead())
 		if !wanted ||
-			b.Part.stages[stageBurying] >= mostLapsing && v.wall.of(d.Expires) <= now {
+			b.Part.stages[stageBurying] >= mostLapsing && s.wall.of(d.Expires) <= now {
 			return
 		}
 		b.Part.raise(d.Seq)
 	}
 }
 
-// seen reports whether a delivered job is deep. A different job of its sequence is gone.
+// seen reports whether a delivered job has come before. A different job of its sequence is gone.
 func (p *Part) seen(a *job.Arrived) bool {
+	if j, held := p.jobs[a.Seq]; held {
+		if j.Stored.Equal(a.Stored) {
+			j.generation = p.generation
+			if j.stage == stageAcking {
+				p.v.out.Acks = append(p.v.out.Acks, j.ref())
+			}
+			return true
+		}
+		p.v.stock.lose(j)
+	}
 	if p.deep.Len() == 0 {
 		return false
 	}
@@ -297,14 +310,14 @@ func (v *Valve) lapse(now pace.Instant) {
 			}
 			if at == d.Due {
 				if ripe++; ripe > mostRipe {
-					v.lapsed = now + 1
+					v.agenda.lapsed = now + 1
 					break
 				}
 				p.buckets[p.deep.Ripen(d.Seq).Key].changed()
 				continue
 			}
 			if p.stages[stageBurying] >= mostLapsing {
-				v.lapsed = now.Add(lapsePause)
+				v.agenda.lapsed = now.Add(lapsePause)
 				break
 			}
 			v.timeout(p.raise(d.Seq), now)
@@ -312,25 +325,11 @@ func (v *Valve) lapse(now pace.Instant) {
 	}
 }
 
-// delayed names what holds a bucket in which only delayed jobs wait, and until when.
-func (v *Valve) delayed(b *bucket) (by string, until pace.Instant) {
-	by, until = job.BlockedByNotBefore, pace.Never
-	if at, some := b.queue.DeepLaterAt(); some {
-		until = v.wall.of(at)
-	}
-	if b.queue.NearLater() > 0 {
-		if j := b.queue.NthLater(0); j.At <= until {
-			by, until = j.held(), j.At
-		}
-	}
-	return by, until
-}
-
 func (v *Valve) lapsesAt() pace.Instant {
 	next := pace.Never
 	for _, p := range v.parts {
 		if _, at, ok := p.deep.Soonest(); ok && p.state == partitionLive {
-			next = min(next, max(v.lapsed, v.wall.of(at)))
+			next = min(next, max(v.agenda.lapsed, v.wall.of(at)))
 		}
 	}
 	return next

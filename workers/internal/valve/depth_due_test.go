@@ -29,11 +29,11 @@ func TestJobsThatAreNotDueYetWaitDeep(t *testing.T) {
 	}
 	b.start()
 	first := b.wall().Add(due(1))
-	s := b.p.bucketState("k", b.now)
+	s := b.view().bucketState(b.p, "k")
 	if s.Delayed != jobs || s.By != job.BlockedByNotBefore || !s.Until.Equal(first) {
 		t.Errorf("their bucket stands so: %+v", s)
 	}
-	if j := b.p.jobState(5, b.now); j.State != job.Delayed ||
+	if j := b.view().jobState(b.p, 5); j.State != job.Delayed ||
 		*j.ETAMS != due(5).Milliseconds() {
 		t.Errorf("job 5 stands so: %+v", j)
 	}

@@ -132,7 +132,7 @@ func TestJobsWithCostsByNameWaitDeep(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 3))
 		for i := range uint64(60) {
 			b.arrive(fmt.Sprint("k", r.IntN(2)), tokens(1+r.Int64N(100)), cost(1+r.Int64N(3)))
-			if wait, known := b.p.expect(i+1, b.now); known {
+			if wait, known := b.view().expect(b.p, i+1); known {
 				told = append(told, fmt.Sprint(i+1, wait))
 			}
 		}
@@ -176,15 +176,15 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 			a.Header = map[string][]string{job.HeaderIdempotencyKey: {"order"}}
 		})
 	}
-	s := b.p.jobState(6, b.now)
+	s := b.view().jobState(b.p, 6)
 	if s == nil || s.State != job.Waiting || *s.Position != 5 || s.ETAMS == nil ||
 		*s.ETAMS != 500 || !s.AcceptedAt.Equal(b.stored[6]) {
 		t.Errorf("job 6 stands so: %+v", s)
 	}
-	if wait, known := b.p.expect(11, b.now); !known || wait != time.Second {
+	if wait, known := b.view().expect(b.p, 11); !known || wait != time.Second {
 		t.Errorf("the last starts in %v, %v", wait, known)
 	}
-	if s := b.p.bucketState("k", b.now); s.Depth != 11 || s.Waiting != 11 {
+	if s := b.view().bucketState(b.p, "k"); s.Depth != 11 || s.Waiting != 11 {
 		t.Errorf("its bucket stands so: %+v", s)
 	}
 	// its key was not kept, only that it has one
@@ -195,7 +195,7 @@ func TestAJobThatIsDeepIsAskedForLikeAnyOther(t *testing.T) {
 	b.counts()
 	removed := 0
 	for jobs := b.p.purges("k", 10); len(jobs) > 0; jobs = b.p.purges("k", 10) {
-		removed += b.v.purge(jobs)
+		removed += b.v.stock.purge(jobs)
 	}
 	if removed != 9 || b.p.buckets["k"].queue.Len() != 1 || len(b.out.Endings) != 9 {
 		t.Errorf("%d jobs were purged, %d are left, %d ends are to be noted", removed,

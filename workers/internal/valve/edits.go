@@ -33,32 +33,32 @@ func (p *Part) edit(seq uint64, want job.Edit, now pace.Instant) (done, full boo
 	j = p.reach(seq)
 	edit := p.edits.Add(seq, stored, want, j.ordinal())
 	p.Checkpoints.Ask()
-	p.v.reorder(j, edit, want.Run, now)
+	p.v.stock.reorder(j, edit, want.Run, now)
 	return true, false
 }
 
-func (v *Valve) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant) {
+func (s *stock) reorder(j *heldJob, edit record.Edit, run bool, now pace.Instant) {
 	delayed, until, before := j.stage == stageDelayed, j.At, j.Priority
-	v.detach(j)
+	s.detach(j)
 	apply(&j.Arrived, edit)
 	j.Front = edit.Front
 	if j.Priority != before {
 		j.Bucket.queue.Rejoin(&j.Job)
 	}
-	v.date(j, now)
+	s.date(j, now)
 	if !delayed || run {
-		v.makeReady(j, now)
+		s.makeReady(j, now)
 	} else {
 		if !j.recorded {
-			until = v.wall.instant(j.NotBefore, now)
+			until = s.wall.instant(j.NotBefore, now)
 		}
-		v.delay(j, until)
+		s.delay(j, until)
 	}
 }
 
 // resume ends a bucket's cool-down, without a burst, and what was learnt from it: an operator knows
 // that the target accepts requests. Answers to requests under way may begin another.
-func (v *Valve) resume(b *bucket, now pace.Instant) (ended bool) {
+func (b *bucket) resume(now pace.Instant) (ended bool) {
 	if b.Cool <= now {
 		return false
 	}

@@ -15,7 +15,7 @@ import (
 func (b *valveBench) begin(n int) (jobs []*heldJob) {
 	for range n {
 		j := b.arrive(fmt.Sprintf("k%d", b.seq))
-		b.v.detach(j)
+		b.v.stock.detach(j)
 		j.enter(stageRunning)
 		jobs = append(jobs, j)
 	}

@@ -52,29 +52,33 @@ func (l *startLimits) turnsFrom(now pace.Instant) pace.Instant {
 	return max(now, l.nextTurn(now).Until)
 }
 
-// foreseen reports whether questions can be answered, and otherwise works on the next forecast.
-func (p *Part) foreseen(now pace.Instant) bool {
-	v, buckets := p.v, p.list.Len()
-	if f := v.forecast; !v.takesTurns() || buckets <= mostExact ||
-		f != nil && now.Since(f.made) < max(forecastFor, time.Duration(buckets)*forecastPerBucket) {
+// foresight makes forecasts of the turns of many buckets, and keeps the last one.
+type foresight struct{ last, coming *outlook }
+
+// sees reports whether questions about a partition can be answered, and otherwise works on the next
+// forecast.
+func (f *foresight) sees(p *Part, l *startLimits, now pace.Instant) bool {
+	buckets := p.list.Len()
+	if last := f.last; !l.takesTurns() || buckets <= mostExact || last != nil &&
+		now.Since(last.made) < max(forecastFor, time.Duration(buckets)*forecastPerBucket) {
 		return true
 	}
-	c := v.coming
+	c := f.coming
 	if c != nil && (c.of != p || now.Since(c.lookedAt) > forecastFor) {
 		c.walk.Stop()
 		c = nil
 	}
 	if c == nil {
-		c = &outlook{Forecast: forecast.Forecast{From: v.turns.Now}, made: now,
-			from: v.turnsFrom(now), of: p, walk: p.list.Walk()}
-		v.coming = c
+		c = &outlook{Forecast: forecast.Forecast{From: l.turns.Now}, made: now,
+			from: l.turnsFrom(now), of: p, walk: p.list.Walk()}
+		f.coming = c
 	}
 	c.lookedAt = now
-	if !c.walk.Some(walkPiece, func(b *bucket) { c.Add(b.waits(), v.turns.Now) }) {
+	if !c.walk.Some(walkPiece, func(b *bucket) { c.Add(b.waits(), l.turns.Now) }) {
 		return false
 	}
 	c.Sum()
-	v.forecast, v.coming = c, nil
+	f.last, f.coming = c, nil
 	return true
 }
 
@@ -92,10 +96,10 @@ func aheadOf(slots, waiting, queued int64, named map[string]int64) quota.Ahead {
 		}}
 }
 
-func (p *Part) unitsOfAll(slots int64) quota.Ahead {
+func unitsOfAll(list *walk.List[*bucket], slots int64) quota.Ahead {
 	var waiting, queued int64
 	named, looked := map[string]int64{}, 0
-	for _, b := range p.list.All() {
+	for _, b := range list.All() {
 		if looked++; looked > mostExact {
 			break
 		}
@@ -121,13 +125,13 @@ func (c *group) Own(slots int64) quota.Ahead { return c.With(c.of.unitsOf(slots 
 
 // All implements [gates.Work].
 func (c *group) All(slots int64) quota.Ahead {
-	return c.With(c.of.Part.unitsOfAll(slots - c.Slots))
+	return c.With(unitsOfAll(&c.of.Part.list, slots-c.Slots))
 }
 
 // limited returns when start limits allow a bucket's next job.
 func (l *startLimits) limited(b *bucket, c quota.Cost, now pace.Instant) pace.Instant {
 	l.gates.Ahead = gates.Ahead{Takes: c, Work: l.without(b)}
-	return limiting{l}.After(l.view(b, now), &l.gates.Ahead, 0)
+	return limiting{l}.After(l.see(b, now), &l.gates.Ahead, 0)
 }
 
 // without returns no calls of a bucket.
@@ -137,58 +141,56 @@ func (l *startLimits) without(b *bucket) *group {
 }
 
 // expectBucket returns when a bucket starts a job after some slots; Never: unpredictable.
-func (v *Valve) expectBucket(b *bucket, slots int64, c quota.Cost, now pace.Instant) pace.Instant {
-	if v.Crew.Free() <= 0 && v.Crew.Declined {
+func (w View) expectBucket(b *bucket, slots int64, c quota.Cost) pace.Instant {
+	if w.crew.Free() <= 0 && w.crew.Declined {
 		return pace.Never
 	}
-	return v.expectSlots(slots, v.without(b), c, now)
+	return w.expectSlots(slots, w.limits.without(b), c)
 }
 
 // expectSlots is expectBucket for calls, which need no worker.
-func (v *Valve) expectSlots(slots int64, before *group, c quota.Cost,
-	now pace.Instant) pace.Instant {
-	a, known := &v.gates.Ahead, true
+func (w View) expectSlots(slots int64, before *group, c quota.Cost) pace.Instant {
+	a, known := &w.limits.gates.Ahead, true
 	a.Takes, a.Slots, a.Work, a.Others = c, slots, before, 0
-	if v.takesTurns() {
-		if a.Others, a.From, known = v.slotsOfOthers(before.of, slots, now); !known {
+	if w.limits.takesTurns() {
+		if a.Others, a.From, known = w.slotsOfOthers(before.of, slots); !known {
 			return pace.Never
 		}
-		a.Others += v.slotsOfLine(slots + a.Others)
+		a.Others += w.slotsOfLine(slots + a.Others)
 	}
-	b := v.view(before.of, now)
+	b := w.limits.see(before.of, w.now)
 	if gates.Shut.Next(b).Shut() {
 		return pace.Never
 	}
-	return v.gates.After(b, a)
+	return w.limits.gates.After(b, a)
 }
 
 // slotsOfOthers returns the slots of other buckets, from an instant on, before a bucket has taken
 // some slots and starts another job.
-func (v *Valve) slotsOfOthers(b *bucket, slots int64,
-	now pace.Instant) (others int64, from pace.Instant, known bool) {
-	turn := max(b.turns, v.turns.Now) + float64(slots)/float64(b.weight)
+func (w View) slotsOfOthers(b *bucket, slots int64) (others int64, from pace.Instant, known bool) {
+	turn := max(b.turns, w.limits.turns.Now) + float64(slots)/float64(b.weight)
 	if b.Part.list.Len() > mostExact {
-		f := v.forecast
-		if f == nil || f.from == pace.Never || now.Since(f.made) > staleForecast {
+		f := w.foreseen
+		if f == nil || f.from == pace.Never || w.now.Since(f.made) > staleForecast {
 			return 0, 0, false
 		}
 		return f.Before(turn, b.waits(), slots), f.from, true
 	}
 	for _, other := range b.Part.list.All() {
 		if other != b {
-			others += other.waits().Until(turn, v.turns.Now)
+			others += other.waits().Until(turn, w.limits.turns.Now)
 		}
 	}
-	from = v.turnsFrom(now)
+	from = w.limits.turnsFrom(w.now)
 	return others, from, from < pace.Never
 }
 
-func (v *Valve) slotsOfLine(slots int64) (others int64) {
-	for _, u := range v.line.valves {
-		if u == v {
+func (w View) slotsOfLine(slots int64) (others int64) {
+	for _, u := range w.line.valves {
+		if &u.startLimits == w.limits {
 			continue
 		}
-		share, waiting := int64(float64(slots+1)*u.weight()/v.weight()), int64(0)
+		share, waiting := int64(float64(slots+1)*u.weight()/w.settings.weight()), int64(0)
 		for _, p := range u.parts {
 			if p.list.Len() > mostExact {
 				waiting = share // with this many keys, some have work
@@ -204,68 +206,87 @@ func (v *Valve) slotsOfLine(slots int64) (others int64) {
 }
 
 // expectJob is expectBucket for a waiting job; also Never without a worker.
-func (v *Valve) expectJob(j *heldJob, slots int64, now pace.Instant) pace.Instant {
-	at := v.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes(), now)
-	if at <= now && !v.Crew.MayTake(j.Bucket.busy()) {
+func (w View) expectJob(j *heldJob, slots int64) pace.Instant {
+	at := w.expectBucket(j.Bucket, slots+j.Bucket.slotsOfCalls(slots), j.takes())
+	if at <= w.now && !w.crew.MayTake(j.Bucket.busy()) {
 		return pace.Never
 	}
 	return at
 }
 
+// expectCall returns when a call starts, after those in the bucket and, if they are to be counted,
+// away; Never: unpredictable.
+func (w View) expectCall(k *claimer, away bool) pace.Instant {
+	b := k.Of.Bucket
+	before := &group{b, b.callers.Before(k, away, w.now)}
+	slots := before.Slots
+	if b.queue.Waiting() > 0 {
+		slots += b.callers.JobsBefore(slots)
+	}
+	at, down := w.health.Down(b.Target)
+	switch {
+	case !down:
+		return w.expectSlots(slots, before, k.Takes)
+	case slots > 0:
+		return pace.Never
+	}
+	return max(at, w.limits.holdOf(b, w.now).Until)
+}
+
 // expect returns the time until a job starts, assuming success; 0: it has started.
-func (p *Part) expect(seq uint64, now pace.Instant) (wait time.Duration, known bool) {
+func (w View) expect(p *Part, seq uint64) (wait time.Duration, known bool) {
 	j := p.seek(seq)
 	if j == nil {
 		return 0, seq <= p.highest
 	}
-	at := now
+	at := w.now
 	switch j.stage {
 	case stageWaiting:
-		at = p.v.expectJob(j, j.Bucket.queue.SlotsBefore(&j.Job), now)
+		at = w.expectJob(j, j.Bucket.queue.SlotsBefore(&j.Job))
 	case stageDelayed:
 		at = j.At
 	}
 	if at == pace.Never {
 		return 0, false
 	}
-	return max(0, at.Since(now)), true
+	return max(0, at.Since(w.now)), true
 }
 
 const unknownRoom = time.Second
 
 // room returns the Retry-After of a full bucket (law 7): the time to its next start, and at least
 // one interval.
-func (p *Part) room(key job.Key, now pace.Instant) time.Duration {
+func (w View) room(p *Part, key job.Key) time.Duration {
 	b, wait := p.look(key), unknownRoom
 	switch {
 	case b.pace != nil:
 		wait = b.pace.Interval
-	case p.v.takesTurns():
-		wait = p.v.turnEvery()
-	case p.v.quota != nil:
-		wait = p.v.quota.Interval()
+	case w.limits.takesTurns():
+		wait = w.limits.turnEvery()
+	case w.limits.quota != nil:
+		wait = w.limits.quota.Interval()
 	}
-	wait = max(wait, p.v.limited(b, oneSlot, now).Since(now))
-	h := p.v.holdOf(b, now)
-	if h.Shut() || p.v.health.All.Open || b.Target.Down() {
+	wait = max(wait, w.limits.limited(b, oneSlot, w.now).Since(w.now))
+	h := w.limits.holdOf(b, w.now)
+	if h.Shut() || w.health.All.Open || b.Target.Down() {
 		wait = max(wait, unknownRoom)
 	}
 	if h.Until < pace.Never {
-		wait = max(wait, h.Until.Since(now))
+		wait = max(wait, h.Until.Since(w.now))
 	}
 	if b.held > 0 && int(b.held) == b.queue.Later() {
-		_, until := p.v.delayed(b)
-		wait = max(wait, until.Since(now))
+		_, until := w.delayed(b)
+		wait = max(wait, until.Since(w.now))
 	}
 	return wait
 }
 
 // tail returns the wait in ms of a job accepted now; nil: unpredictable, or no job waits.
-func (p *Part) tail(q job.Question, now pace.Instant) *int64 {
+func (w View) tail(p *Part, q job.Question) *int64 {
 	if b := p.buckets[q.Key]; b != nil && b.queue.Len() > 0 {
-		before := b.slotsFor(q.Priority, p.v.wall.reading(now).Wall.UnixNano())
+		before := b.slotsFor(q.Priority, w.limits.wall.reading(w.now).Wall.UnixNano())
 		takes := quota.Cost{Job: max(q.Cost, 1), Named: q.Costs}
-		return millisTo(p.v.expectBucket(b, before, takes, now), now)
+		return millisTo(w.expectBucket(b, before, takes), w.now)
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ func (b *valveBench) deepest(offset, limit int) (states []job.BucketState, total
 }
 
 func (b *valveBench) list(by string, offset, limit int) (states []job.BucketState, total int) {
-	l := b.p.listBuckets(by, offset, limit, b.now)
-	for !b.p.foreseen(b.now) || !l.find() {
+	l := b.view().listBuckets(b.p, by, offset, limit)
+	for !b.foreseen(b.now) || !l.find() {
 	}
 	for !l.tell(b.now) {
 	}
@@ -44,11 +44,11 @@ func crowd(t *testing.T, buckets int) *valveBench {
 func TestAForecastIsNearAWalk(t *testing.T) {
 	b := crowd(t, 3*mostExact)
 	b.until(second, b.done)
-	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) != pace.Never {
+	if b.view().expectBucket(b.p.list.All()[0], 0, oneSlot) != pace.Never {
 		t.Fatal("something is told before there is a forecast")
 	}
 	pieces := 0
-	for !b.p.foreseen(b.now) {
+	for !b.foreseen(b.now) {
 		pieces++
 	}
 	if want := b.p.list.Len() / walkPiece; pieces < want-1 || pieces > want+1 {
@@ -58,7 +58,7 @@ func TestAForecastIsNearAWalk(t *testing.T) {
 		asked := b.p.list.All()[i]
 		for _, slots := range []int64{0, 1, asked.queue.Waiting(), 40} {
 			turn := max(asked.turns, b.v.turns.Now) + float64(slots)/float64(asked.weight)
-			told, _, known := b.v.slotsOfOthers(asked, slots, b.now)
+			told, _, known := b.view().slotsOfOthers(asked, slots)
 			var exact int64
 			for _, other := range b.p.list.All() {
 				if other != asked {
@@ -82,10 +82,10 @@ func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 	for range 20_000 {
 		b.arrive("asked")
 	}
-	for !b.p.foreseen(b.now) {
+	for !b.foreseen(b.now) {
 	}
 	asked := b.p.buckets["asked"]
-	told := b.v.expectBucket(asked, asked.queue.Waiting(), oneSlot, b.now).Since(b.now)
+	told := b.view().expectBucket(asked, asked.queue.Waiting(), oneSlot).Since(b.now)
 	if told < 20_900*ms || told > 22_100*ms {
 		t.Errorf("told %v, want those of 20,000 jobs and 1000 others at 1000/s", told)
 	}
@@ -93,11 +93,11 @@ func TestAForecastCountsTheAskingBucketOnce(t *testing.T) {
 
 func TestAForecastComesTrue(t *testing.T) {
 	b := crowd(t, 2*mostExact)
-	for !b.p.foreseen(b.now) {
+	for !b.foreseen(b.now) {
 	}
 	told := map[uint64]time.Duration{}
 	for seq := range b.p.jobs {
-		wait, known := b.p.expect(seq, b.now)
+		wait, known := b.view().expect(b.p, seq)
 		if !known {
 			t.Fatalf("job %d: not known", seq)
 		}
@@ -126,8 +126,8 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 		}
 	}
 	pieces := 0
-	l := b.p.listBuckets(job.ByDepth, 100, 50, b.now)
-	for !b.p.foreseen(b.now) || !l.find() {
+	l := b.view().listBuckets(b.p, job.ByDepth, 100, 50)
+	for !b.foreseen(b.now) || !l.find() {
 		pieces++
 	}
 	for !l.tell(b.now) {
@@ -146,24 +146,24 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 		}
 	}
 	for range 10 {
-		if !b.p.foreseen(b.now.Add(forecastFor / 2)) {
+		if !b.foreseen(b.now.Add(forecastFor / 2)) {
 			t.Fatal("another forecast is made at once")
 		}
 	}
-	if b.p.foreseen(b.now.Add(forecastFor)) {
+	if b.foreseen(b.now.Add(forecastFor)) {
 		t.Error("an old forecast is used")
 	}
 }
 
 func TestAnAbandonedForecastStartsOver(t *testing.T) {
 	b := crowd(t, 2*mostExact)
-	if b.p.foreseen(b.now) {
+	if b.foreseen(b.now) {
 		t.Fatal("made in one piece")
 	}
 	b.now = b.now.Add(time.Minute)
-	for !b.p.foreseen(b.now) {
+	for !b.foreseen(b.now) {
 	}
-	if b.v.expectBucket(b.p.list.All()[0], 0, oneSlot, b.now) == pace.Never {
+	if b.view().expectBucket(b.p.list.All()[0], 0, oneSlot) == pace.Never {
 		t.Error("nothing is told, for the forecast is too old")
 	}
 	if b.p.list.Walks() != 0 {
@@ -175,7 +175,7 @@ func TestAnAbandonedForecastStartsOver(t *testing.T) {
 // if unpredictable.
 func TestTheForecastOfANewJob(t *testing.T) {
 	b := newValveBench(t, leaky("api", "10/s"))
-	if at := b.p.tail(job.Question{Key: "a", Priority: 0}, b.now); at != nil {
+	if at := b.view().tail(b.p, job.Question{Key: "a", Priority: 0}); at != nil {
 		t.Errorf("of a key that nobody has seen it is %d", *at)
 	}
 	for i := range 21 {
@@ -184,12 +184,12 @@ func TestTheForecastOfANewJob(t *testing.T) {
 	b.start()
 	for priority, slots := range map[int]int64{0: 20, 1: 9, 2: 0} {
 		asking := job.Question{Key: "a", Priority: priority}
-		if at := b.p.tail(asking, b.now); at == nil || *at != 100*(slots+1) {
+		if at := b.view().tail(b.p, asking); at == nil || *at != 100*(slots+1) {
 			t.Errorf("of priority %d it is %v, want %d", priority, at, 100*(slots+1))
 		}
 	}
 	b.v.Change(b.v.Policy, true, b.now)
-	if at := b.p.tail(job.Question{Key: "a", Priority: 0}, b.now); at != nil {
+	if at := b.view().tail(b.p, job.Question{Key: "a", Priority: 0}); at != nil {
 		t.Errorf("while it is paused it is %d", *at)
 	}
 }

@@ -33,10 +33,10 @@ func TestForecastsCountLimitsWithCosts(t *testing.T) {
 					b := newValveBench(t, costly(key, rule))
 					foretold := map[uint64]time.Duration{}
 					for i := range 8 {
-						from := b.p.tail(job.Question{Key: "a",
-							Costs: map[string]int64{"tokens": each}}, b.now)
+						from := b.view().tail(b.p, job.Question{Key: "a",
+							Costs: map[string]int64{"tokens": each}})
 						j := b.arrive("a", tokens(each))
-						wait, known := b.p.expect(j.Seq, b.now)
+						wait, known := b.view().expect(b.p, j.Seq)
 						if !known {
 							t.Fatalf("nothing is foretold of job %d", j.Seq)
 						}
@@ -80,11 +80,11 @@ func TestForecastsCountDebtBeyondAWindow(t *testing.T) {
 				Used: map[string]int64{"tokens": 600}})
 			b.p.Confirmed(run.Seq, b.now)
 			j := b.arrive("a", tokens(10))
-			wait, known := b.p.expect(j.Seq, b.now)
-			_, until := b.v.held(b.p.buckets["a"], b.now)
+			wait, known := b.view().expect(b.p, j.Seq)
+			_, until := b.view().held(b.p.buckets["a"])
 			starts := b.until(time.Minute, func(r Run) { b.done(r); b.noted() })
 			if len(starts) != 1 {
-				by, until := b.v.held(b.p.buckets["a"], b.now)
+				by, until := b.view().held(b.p.buckets["a"])
 				t.Fatalf("%s %q: %v held by %s until %v", algorithm, key, starts, by,
 					until.Since(origin))
 			}
@@ -121,12 +121,12 @@ func TestARunIsSettledOverAChangeOfLimits(t *testing.T) {
 				b.noted()
 				run := b.at(2 * second).start()[0]
 				b.noted()
-				b.v.setPolicy(change[1].WithDefaults(), false, b.now)
+				b.v.Change(change[1].WithDefaults(), false, b.now)
 				b.end(run, record.Outcome{Kind: record.OutcomeDone,
 					Used: map[string]int64{"tokens": used}})
 				b.p.Confirmed(run.Seq, b.now)
 				found := int64(-1)
-				for _, l := range b.p.bucketState("a", b.now).Limits {
+				for _, l := range b.view().bucketState(b.p, "a").Limits {
 					if l.Name == "tokens" {
 						found = l.Left
 					}

@@ -59,7 +59,7 @@ func TestHoldsOfAJob(t *testing.T) {
 			return b.arrive("a")
 		}, want: job.BlockedByPaused, until: unknown},
 		"a pause of all": {prepare: func(b *valveBench) *heldJob {
-			b.v.setPolicy(b.v.Policy, true, b.now)
+			b.v.Change(b.v.Policy, true, b.now)
 			return b.arrive("a", later(time.Minute))
 		}, want: job.BlockedByPolicyPaused, until: unknown},
 		"a target that throttles": {prepare: func(b *valveBench) *heldJob {
@@ -152,7 +152,7 @@ func TestHoldsOfAJob(t *testing.T) {
 			b := newValveBench(t, p)
 			b.v.Advance(b.now, pace.Never)
 			j := c.prepare(b)
-			state := b.p.jobState(j.Seq, b.now)
+			state := b.view().jobState(b.p, j.Seq)
 			until := time.Duration(unknown)
 			if state.Until != nil {
 				until = state.Until.Sub(originWall)
@@ -160,7 +160,7 @@ func TestHoldsOfAJob(t *testing.T) {
 			if state.By != c.want || (until-c.until).Abs() > 2*ms {
 				t.Errorf("held by %q until %v, want %q until %v", state.By, until, c.want, c.until)
 			}
-			bucket := b.p.bucketState("a", b.now)
+			bucket := b.view().bucketState(b.p, "a")
 			if bucket.By != c.want && c.want != job.BlockedByStorage {
 				t.Errorf("its bucket is held by %q", bucket.By)
 			}
@@ -179,12 +179,12 @@ func TestABucketReportsThatItsQueueIsBeingRead(t *testing.T) {
 	b.own()
 	b.arrive("a")
 	for _, key := range []job.Key{"a", "b"} {
-		if !b.p.bucketState(key, b.now).Reading {
+		if !b.view().bucketState(b.p, key).Reading {
 			t.Errorf("%s: nothing is said while the queue is read", key)
 		}
 	}
 	b.p.GoLive(b.now)
-	if b.p.bucketState("a", b.now).Reading {
+	if b.view().bucketState(b.p, "a").Reading {
 		t.Error("the queue is still read when jobs start")
 	}
 }
@@ -194,11 +194,11 @@ func TestABucketHasItsLastError(t *testing.T) {
 	b.arrive("a")
 	b.arrive("a")
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomePermanent, Error: "target answered 404"})
-	if got := b.p.bucketState("a", b.now).LastError; got != "target answered 404" {
+	if got := b.view().bucketState(b.p, "a").LastError; got != "target answered 404" {
 		t.Errorf("tells %q", got)
 	}
 	b.done(b.at(time.Second).start()[0])
-	if got := b.p.bucketState("a", b.now).LastError; got != "" {
+	if got := b.view().bucketState(b.p, "a").LastError; got != "" {
 		t.Errorf("tells %q after a job was done", got)
 	}
 }
@@ -230,7 +230,7 @@ func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 				comes += c.every
 			}
 			b.until(after, b.done)
-			if got := b.p.bucketState("a", b.now).Rate; got < 0.8*c.want ||
+			if got := b.view().bucketState(b.p, "a").Rate; got < 0.8*c.want ||
 				got > 1.2*c.want {
 				t.Errorf("%s, a job every %v: after %v the rate is %v/s, want %v/s", c.rate,
 					c.every, after, got, c.want)
@@ -239,10 +239,10 @@ func TestTheRateOfABucketIsRightFromTheFirstSeconds(t *testing.T) {
 		if c.every > 0 {
 			continue
 		}
-		before := b.p.bucketState("a", b.now).Rate
+		before := b.view().bucketState(b.p, "a").Rate
 		next := unownedValve(t,
 			b.v.Policy).inheritFrom(inheritance.State{Owner: "old", Handover: b.p.Surrender(b.now)})
-		if got := next.p.bucketState("a", next.now).Rate; got < 0.9*before ||
+		if got := next.view().bucketState(next.p, "a").Rate; got < 0.9*before ||
 			got > 1.1*before {
 			t.Errorf("%s: before a handover the rate is %v/s, after it %v/s", c.rate, before, got)
 		}

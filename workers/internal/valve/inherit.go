@@ -20,11 +20,12 @@ import (
 func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 	if len(v.parts) == 0 { // information on the target is outdated
 		v.health.Anew()
-		v.forecast, v.coming = nil, nil
+		v.foresight = &foresight{}
 	}
 	p := &Part{
 		Partition: name,
 		v:         v,
+		agenda:    v.agenda,
 		Epoch:     epoch,
 		state:     partitionOpening,
 		stream:    stream{sweeping: true},
@@ -65,7 +66,7 @@ func (p *Part) inherit(in inheritance.State, now pace.Instant) {
 			b.own().Used = in.Restore(l, c.Used, in.Handover.Limits, p.legacy.Listed(),
 				p.v.wall.reading, now)
 		}
-		p.v.inheritLearnt(b, c.Learnt, in.Left(0, now), now)
+		p.v.learning.inherit(b, p.v.limitsOf(c.Key), c.Learnt, in.Left(0, now), now)
 		if cool := in.Left(c.Cool, now); c.Cool > 0 && cool > now {
 			b.own().Cool, b.Throttles = cool, c.Throttles
 		}
@@ -129,29 +130,13 @@ func (v *Valve) NotedFirst(of *Valve, now pace.Instant) {
 // restart handles a recreated stream. Clocks, cool-downs and breakers stay (law 2).
 func (p *Part) restart() {
 	for _, j := range p.jobs {
-		p.v.lose(j)
+		p.v.stock.lose(j)
 	}
 	p.loseDeep()
 	p.legacy.Restart()
 	p.highest = 0
 	p.deep.Restart()
 	p.changed()
-}
-
-// lose drops a job that left the stream, or that another client removed. A local run holds
-// concurrency until it ends; a remote one will never report.
-func (v *Valve) lose(j *heldJob) {
-	v.detach(j)
-	switch {
-	case j.stage == stageRunning && j.holder != "":
-		j.Bucket.runs(-1)
-	case j.noting:
-		j.Bucket.notes(-1)
-	}
-	if j.stage != stageAcking {
-		v.out.Vanished++
-	}
-	v.remove(j)
 }
 
 // Reopen prepares for a reopened backlog, which redelivers every job.
@@ -179,7 +164,7 @@ func (p *Part) Swept(now pace.Instant) {
 		case stageAcking:
 			p.Confirmed(j.Seq, now)
 		case stageWaiting, stageDelayed:
-			p.v.lose(j)
+			p.v.stock.lose(j)
 		}
 	}
 	gone, seen := p.legacy.Swept(p.last)
@@ -228,7 +213,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 		}
 		switch j.stage {
 		case stageWaiting:
-			p.v.detach(j)
+			p.v.stock.detach(j)
 			j.enter(stageRunning)
 			j.Bucket.runs(1)
 		case stageRunning:
@@ -239,7 +224,7 @@ func (p *Part) Reported(o record.Outcome, now pace.Instant) {
 			if o.Progress != "" {
 				p.progress[o.Seq] = o.Progress
 			}
-			p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+			p.v.agenda.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 			p.v.awaits(j, now)
 			j.Bucket.changed()
 		} else {
@@ -258,7 +243,7 @@ func (v *Valve) HolderGone(holder string, now pace.Instant) {
 			if j := p.jobs[seq]; j.stage == stageRunning && j.holder == holder {
 				j.Bucket.runs(-1)
 				j.holder = ""
-				v.detach(j)
+				v.stock.detach(j)
 				v.out.crashed(j, holder)
 			}
 		}

@@ -88,7 +88,7 @@ func TestHandoverFitsAMessage(t *testing.T) {
 	}
 	for i := range 60_000 {
 		j := b.arrive(fmt.Sprintf("tenant.%06d", i))
-		b.v.detach(j)
+		b.v.stock.detach(j)
 		if j.enter(stageRunning); i%2 == 0 {
 			j.enter(stageAcking)
 		}

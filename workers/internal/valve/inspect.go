@@ -15,17 +15,17 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
-	l, b := p.v.limitsOf(key), p.look(key)
+func (w View) bucketState(p *Part, key job.Key) job.BucketState {
+	l, b := w.settings.limitsOf(key), p.look(key)
 	s := job.BucketState{Key: key}
 	s.Paused, s.Reading = l.paused, p.state == partitionOpening
 	if l.pace != nil {
 		s.Outflow, s.Peak, s.Burst = l.pace.Rate.PerSecond(), l.pace.Peak, l.pace.Burst
 	}
-	if p.v.quota != nil {
-		s.Limits = left(nil, p.v.quota, b.Used, p.v.wall.reading(now))
+	if w.limits.quota != nil {
+		s.Limits = left(nil, w.limits.quota, b.Used, w.limits.wall.reading(w.now))
 	}
-	s.Limits = append(s.Limits, p.v.LeftOfAll(now)...)
+	s.Limits = append(s.Limits, w.LeftOfAll()...)
 	if b.learnt != nil {
 		s.Adapted = b.pace.Rate.PerSecond()
 	}
@@ -34,38 +34,39 @@ func (p *Part) bucketState(key job.Key, now pace.Instant) job.BucketState {
 	if b.callNext() {
 		s.Waiting--
 	}
-	s.Rate = b.rate.Now(b.pace, pace.Few, now)
-	s.RateMinute = b.minute.Now(b.pace, time.Minute, now)
-	s.LateMS, _ = b.lateMS(now)
-	s.ThrottledMS = max(0, ceilMillis(b.Cool.Since(now)))
-	slots := b.slotsFor(0, p.v.wall.at(now).UnixNano())
-	s.ETAMS = millisTo(p.v.expectBucket(b, slots, oneSlot, now), now)
+	s.Rate = b.rate.Now(b.pace, pace.Few, w.now)
+	s.RateMinute = b.minute.Now(b.pace, time.Minute, w.now)
+	s.LateMS, _ = w.lateMS(b)
+	s.ThrottledMS = max(0, ceilMillis(b.Cool.Since(w.now)))
+	slots := b.slotsFor(0, w.limits.wall.at(w.now).UnixNano())
+	s.ETAMS = millisTo(w.expectBucket(b, slots, oneSlot), w.now)
 	s.Delayed = b.queue.Later()
-	by, until := p.v.held(b, now)
-	s.Hold, s.LastError = p.v.wall.hold(by, until), b.lastError
+	by, until := w.held(b)
+	s.Hold, s.LastError = w.limits.wall.hold(by, until), b.lastError
 	if stored, waits := b.queue.HeadStored(); waits {
-		s.HeadAgeMS = max(0, p.v.wall.at(now).Sub(stored).Milliseconds())
+		s.HeadAgeMS = max(0, w.limits.wall.at(w.now).Sub(stored).Milliseconds())
 	}
 	return s
 }
 
-func (l *startLimits) LeftOfAll(now pace.Instant) (all []api.LimitLeft) {
-	for _, t := range l.common {
+// LeftOfAll returns what is left of limits over all buckets.
+func (w View) LeftOfAll() (all []api.LimitLeft) {
+	for _, t := range w.limits.common {
 		if t.here() != nil {
-			all = left(all, t.Limits, t.used, l.wall.reading(now))
+			all = left(all, t.Limits, t.used, w.limits.wall.reading(w.now))
 		}
 	}
 	return all
 }
 
 // OpenOfKeys returns the units of limits per key that runs hold until their answers, over all keys.
-func (v *Valve) OpenOfKeys() (all []api.LimitLeft) {
-	if !v.Policy.CountsArrivals() {
+func (w View) OpenOfKeys() (all []api.LimitLeft) {
+	if !w.settings.Policy.CountsArrivals() {
 		return nil
 	}
-	for _, r := range v.Crew.Runs() {
+	for _, r := range w.crew.Runs() {
 		for c := r.Of.charged; c != nil; c = c.next {
-			if c.all != nil || !v.here(r.Of, c) {
+			if c.all != nil || !w.limits.here(r.Of, c) {
 				continue
 			}
 			c.Open(func(limit string, units int64) {
@@ -110,10 +111,10 @@ type listing struct {
 	states        []job.BucketState
 }
 
-func (p *Part) listBuckets(by string, offset, limit int, now pace.Instant) *listing {
+func (w View) listBuckets(p *Part, by string, offset, limit int) *listing {
 	const most = 10_000
 	return &listing{
-		part: p, by: by, asked: now, walk: p.list.Walk(),
+		part: p, by: by, asked: w.now, walk: p.list.Walk(),
 		offset: min(max(offset, 0), most), limit: min(max(limit, 0), most),
 	}
 }
@@ -126,7 +127,7 @@ func (l *listing) size(b *bucket) int64 {
 		}
 		return math.MinInt64
 	case job.ByLate:
-		_, late := b.lateMS(l.asked)
+		_, late := l.part.v.View(l.asked).lateMS(b)
 		return late
 	}
 	return int64(int(b.held) + b.inCalls())
@@ -156,19 +157,20 @@ func (l *listing) pick(b listed) {
 
 func (l *listing) tell(now pace.Instant) (done bool) {
 	const mostListedError = 128 // bytes: many buckets must fit a message
+	view := l.part.v.View(now)
 	for range expectPiece {
 		if len(l.page) <= l.offset {
 			slices.Reverse(l.states)
 			return true
 		}
-		state := l.part.bucketState(l.page.Remove(0).queue.Key, now)
+		state := view.bucketState(l.part, l.page.Remove(0).queue.Key)
 		state.LastError, state.Limits = record.Clip(state.LastError, mostListedError), nil
 		l.states = append(l.states, state)
 	}
 	return false
 }
 
-func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
+func (w View) jobState(p *Part, seq uint64) *job.State {
 	j := p.seek(seq)
 	if j == nil {
 		return nil
@@ -180,30 +182,30 @@ func (p *Part) jobState(seq uint64, now pace.Instant) *job.State {
 			Deadline: edit.Deadline}
 	}
 	zero := int64(0)
-	by, until := p.v.heldJob(j, now)
+	by, until := w.heldJob(j)
 	switch j.stage {
 	case stageWaiting:
 		position, slots := j.Bucket.queue.Position(&j.Job)
 		s.State, s.Position = job.Waiting, &position
-		s.ETAMS = millisTo(p.v.expectJob(j, slots, now), now)
+		s.ETAMS = millisTo(w.expectJob(j, slots), w.now)
 		s.Calls = j.Bucket.callers.Len()
 		if s.ETAMS != nil && position > 0 &&
 			(by == job.BlockedByRate || by == job.BlockedByTotalRate ||
 				strings.HasPrefix(by, job.BlockedByLimit)) {
 			// not when the first of them starts
-			until = now.Add(time.Duration(*s.ETAMS) * time.Millisecond)
+			until = w.now.Add(time.Duration(*s.ETAMS) * time.Millisecond)
 		}
 	case stageDelayed:
 		s.State = job.Delayed
 		if !j.Bucket.paused {
-			s.ETAMS = millisTo(j.At, now)
+			s.ETAMS = millisTo(j.At, w.now)
 		}
 	case stageRunning:
 		s.State, s.ETAMS, s.Progress = job.Running, &zero, p.progress[seq]
 	default:
 		s.State, s.ETAMS = job.Finishing, &zero
 	}
-	s.Hold = p.v.wall.hold(by, until)
+	s.Hold = w.limits.wall.hold(by, until)
 	return s
 }
 
@@ -212,28 +214,5 @@ func (p *Part) cancel(seq uint64) (removed int) {
 	if j == nil {
 		return 0
 	}
-	return p.v.dismiss(j, job.EndCancelled)
-}
-
-// dismiss drops a job that does not run.
-func (v *Valve) dismiss(j *heldJob, how job.End) (removed int) {
-	if j.stage != stageWaiting && j.stage != stageDelayed {
-		return 0
-	}
-	v.detach(j)
-	v.out.Cancelled = append(v.out.Cancelled, Seen{Ref: j.ref(), Header: j.Header})
-	if e, keyed := j.ended(how); keyed {
-		j.enter(stageAcking)
-		v.out.Endings = append(v.out.Endings, Ending{Ref: j.ref(), Ended: e, Headless: j.headless})
-	} else {
-		v.out.ack(j)
-	}
-	return 1
-}
-
-func (v *Valve) purge(jobs []*heldJob) (removed int) {
-	for _, j := range jobs {
-		removed += v.dismiss(j, job.EndPurged)
-	}
-	return removed
+	return p.v.stock.dismiss(j, job.EndCancelled)
 }

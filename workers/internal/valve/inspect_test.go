@@ -80,7 +80,7 @@ func TestExpectedStarts(t *testing.T) {
 			}
 			told := map[uint64]time.Duration{}
 			for seq, j := range b.p.jobs {
-				state := b.p.jobState(seq, b.now)
+				state := b.view().jobState(b.p, seq)
 				if state.State != job.Waiting || state.ETAMS == nil {
 					t.Fatalf("job %d: %+v", j.Seq, state)
 				}
@@ -116,8 +116,8 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			}
 			first := b.arrive("a", cost(3), priority(1))
 			state := func(j *heldJob) int64 {
-				ms := b.p.jobState(j.Seq, b.now).ETAMS
-				wait, known := b.p.expect(j.Seq, b.now)
+				ms := b.view().jobState(b.p, j.Seq).ETAMS
+				wait, known := b.view().expect(b.p, j.Seq)
 				if ms == nil || !known || *ms != wait.Milliseconds() {
 					t.Fatalf("job %d: %v and %v, %v", j.Seq, ms, wait, known)
 				}
@@ -129,7 +129,7 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 			if got := state(tail); got != 10_600 {
 				t.Errorf("a job behind 53 slots at 5/s is told %d ms, want 10600", got)
 			}
-			if s := b.p.bucketState("a", b.now); s.ETAMS == nil ||
+			if s := b.view().bucketState(b.p, "a"); s.ETAMS == nil ||
 				*s.ETAMS != 15_000 {
 				t.Errorf("a job that comes after 75 slots at 5/s: %+v", s)
 			}
@@ -164,7 +164,7 @@ func TestExpectedStartsUnderATotalCountSlots(t *testing.T) {
 	told := map[uint64]time.Duration{}
 	for range 100 {
 		j := b.arrive("asked")
-		wait, known := b.p.expect(j.Seq, b.now)
+		wait, known := b.view().expect(b.p, j.Seq)
 		if !known {
 			t.Fatalf("job %d: not known", j.Seq)
 		}
@@ -211,7 +211,7 @@ func TestSlotsAreCounted(t *testing.T) {
 	if a := b.p.buckets["a"]; a.slotsFor(job.MinPriority, 0) == 0 {
 		t.Error("no slots wait")
 	}
-	b.v.purge(b.p.purges("a", b.p.highest))
+	b.v.stock.purge(b.p.purges("a", b.p.highest))
 	if n := b.p.buckets["a"].slotsFor(job.MinPriority, 0); n != 0 {
 		t.Errorf("%d slots wait in an empty bucket", n)
 	}
@@ -219,8 +219,8 @@ func TestSlotsAreCounted(t *testing.T) {
 
 func TestNoForecastWithoutAWorker(t *testing.T) {
 	told := func(b *valveBench, j *heldJob) string {
-		wait, known := b.p.expect(j.Seq, b.now)
-		ms := b.p.jobState(j.Seq, b.now).ETAMS
+		wait, known := b.view().expect(b.p, j.Seq)
+		ms := b.view().jobState(b.p, j.Seq).ETAMS
 		if known != (ms != nil) || known && *ms != wait.Milliseconds() {
 			t.Errorf("job %d: %v, %v and %v", j.Seq, wait, known, ms)
 		}
@@ -247,7 +247,7 @@ func TestNoForecastWithoutAWorker(t *testing.T) {
 				t.Errorf("job %d, after nobody has answered: %s", j.Seq, got)
 			}
 		}
-		if s := b.p.bucketState("b", b.now); s.ETAMS != nil {
+		if s := b.view().bucketState(b.p, "b"); s.ETAMS != nil {
 			t.Errorf("a job of another key: %+v", s)
 		}
 		b.v.Crew.Claimants.Offers++
@@ -315,7 +315,7 @@ func TestRoom(t *testing.T) {
 		{"total", total("10/s"), nil, 100 * ms},
 		{"unpaced", unpaced, nil, second},
 		{"paused", leaky("api", "10/s"), func(b *valveBench) {
-			b.v.setPolicy(b.v.Policy, true, b.now)
+			b.v.Change(b.v.Policy, true, b.now)
 		}, second},
 		{"paused key", leaky("api", "10/s"), func(b *valveBench) {
 			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
@@ -341,7 +341,7 @@ func TestRoom(t *testing.T) {
 		if c.change != nil {
 			c.change(b)
 		}
-		if got := b.p.room("a", b.now).Round(ms); got != c.want {
+		if got := b.view().room(b.p, "a").Round(ms); got != c.want {
 			t.Errorf("%s: room in %v, want %v", c.what, got, c.want)
 		}
 	}
@@ -357,15 +357,15 @@ func TestNoForecast(t *testing.T) {
 	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
 	b.arrive("paused")
 	for _, key := range []job.Key{"held", "paused"} {
-		if s := b.p.bucketState(key, b.now); s.ETAMS != nil {
+		if s := b.view().bucketState(b.p, key); s.ETAMS != nil {
 			t.Errorf("bucket %s: a new job is expected to start in %d ms", key, *s.ETAMS)
 		}
 	}
-	if s := b.p.bucketState("paused", b.now); !s.Paused || s.Waiting != 1 ||
+	if s := b.view().bucketState(b.p, "paused"); !s.Paused || s.Waiting != 1 ||
 		s.Depth != 1 {
 		t.Errorf("%+v", s)
 	}
-	if s := b.p.bucketState("nobody", b.now); s.ETAMS == nil ||
+	if s := b.view().bucketState(b.p, "nobody"); s.ETAMS == nil ||
 		*s.ETAMS != 0 || s.Depth != 0 {
 		t.Errorf("an empty bucket: %+v", s)
 	}
@@ -384,7 +384,7 @@ func TestNoForecastWhileABreakerIsOpen(t *testing.T) {
 		if b.v.Breakers().Open() == 0 {
 			t.Fatalf("%s: no breaker is open", name)
 		}
-		if s := b.p.bucketState("asked", b.now); s.ETAMS != nil {
+		if s := b.view().bucketState(b.p, "asked"); s.ETAMS != nil {
 			t.Errorf("%s: a new job is expected to start in %d ms", name, *s.ETAMS)
 		}
 	}
@@ -407,10 +407,10 @@ func TestCancelAndPurge(t *testing.T) {
 	if n := b.p.cancel(later.Seq); n != 0 {
 		t.Errorf("cancelled twice")
 	}
-	if n := b.v.purge(b.p.purges("a", b.p.highest)); n != 3 {
+	if n := b.v.stock.purge(b.p.purges("a", b.p.highest)); n != 3 {
 		t.Errorf("%d jobs purged, want the three that wait", n)
 	}
-	if s := b.p.bucketState("a", b.now); s.Waiting != 0 || s.Running != 1 {
+	if s := b.view().bucketState(b.p, "a"); s.Waiting != 0 || s.Running != 1 {
 		t.Errorf("%+v", s)
 	}
 	if n := len(b.out.Cancelled); n != 4 {

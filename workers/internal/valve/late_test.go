@@ -132,7 +132,7 @@ func TestCausesOfLateStarts(t *testing.T) {
 				t.Fatalf("%d starts after a second", len(runs))
 			}
 			c.run(b, runs[0])
-			got := b.p.bucketState("a", b.now).LateMS
+			got := b.view().bucketState(b.p, "a").LateMS
 			for cause, want := range c.want {
 				told := time.Duration(got[cause]) * ms
 				if told < want*9/10 || told > want*11/10 {
@@ -167,12 +167,12 @@ func TestABucketReportsItsRate(t *testing.T) {
 		b.arrive("a")
 	}
 	b.until(time.Minute, b.done)
-	s := b.p.bucketState("a", b.now)
+	s := b.view().bucketState(b.p, "a")
 	if s.Outflow != 10 || s.RateMinute < 9.9 || s.RateMinute > 10.1 {
 		t.Errorf("outflow %v, achieved %v", s.Outflow, s.RateMinute)
 	}
 	b.v.SetOverride("b", policy.Override{Outflow: &b.v.Policy.Outflow}, b.now)
-	if s := b.p.bucketState("b", b.now); s.Outflow != 10 || s.RateMinute != 0 {
+	if s := b.view().bucketState(b.p, "b"); s.Outflow != 10 || s.RateMinute != 0 {
 		t.Errorf("a key without jobs: outflow %v, achieved %v", s.Outflow, s.RateMinute)
 	}
 }
@@ -232,7 +232,7 @@ func TestLatestBuckets(t *testing.T) {
 	if states, _ := b.list(job.ByLate, 0, 3); len(states) != 3 || states[0].Key != "stuck" {
 		t.Errorf("%+v", states)
 	}
-	if _, got := b.p.buckets["paused"].lateMS(b.now); got != 0 {
+	if _, got := b.view().lateMS(b.p.buckets["paused"]); got != 0 {
 		t.Errorf("a paused bucket is %d ms late", got)
 	}
 }

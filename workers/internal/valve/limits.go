@@ -38,19 +38,16 @@ func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
 	return l
 }
 
+// Change applies new numbers, also to waiting jobs, except max_age.
 func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
-	if paused != v.paused || !reflect.DeepEqual(p, v.Policy) {
-		v.setPolicy(p, paused, now)
-	}
-}
-
-// setPolicy applies new numbers, also to waiting jobs, except max_age.
-func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 	anew := !reflect.DeepEqual(p, v.Policy)
+	if !anew && paused == v.paused {
+		return
+	}
 	v.Policy, v.paused, v.Crew.Most = p, paused, p.Workers
-	v.base = limitsFor(p, policy.Override{}, paused)
+	v.base, v.learning.rule = limitsFor(p, policy.Override{}, paused), p.AdaptiveRate
 	v.total.Change(totalOf(p), now)
-	v.setQuota(quota.New(p), quota.NewCandidates(p))
+	v.quota, v.candidates = quota.New(p), quota.NewCandidates(p)
 	v.setTogether(p)
 	v.gates.Quiet.Set(p.Quiet)
 	for _, part := range v.parts {
@@ -63,7 +60,8 @@ func (v *Valve) setPolicy(p policy.Policy, paused bool, now pace.Instant) {
 				b.rerank()
 			}
 			b.Target.Hasten(now)
-			v.relimit(b, anew, now)
+			b.requota(v.quota)
+			b.relimit(v.limitsOf(b.queue.Key), anew, v.learning, now)
 		}
 	}
 	v.health.All.At = min(v.health.All.At, now)
@@ -78,17 +76,17 @@ func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
 	}
 	for _, part := range v.parts {
 		if b := part.buckets[key]; b != nil {
-			v.relimit(b, false, now)
+			b.relimit(v.limitsOf(key), false, v.learning, now)
 		}
 	}
 }
 
 // relimit applies a key's current limits. It adjusts the clock, because a reset would be worth a
 // burst (law 2).
-func (v *Valve) relimit(b *bucket, anew bool, now pace.Instant) {
+func (b *bucket) relimit(to *limits, anew bool, n *learning, now pace.Instant) {
 	before := b.limits
-	b.limits = v.limitsOf(b.queue.Key)
-	v.relearn(b, anew, before.pace)
+	b.limits = to
+	n.relearn(b, anew, before.pace)
 	switch {
 	case b.pace == nil:
 		b.clock.Reset()

@@ -16,21 +16,21 @@ func TestCostsSurviveChangesOfOtherThings(t *testing.T) {
 	p := leaky("api", "1/s")
 	for name, change := range map[string]func(b *valveBench){
 		"nothing":  func(*valveBench) {},
-		"the same": func(b *valveBench) { b.v.setPolicy(b.v.Policy, false, b.now) },
+		"the same": func(b *valveBench) { b.v.Change(b.v.Policy, false, b.now) },
 		"concurrency": func(b *valveBench) {
 			q := b.v.Policy
 			q.Concurrency = 7
-			b.v.setPolicy(q, false, b.now)
+			b.v.Change(q, false, b.now)
 		},
 		"burst": func(b *valveBench) {
 			q := b.v.Policy
 			q.Burst = 3
-			b.v.setPolicy(q, false, b.now)
+			b.v.Change(q, false, b.now)
 		},
 		"a slower rate": func(b *valveBench) {
 			q := b.v.Policy
 			q.Outflow = leaky("", "1/m").Outflow
-			b.v.setPolicy(q, false, b.now)
+			b.v.Change(q, false, b.now)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestFasterRateReachesWaitingJobs(t *testing.T) {
 	b.at(time.Minute)
 	faster := b.v.Policy
 	faster.Outflow = leaky("", "1/s").Outflow
-	b.v.setPolicy(faster, false, b.now)
+	b.v.Change(faster, false, b.now)
 	starts := b.until(2*time.Minute, b.done)
 	if len(starts) != 2 || starts[0] < 68900*ms || starts[0] > 69*second ||
 		starts[1]-starts[0] < 998*ms {
@@ -80,7 +80,7 @@ func TestLiveChangesOfConcurrencyAndWorkers(t *testing.T) {
 	change := func(concurrency, workers int) {
 		q := b.v.Policy
 		q.Concurrency, q.Workers = concurrency, workers
-		b.v.setPolicy(q, false, b.now)
+		b.v.Change(q, false, b.now)
 	}
 	if n := step(); n != 2 {
 		t.Fatalf("%d run, want 2", n)
@@ -119,7 +119,7 @@ func TestNoClumpAfterAChange(t *testing.T) {
 	for i := range 60 {
 		q := b.v.Policy
 		q.Outflow = leaky("", rates[i%len(rates)]).Outflow
-		b.v.setPolicy(q, false, b.now)
+		b.v.Change(q, false, b.now)
 		starts = append(starts, b.until(time.Duration(i+1)*137*ms, b.done)...)
 	}
 	if why := pacetest.Exceeds(starts, 100, 1); why != "" {
@@ -165,7 +165,7 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 	}{
 		"of the policy": {large, large, func(b *valveBench) *valveBench {
 			b.v.SetOverride("a", policy.Override{}, b.now)
-			b.v.setPolicy(small.WithDefaults(), false, b.now)
+			b.v.Change(small.WithDefaults(), false, b.now)
 			return b
 		}},
 		"of the key": {small, large, func(b *valveBench) *valveBench {
@@ -216,7 +216,7 @@ func TestPeaksReachTheClocks(t *testing.T) {
 	}
 	check(1.5, 1.1)
 	p.Peak, p.PeakTotal = rate(10), rate(200)
-	b.v.setPolicy(p.WithDefaults(), false, b.now)
+	b.v.Change(p.WithDefaults(), false, b.now)
 	check(1, 2)
 	peak := rate(30)
 	b.v.SetOverride("a", policy.Override{Peak: &peak}, b.now)

@@ -14,9 +14,10 @@ import (
 // Part is a partition that this drainer owns or has owned.
 type Part struct {
 	handle.Partition
-	v     *Valve
-	Epoch uint64
-	state partitionState
+	v      *Valve
+	agenda *agenda // the valve's
+	Epoch  uint64
+	state  partitionState
 	holding
 	stream
 	legacy inheritance.Legacy

@@ -92,7 +92,7 @@ func TestJobsThatAlwaysFailDieWhileOthersGetAnswers(t *testing.T) {
 					})
 					for _, bucket := range b.p.list.All() {
 						if bucket.Target.Down() && bucket.queue.Key != "good" {
-							by, _ := b.v.held(bucket, b.now)
+							by, _ := b.view().held(bucket)
 							held[by] = true
 						}
 					}

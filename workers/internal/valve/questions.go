@@ -105,8 +105,9 @@ func (qs *Questions) Ask(p *Part, asked job.Question, reply func(job.Answer), no
 		q.work, q.tellBy = q.purge, now.Add(purgeFor)
 	case job.OpRoom:
 		p.v.placeChanged(now)
-		reply(job.Answer{DelayMS: ceilMillis(p.room(q.Key, now)),
-			StartMS: p.tail(q.Question, now), Waits: p.waitsAs(q.Key, q.Unique)})
+		view := p.v.View(now)
+		reply(job.Answer{DelayMS: ceilMillis(view.room(p, q.Key)),
+			StartMS: view.tail(p, q.Question), Waits: p.waitsAs(q.Key, q.Unique)})
 		return
 	default:
 		refuse("unknown op " + q.Op)
@@ -160,6 +161,12 @@ func (qs *Questions) Due() pace.Instant {
 	return due
 }
 
+// foreseen reports whether a question about expected starts can be answered.
+func (q *question) foreseen(now pace.Instant) bool {
+	v := q.part.v
+	return v.foresight.sees(q.part, &v.startLimits, now)
+}
+
 // expect answers when jobs will start. Publishers ask at once, so it waits for jobs that have not
 // arrived.
 func (q *question) expect(now pace.Instant) progress {
@@ -167,16 +174,17 @@ func (q *question) expect(now pace.Instant) progress {
 		if q.newest > q.part.highest && q.part.state == partitionLive {
 			return waits
 		}
-		if !q.part.foreseen(now) {
+		if !q.foreseen(now) {
 			return goesOn
 		}
 	}
+	view := q.part.v.View(now)
 	for range expectPiece {
 		if len(q.starts) == len(q.Jobs) {
 			break
 		}
 		seq := q.Jobs[len(q.starts)]
-		wait, known := q.part.expect(seq, now)
+		wait, known := view.expect(q.part, seq)
 		start := job.ExpectedStart{Seq: seq, Known: known, DelayMS: ceilMillis(wait),
 			Progress: q.part.progress[seq]}
 		if j := q.part.seek(seq); j != nil && j.stage == stageWaiting {
@@ -192,14 +200,14 @@ func (q *question) expect(now pace.Instant) progress {
 }
 
 func (q *question) buckets(now pace.Instant) progress {
-	if !q.part.foreseen(now) {
+	if !q.foreseen(now) {
 		return goesOn
 	}
 	if q.part.list.Walks() >= mostWalks {
 		q.until = now
 		return waits
 	}
-	l := q.part.listBuckets(q.By, q.Offset, q.Limit, now)
+	l := q.part.v.View(now).listBuckets(q.part, q.By, q.Offset, q.Limit)
 	tell := func(now pace.Instant) progress {
 		if !l.tell(now) {
 			return goesOn
@@ -217,19 +225,19 @@ func (q *question) buckets(now pace.Instant) progress {
 }
 
 func (q *question) bucket(now pace.Instant) progress {
-	if !q.part.foreseen(now) {
+	if !q.foreseen(now) {
 		return goesOn
 	}
-	state := q.part.bucketState(q.Key, now)
+	state := q.part.v.View(now).bucketState(q.part, q.Key)
 	q.reply(job.Answer{Bucket: &state})
 	return answered
 }
 
 func (q *question) jobs(now pace.Instant) progress {
-	if !q.part.foreseen(now) {
+	if !q.foreseen(now) {
 		return goesOn
 	}
-	state := q.part.jobState(q.Jobs[0], now)
+	state := q.part.v.View(now).jobState(q.part, q.Jobs[0])
 	if q.Op == job.OpJob {
 		q.reply(job.Answer{Job: state})
 		return answered
@@ -245,7 +253,7 @@ func (q *question) jobs(now pace.Instant) progress {
 }
 
 func (q *question) cancel(now pace.Instant) progress {
-	a := job.Answer{Job: q.part.jobState(q.Jobs[0], now)}
+	a := job.Answer{Job: q.part.v.View(now).jobState(q.part, q.Jobs[0])}
 	a.Removed = q.note(func() int { return q.part.cancel(q.Jobs[0]) })
 	return q.whenNoted(a, now)
 }
@@ -257,11 +265,11 @@ func (q *question) edit(now pace.Instant) progress {
 	}
 	done, full := q.part.edit(q.Jobs[0], *q.Edit, now)
 	if !done {
-		q.reply(job.Answer{Full: full, Job: q.part.jobState(q.Jobs[0], now)})
+		q.reply(job.Answer{Full: full, Job: q.part.v.View(now).jobState(q.part, q.Jobs[0])})
 		return answered
 	}
 	return q.whenStored(func(now pace.Instant) job.Answer {
-		return job.Answer{Edited: true, Job: q.part.jobState(q.Jobs[0], now)}
+		return job.Answer{Edited: true, Job: q.part.v.View(now).jobState(q.part, q.Jobs[0])}
 	}, now)
 }
 
@@ -285,7 +293,7 @@ func (q *question) whenStored(answer func(now pace.Instant) job.Answer, now pace
 
 func (q *question) resume(now pace.Instant) progress {
 	resume := func(b *bucket) {
-		if q.part.v.resume(b, now) {
+		if b.resume(now) {
 			q.ended++
 		}
 		q.probes += q.part.v.health.ProbeSooner(b.Target, now)
@@ -325,7 +333,7 @@ func (q *question) purge(now pace.Instant) progress {
 	q.purged = piece
 	q.work = func(now pace.Instant) progress {
 		n := min(purgePiece, len(q.purged))
-		q.removed += q.note(func() int { return q.part.v.purge(q.purged[:n]) })
+		q.removed += q.note(func() int { return q.part.v.stock.purge(q.purged[:n]) })
 		q.purged = q.purged[n:]
 		if now >= q.tellBy {
 			q.reply(job.Answer{Removed: q.removed, More: last})

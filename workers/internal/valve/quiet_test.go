@@ -34,7 +34,7 @@ func TestNothingStartsInQuietTime(t *testing.T) {
 		for range jobsBefore + jobsAfter {
 			b.arrive("a")
 		}
-		last, known := b.p.expect(b.seq, b.now)
+		last, known := b.view().expect(b.p, b.seq)
 		var all []time.Duration
 		run := func(until time.Duration) {
 			for b.now.Since(origin) < until {
@@ -43,7 +43,7 @@ func TestNothingStartsInQuietTime(t *testing.T) {
 			}
 		}
 		run(2 * time.Minute)
-		held := b.p.bucketState("a", b.now)
+		held := b.view().bucketState(b.p, "a")
 		if n := len(all); n < jobsBefore*0.9 || all[n-1] >= begins {
 			t.Errorf("%s: %d started, the last after %v", rule, n, all[n-1])
 		}

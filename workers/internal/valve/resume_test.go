@@ -124,7 +124,7 @@ func TestALearntRateRisesFromTheEndOfItsCoolDown(t *testing.T) {
 	low := b.p.buckets["a"].pace.Rate.PerSecond()
 	b.resume("a")
 	b.now = b.now.Add(30 * time.Second)
-	b.v.tune(b.p.buckets["a"], b.now)
+	b.v.learning.tune(b.p.buckets["a"], b.now)
 	if now := b.p.buckets["a"].pace.Rate.PerSecond(); now <= low {
 		t.Errorf("half a minute after the pause was ended the rate is %v, as before", now)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
+	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -107,8 +108,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	if o.Kind != record.OutcomeThrottled {
 		v.coolDown(b, o.RetryAfter, now)
 	}
-	returned := local && o.Kind == record.OutcomeReturned
-	if returned {
+	if local && o.Kind == record.OutcomeReturned {
 		b.cameBack()
 		b.own().stalled = true
 	}
@@ -118,7 +118,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		}
 		return
 	}
-	v.detach(j)
+	v.stock.detach(j)
 	switch o.Kind {
 	case record.OutcomeDone, record.OutcomeFailed, record.OutcomeThrottled, record.OutcomePermanent:
 		if b.own().lastError = o.Error; o.Kind == record.OutcomeDone {
@@ -136,6 +136,12 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 		v.endCall(j, o, now)
 		return
 	}
+	v.conclude(j, o, local, now)
+}
+
+// conclude decides what becomes of a stored job that ran, or of a call that came back.
+func (v *Valve) conclude(j *heldJob, o record.Outcome, local bool, now pace.Instant) {
+	b := j.Bucket
 	switch o.Kind {
 	case record.OutcomeDone:
 		b.own().Throttles = 0
@@ -152,7 +158,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 	case record.OutcomeFailed:
 		j.LastError = o.Error // also of the breaker
 		if o.Unavailable && !v.down(j, gates.MostSuspectJobs, now) {
-			v.makeReady(j, now)
+			v.stock.makeReady(j, now)
 			break
 		}
 		v.failed(j, o)
@@ -162,7 +168,7 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			break
 		}
 		v.throttle(j, o.RetryAfter, local, now)
-		v.makeReady(j, now)
+		v.stock.makeReady(j, now)
 	case record.OutcomeUncounted:
 		if o.Again > 0 {
 			j.snoozes++
@@ -174,13 +180,13 @@ func (v *Valve) settle(j *heldJob, o record.Outcome, now pace.Instant) {
 			j.LastError, b.own().lastError = o.Error, o.Error
 			v.down(j, 1, now)
 		}
-		v.makeReady(j, now)
+		v.stock.makeReady(j, now)
 	case record.OutcomeReturned:
-		if returned {
+		if local {
 			b.pace.Spare(&b.clock, j.Cost)
 			v.total.Return(j.Cost)
 		}
-		v.makeReady(j, now)
+		v.stock.makeReady(j, now)
 	}
 }
 
@@ -227,7 +233,9 @@ func (v *Valve) throttle(j *heldJob, wait time.Duration, local bool, now pace.In
 	if !local {
 		began = 0
 	}
-	v.learn(b, j, began, now)
+	if v.learning.learn(b, began, now) {
+		v.out.Adapted = append(v.out.Adapted, Adapted{j.ref(), b.pace.Rate.PerSecond()})
+	}
 }
 
 func (s *settings) coolDown(b *bucket, wait time.Duration, now pace.Instant) {
@@ -261,25 +269,7 @@ func (p *Part) Written(s *Save, now pace.Instant) {
 		j.Attempts = max(j.Attempts, s.Record.Attempts)
 		j.crashes = max(j.crashes, s.Record.Crashes)
 		j.snoozes = max(j.snoozes, s.Record.Snoozes)
-		p.v.saved(j, now)
-	}
-}
-
-func (v *Valve) saved(j *heldJob, now pace.Instant) {
-	if j.stage != stageSaving {
-		return
-	}
-	if j.noting {
-		j.noting, j.holder = false, ""
-		j.Bucket.notes(-1)
-	}
-	switch {
-	case j.crashes >= MostCrashes:
-		v.out.buryCrashed(j)
-	case j.backoff > 0:
-		v.delay(j, now.Add(j.backoff))
-	default:
-		v.makeReady(j, now)
+		p.v.stock.saved(j, now)
 	}
 }
 
@@ -322,9 +312,10 @@ func (a *Actions) bury(j *heldJob, reason job.Reason, detail string) {
 		Detail: detail})
 }
 
-func (v *Valve) Buried(j *heldJob) {
-	if j != nil && j.stage == stageBurying {
-		v.out.ack(j)
+// Buried handles a stored dead letter.
+func (p *Part) Buried(name handle.Ref) {
+	if j := p.Held(name); j != nil && j.stage == stageBurying {
+		p.v.out.ack(j)
 	}
 }
 
@@ -343,24 +334,7 @@ func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 		return
 	}
 	p.legacy.Finish(seq, j.Stored.UnixNano(), p.sweeping, now)
-	p.v.remove(j)
-}
-
-func (v *Valve) remove(j *heldJob) {
-	b := j.Bucket
-	v.texts.unweigh(j)
-	j.enter(stageGone)
-	delete(b.Part.jobs, j.Seq)
-	delete(b.Part.legacy.CrashedBy, j.Seq)
-	b.Part.edits.Forget(j.Seq)
-	b.held--
-	if j.recorded {
-		v.out.Forgets = append(v.out.Forgets, Forgotten{j.ref(), b.Part.legacy.Revisions[j.Seq]})
-		delete(b.Part.legacy.Revisions, j.Seq)
-	}
-	if b.held == 0 {
-		b.changed()
-	}
+	p.v.stock.remove(j)
 }
 
 func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {

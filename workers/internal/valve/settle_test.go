@@ -52,7 +52,7 @@ func TestRetriesSurviveANight(t *testing.T) {
 				t.Fatalf("backs off for %v after attempt %d", backoff, j.Attempts)
 			}
 			b.out.Saves = nil
-			b.v.saved(j, b.now)
+			b.v.stock.saved(j, b.now)
 			b.now = b.now.Add(j.backoff)
 		}
 		if hours := b.now.Since(origin).Hours(); hours < c.least || hours > c.most ||
@@ -85,7 +85,7 @@ func TestFailedAttemptsBackOffWithJitter(t *testing.T) {
 		if runs := b.start(); len(runs) > 0 {
 			t.Fatal("it started before its attempt was recorded")
 		}
-		b.v.saved(b.p.jobs[r.Seq], b.now)
+		b.v.stock.saved(b.p.jobs[r.Seq], b.now)
 		if wake := b.v.Wake(true); wake != b.now.Add(backoff) {
 			t.Fatalf("backs off for %v, want %v", wake.Since(b.now), backoff)
 		}
@@ -107,7 +107,7 @@ func TestAJobsOwnAttempts(t *testing.T) {
 		})
 		for b.reasons() == "[]" {
 			b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed})
-			b.v.saved(j, b.now)
+			b.v.stock.saved(j, b.now)
 			b.now = b.now.Add(j.backoff)
 		}
 		if j.Attempts != want || b.reasons() != "[attempts]" {
@@ -125,7 +125,7 @@ func TestSnoozedJobsStartLater(t *testing.T) {
 	if r := b.out.Saves[0].Record; r.Attempts != 0 || r.DueIn != (10*time.Minute).Microseconds() {
 		t.Fatalf("recorded %+v", r)
 	}
-	b.v.saved(first, b.now)
+	b.v.stock.saved(first, b.now)
 	var order []uint64
 	b.until(10*time.Minute-ms, func(r Run) { order = append(order, r.Seq); b.done(r) })
 	if fmt.Sprint(order) != fmt.Sprint([]uint64{other.Seq}) {
@@ -284,7 +284,7 @@ func TestLettersCountEveryAttempt(t *testing.T) {
 		j := b.arrive("a")
 		for range c.failures {
 			b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed})
-			b.v.saved(j, b.now)
+			b.v.stock.saved(j, b.now)
 			b.now = b.now.Add(time.Minute)
 		}
 		saved := inheritance.Attempt{
@@ -367,7 +367,7 @@ func TestDeadlinesPassWhereverAJobWaits(t *testing.T) {
 			b.arrive("a", soon, func(a *job.Arrived) { a.NotBefore = a.Stored.Add(time.Minute) })
 		},
 		"while the policy is paused": func(b *valveBench) {
-			b.v.setPolicy(b.v.Policy, true, b.now)
+			b.v.Change(b.v.Policy, true, b.now)
 			b.arrive("a", soon)
 		},
 		"while its concurrency is used": func(b *valveBench) {
@@ -424,7 +424,7 @@ func TestPoisonJobDiesAtItsThirdCrash(t *testing.T) {
 		if noted.Crashes != crash || noted.Attempts != 0 {
 			t.Fatalf("recorded %+v", noted)
 		}
-		b.v.saved(j, b.now)
+		b.v.stock.saved(j, b.now)
 		if crash == 3 {
 			if runs := b.start(); b.reasons() != "[crashed]" || b.seqs(runs) != "[2]" {
 				t.Errorf("buried for %s, started %s; want only the job behind it", b.reasons(),
@@ -445,7 +445,7 @@ func TestMalformedJobsTakeNoSlot(t *testing.T) {
 	if runs := b.start(); b.seqs(runs) != "[2]" || b.reasons() != "[malformed]" {
 		t.Errorf("started %s, buried for %s", b.seqs(runs), b.reasons())
 	}
-	if b.v.Buried(j); len(b.out.Acks) != 1 {
+	if b.p.Buried(j.ref()); len(b.out.Acks) != 1 {
 		t.Error("the letter is stored and its job is not acknowledged")
 	}
 }

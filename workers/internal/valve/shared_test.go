@@ -101,7 +101,7 @@ func TestPoliciesTakeTurnsUnderALimitThatTheyShare(t *testing.T) {
 	for range 9 {
 		mail.arrive("b", tokens(1))
 	}
-	if of, to := crowd.v.slotsOfLine(5), mail.v.slotsOfLine(5); of != 9 || to != 2 {
+	if of, to := crowd.view().slotsOfLine(5), mail.view().slotsOfLine(5); of != 9 || to != 2 {
 		t.Errorf("%d slots of mail come before five others, and %d of import, want 9 and 2", of, to)
 	}
 	got := s.until(9 * second)
@@ -154,10 +154,10 @@ func TestNothingStartsWhileASharedLimitIsElsewhere(t *testing.T) {
 		t.Fatalf("%s starts though nobody here knows what is left", got)
 	}
 	a := b.p.buckets["a"]
-	if by, until := b.v.held(a, b.now); by != job.BlockedByLimit+"account" || until != 0 {
+	if by, until := b.view().held(a); by != job.BlockedByLimit+"account" || until != 0 {
 		t.Errorf("held by %q until %v", by, until)
 	}
-	if at := b.v.expectBucket(a, 0, oneSlot, b.now); at != pace.Never {
+	if at := b.view().expectBucket(a, 0, oneSlot); at != pace.Never {
 		t.Errorf("a start is foretold, in %v", at.Since(b.now))
 	}
 	told := time.Duration(0)
@@ -323,7 +323,7 @@ func TestAPolicyThatJoinsALineStartsOver(t *testing.T) {
 
 func TestTheRemainderOfASharedLimitIsReportedByItsOwner(t *testing.T) {
 	s := newSharing(t, "import", "mail")
-	if got := s.by[0].v.LeftOfAll(s.by[0].now); got != nil {
+	if got := s.by[0].v.View(s.by[0].now).LeftOfAll(); got != nil {
 		t.Errorf("%s is left, says who does not know", told(got))
 	}
 	s.comes(nil)
@@ -331,7 +331,7 @@ func TestTheRemainderOfASharedLimitIsReportedByItsOwner(t *testing.T) {
 	s.by[0].arrive("a", tokens(3))
 	s.until(second)
 	for _, b := range s.by {
-		if got := told(b.v.LeftOfAll(b.now)); got != "account 7/10" {
+		if got := told(b.view().LeftOfAll()); got != "account 7/10" {
 			t.Errorf("%s is left", got)
 		}
 	}

@@ -167,7 +167,7 @@ func TestANewRateIsNoBurst(t *testing.T) {
 func TestAPauseEarnsNoBurst(t *testing.T) {
 	for name, pause := range map[string]func(b *valveBench, paused bool){
 		"of the policy": func(b *valveBench, paused bool) {
-			b.v.setPolicy(b.v.Policy, paused, b.now)
+			b.v.Change(b.v.Policy, paused, b.now)
 		},
 		"of a key": func(b *valveBench, paused bool) {
 			b.v.SetOverride("a", policy.Override{Paused: paused}, b.now)

@@ -101,7 +101,7 @@ func after(wait time.Duration, now pace.Instant) pace.Instant {
 
 // stillWithin checks a due bucket again, because some permissions end.
 func (l *startLimits) stillWithin(b *bucket, now pace.Instant) bool {
-	seen := l.view(b, now)
+	seen := l.see(b, now)
 	if a := b.Allowed; l.quota != nil && a.Seq == seen.Seq && now < a.Until &&
 		l.untold(seen) <= now {
 		return l.fits(b, now)
@@ -129,20 +129,16 @@ func (v *Valve) againWithin(now pace.Instant) {
 	}
 }
 
-func (v *Valve) setQuota(to *quota.Limits, candidates *quota.Candidates) {
-	v.quota, v.candidates = to, candidates
-	for _, part := range v.parts {
-		for _, b := range part.buckets {
-			if b.near == nothingNear {
-				continue
-			}
-			b.trial, b.fresh = nil, 0
-			if to == nil {
-				b.Used = nil
-			} else if b.Used != nil {
-				b.Used.Adapt(to)
-			}
-		}
+// requota applies new limits to what a bucket has used of those before.
+func (b *bucket) requota(to *quota.Limits) {
+	if b.near == nothingNear {
+		return
+	}
+	b.trial, b.fresh = nil, 0
+	if to == nil {
+		b.Used = nil
+	} else if b.Used != nil {
+		b.Used.Adapt(to)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestALimitHoldsItsBucketAndNoOther(t *testing.T) {
 	b.until(second, last)
 	a, other := b.p.buckets["a"], b.p.buckets["b"]
 	for bucket, want := range map[*bucket]string{a: "limit:tokens", other: "limit:jobs"} {
-		if by, until := b.v.held(bucket, b.now); by != want || until <= b.now {
+		if by, until := b.view().held(bucket); by != want || until <= b.now {
 			t.Errorf("%s is held by %q until %v", bucket.queue.Key, by, until)
 		}
 	}

@@ -28,7 +28,7 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 		v.placeChanged(now)
 	}
 	for _, v := range v.line.valves {
-		if len(v.due)+len(v.unread)+len(v.callers) == 0 {
+		if v.agenda.competing() == 0 {
 			v.total.Rest()
 		}
 		if !v.contested(now) {
@@ -40,8 +40,8 @@ func (v *Valve) Advance(now, fence pace.Instant) {
 }
 
 func (v *Valve) arrange(now, fence pace.Instant) {
-	for len(v.timers) > 0 && v.timers[0].At <= now {
-		v.timeout(v.timers.Remove(0).heldJob, now)
+	for j := v.agenda.timedOut(now); j != nil; j = v.agenda.timedOut(now) {
+		v.timeout(j, now)
 	}
 	for k := v.Crew.Claimants.Silent(now); k != nil; k = v.Crew.Claimants.Silent(now) {
 		v.silent(k, now)
@@ -56,9 +56,7 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 		return
 	}
 	v.acted = now
-	for len(v.sched) > 0 && v.sched[0].at <= now {
-		v.sched[0].changed()
-	}
+	v.agenda.come(now)
 	v.placeChanged(now)
 	v.all = gates.Hold{}
 }
@@ -67,12 +65,13 @@ func (v *Valve) arrange(now, fence pace.Instant) {
 // local worker.
 func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 	v.placeChanged(now)
-	if len(v.due)+len(v.callers) == 0 || !v.admits(now) {
+	if len(v.agenda.due)+len(v.agenda.callers) == 0 || !v.admits(now) {
 		return nil, nil
 	}
-	if b = v.caller(); b == nil && v.Crew.Free() > 0 {
+	jobs := v.takesTurns() && (v.Crew.Free() > 0 || v.Crew.Claims().Len() > 0)
+	if b = v.agenda.caller(jobs); b == nil && v.Crew.Free() > 0 {
 		able := func(b *bucket) bool { return v.Crew.MayTake(b.busy()) }
-		b = v.nextDue(v.health.All.Open, able)
+		b = v.agenda.nextDue(v.health.All.Open, able)
 	}
 	if b == nil {
 		return v.match()
@@ -82,7 +81,7 @@ func (v *Valve) next(now pace.Instant) (b *bucket, by *claimer) {
 
 func (v *Valve) admits(now pace.Instant) bool {
 	v.total.Wake(now)
-	v.all = v.holdOfAll(now)
+	v.all = v.holdOfAll(&v.health, now)
 	return v.all.Until <= now
 }
 
@@ -94,7 +93,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	}
 	due, worker := b.nextAt, ""
 	j := b.queue.Head()
-	v.detach(j)
+	v.stock.detach(j)
 	switch {
 	case j.call != nil:
 		j.stage = stageRunning
@@ -117,6 +116,7 @@ func (v *Valve) start(b *bucket, by *claimer, now pace.Instant) {
 	r.total = &v.total.Clock
 	r.Due = max(due, v.total.Next().Until)
 	v.total.Take(j.Cost, now)
+	v.taken = v.line.turns.Take(v.taken, j.Cost, v.weight())
 	v.takeTurn(b, j.Cost)
 	v.health.Started(b.Target, j, now)
 	if v.health.All.Open {
@@ -140,11 +140,11 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 		v.settle(j, record.Outcome{Seq: j.Seq, Kind: record.OutcomeReturned}, now)
 		j.holder = holder // a late report counts until the job restarts
 	case j.expires <= now:
-		v.detach(j)
+		v.stock.detach(j)
 		v.out.bury(j, job.ReasonDeadline, "it waited longer than allowed")
 	default:
-		v.detach(j)
-		v.makeReady(j, now)
+		v.stock.detach(j)
+		v.stock.makeReady(j, now)
 	}
 }
 
@@ -166,16 +166,9 @@ func (v *Valve) Rested(until pace.Instant) { v.acted = max(v.acted, until) }
 
 // Wake returns when Advance next has work without an event.
 func (v *Valve) Wake(open bool) pace.Instant {
-	at := pace.Never
-	if len(v.timers) > 0 {
-		at = v.timers[0].At
-	}
-	at = min(at, v.lapsesAt(), v.Crew.Wake(open))
-	if len(v.marked) > 0 {
+	at := min(v.agenda.wake(open), v.lapsesAt(), v.Crew.Wake(open))
+	if len(v.agenda.marked) > 0 {
 		at = min(at, v.acted)
-	}
-	if open && len(v.sched) > 0 {
-		at = min(at, v.sched[0].at)
 	}
 	if open && v.all.Until > v.acted {
 		at = min(at, v.all.Until)

@@ -68,17 +68,17 @@ func (p *Part) passOn(o record.Outcome, holder string) {
 
 // leave takes a partition out of all decisions. A quiesced one keeps its clocks.
 func (p *Part) leave(state partitionState) {
-	p.v.leaveCalls(p)
+	p.leaveCalls()
 	p.state = state
 	delete(p.v.parts, p.Number)
 	if state != partitionOpening {
-		p.weighNothing()
+		p.v.texts.forget(p)
 		for _, b := range p.buckets {
 			if b.Target.Down() {
 				p.v.health.Forget(b.Target)
 				b.Target = nil
 			}
-			p.v.remember(b, nil)
+			p.v.learning.remember(b, nil)
 		}
 	}
 	for _, b := range p.buckets {

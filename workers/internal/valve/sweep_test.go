@@ -31,7 +31,7 @@ func TestASweepKeepsAttemptsOfPendingJobs(t *testing.T) {
 	b := newValveBench(t, p)
 	j := b.arrive("a")
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed, Error: "500"})
-	b.v.saved(j, b.now)
+	b.v.stock.saved(j, b.now)
 	b.at(10 * ms)
 	b.p.Reopen(2)
 	b.at(second)

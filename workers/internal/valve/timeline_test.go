@@ -272,13 +272,13 @@ func TestIdleBucketsAreForgotten(t *testing.T) {
 	}
 	b.until(5*second, b.done)
 	for _, u := range b.out.Burials {
-		b.v.Buried(b.p.jobs[u.Seq])
+		b.p.Buried(u.Ref)
 		b.p.Confirmed(u.Seq, b.now)
 	}
 	b.until(20*second, b.done)
 	if len(b.p.buckets) != 0 || len(b.p.jobs) != 0 ||
-		len(b.v.sched)+len(b.v.due)+len(b.v.timers) != 0 {
+		len(b.v.agenda.sched)+len(b.v.agenda.due)+len(b.v.agenda.timers) != 0 {
 		t.Errorf("left: %d buckets, %d jobs, heaps of %d, %d and %d", len(b.p.buckets),
-			len(b.p.jobs), len(b.v.sched), len(b.v.due), len(b.v.timers))
+			len(b.p.jobs), len(b.v.agenda.sched), len(b.v.agenda.due), len(b.v.agenda.timers))
 	}
 }

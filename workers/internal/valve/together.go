@@ -108,15 +108,14 @@ func (l *startLimits) wait(c quota.Cost,
 
 func (v *Valve) contested(now pace.Instant) bool {
 	passes := func(b *bucket) bool { return b.Part.v == v && b.passes(now) != 0 }
-	return len(v.due)+len(v.unread)+len(v.callers) > 0 ||
+	return v.agenda.competing() > 0 ||
 		slices.ContainsFunc(v.common,
 			func(t *together) bool { return slices.ContainsFunc(t.passed, passes) })
 }
 
-func (v *Valve) takeTurn(b *bucket, cost int64) {
-	v.taken = v.line.turns.Take(v.taken, cost, v.weight())
-	if v.takesTurns() {
-		b.turns = v.turns.Take(b.turns, cost, float64(b.weight))
+func (l *startLimits) takeTurn(b *bucket, cost int64) {
+	if l.takesTurns() {
+		b.turns = l.turns.Take(b.turns, cost, float64(b.weight))
 		b.own().Passing = gates.Passing{}
 	}
 }

@@ -47,7 +47,7 @@ func TestALimitForAllKeysIsTakenInTurns(t *testing.T) {
 	if got := b.startedKeys(11 * second); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if by, until := b.v.held(b.p.buckets["a"], b.now); by != "limit:account" || until <= b.now {
+	if by, until := b.view().held(b.p.buckets["a"]); by != "limit:account" || until <= b.now {
 		t.Errorf("held by %q until %v", by, until)
 	}
 }
@@ -212,18 +212,18 @@ func TestRemaindersOfLimitsAreReported(t *testing.T) {
 	b.startedKeys(second)
 	for key, want := range map[job.Key]string{"a": "own 99/100, account 6/10",
 		"never seen": "own 100/100, account 6/10"} {
-		if got := told(b.p.bucketState(key, b.now).Limits); got != want {
+		if got := told(b.view().bucketState(b.p, key).Limits); got != want {
 			t.Errorf("of %s %s is left, want %s", key, got, want)
 		}
 	}
-	if got := told(b.v.LeftOfAll(b.now)); got != "account 6/10" {
+	if got := told(b.view().LeftOfAll()); got != "account 6/10" {
 		t.Errorf("of all keys %s is left", got)
 	}
-	if got := told(b.at(11 * second).v.LeftOfAll(b.now)); got != "account 10/10" {
+	if got := told(b.at(11 * second).v.View(b.now).LeftOfAll()); got != "account 10/10" {
 		t.Errorf("after the window %s is left", got)
 	}
 	elsewhere := unownedValve(t, account())
-	if got := elsewhere.v.LeftOfAll(elsewhere.now); got != nil {
+	if got := elsewhere.view().LeftOfAll(); got != nil {
 		t.Errorf("%s is left, says who does not know", told(got))
 	}
 }

@@ -56,11 +56,11 @@ func (p *Part) repeats(j *heldJob) bool {
 	hash, id := uniqueName(j.Key, name), uniqueJob{j.Seq, j.Stored.UnixNano()}
 	if first := p.find(p.unique.jobs[hash]); first != nil && first.Seq != j.Seq {
 		if !replaces {
-			p.v.repeated(j, "waits as", first.Seq)
+			p.v.stock.repeated(j, "waits as", first.Seq)
 			return true
 		}
 		first = p.reach(first.Seq)
-		p.v.repeated(first, "was replaced by", j.Seq)
+		p.v.stock.repeated(first, "was replaced by", j.Seq)
 	}
 	if p.unique.jobs == nil {
 		p.unique = uniques{map[[16]byte]uniqueJob{}, leastSweep}
@@ -77,8 +77,8 @@ func (p *Part) repeats(j *heldJob) bool {
 	return false
 }
 
-func (v *Valve) repeated(j *heldJob, how string, other uint64) {
-	v.dismiss(j, job.EndCancelled)
-	v.out.Cancelled[len(v.out.Cancelled)-1].Reason =
+func (s *stock) repeated(j *heldJob, how string, other uint64) {
+	s.dismiss(j, job.EndCancelled)
+	s.out.Cancelled[len(s.out.Cancelled)-1].Reason =
 		fmt.Sprintf("it %s %s", how, job.ID(j.Bucket.Part.Policy, other))
 }

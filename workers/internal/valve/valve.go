@@ -2,17 +2,19 @@
 // the valve appends the resulting work to its Actions. It does no I/O and reads no clock.
 //
 //   - valve.go, bucket.go, part.go: the partitions, buckets, jobs and workers of a policy;
-//     limits.go: their limits; adapt.go: limits learnt from the target; depth.go: deep jobs;
-//   - gates.go: what gates see of a bucket, and what lists say of its holds; schedule.go: when a
-//     bucket's next job may start; starts.go: which bucket starts next; bodies.go: bodies;
-//     ticket.go: the final check before a start, the only part that runs outside of the loop;
+//     limits.go: their limits; adapt.go: limits learnt from the target;
+//   - agenda.go: what comes when: buckets, and jobs with a time of their own; stock.go: the jobs
+//     that do not run; depth.go: deep ones; bodies.go: their bodies;
+//   - gates.go: what gates see of a bucket, and how late it is; schedule.go: when a bucket's next
+//     job may start; starts.go: which bucket starts next; ticket.go: the final check before a
+//     start, the only part that runs outside of the loop;
 //   - settle.go: outcomes, retries and attempt records; breaker.go: what breakers change;
 //   - claims.go: offers to callers and to workers in other processes, and their claims (packages
 //     claimant and crew); calls.go: what follows from what callers say (package calls);
 //   - inherit.go, handover.go: state received from a partition's previous owner (package
 //     inheritance) and sent to its next;
-//   - questions.go: queries from other processes; inspect.go, forecast.go: the state of buckets
-//     and jobs, and expected starts (package forecast);
+//   - questions.go: queries from other processes; view.go: what holds buckets and jobs, without any
+//     change; inspect.go, forecast.go: a view's lists, and expected starts (package forecast);
 //   - edits.go: changes to jobs that operators made after they were stored;
 //   - actions.go: requested I/O.
 package valve
@@ -23,7 +25,6 @@ import (
 
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -35,20 +36,21 @@ import (
 type Valve struct {
 	settings
 	startLimits
-	agenda
-	learning
-	line   *line
-	taken  float64 // turn in the line
-	health gates.Health
-	Losses gates.Losses
+	learning *learning
+	agenda   *agenda
+	line     *line
+	taken    float64 // turn in the line
+	health   gates.Health
+	Losses   gates.Losses
 
-	forecast, coming *outlook
+	foresight *foresight
 
 	Crew   crew.Crew[*heldJob]
 	Self   string         // holder of jobs that run here
 	random func() float64 // in [0, 1), for jitter
 	out    *Actions
-	texts  texts
+	texts  *texts
+	stock  *stock
 	parts  map[int]*Part
 
 	open  bool         // starts were allowed on the last Advance
@@ -92,14 +94,17 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 			overrides: map[job.Key]policy.Override{}},
 		startLimits: startLimits{wall: wall, alone: &group{}, total: gates.Total{Pace: totalOf(p)},
 			quota: quota.New(p), candidates: quota.NewCandidates(p)},
-		Crew:   crew.New[*heldJob](p.Workers),
+		Crew:     crew.New[*heldJob](p.Workers),
+		learning: &learning{rule: p.AdaptiveRate},
+		agenda:   &agenda{}, foresight: &foresight{},
 		health: gates.NewHealth(random),
 		Self:   self,
-		texts:  texts{memory: &Memory{}},
+		texts:  &texts{memory: &Memory{}},
 		random: random,
 		out:    out,
 		parts:  map[int]*Part{},
 	}
+	v.stock = &stock{&v.settings, v.agenda, v.texts, wall, out}
 	v.line = &line{valves: []*Valve{v}}
 	v.setTogether(p)
 	v.gates.Quiet = gates.NewQuiet(wall.at)
@@ -128,33 +133,12 @@ func (p *Part) Arrive(jobs []job.Arrived, inOrder bool, now pace.Instant) {
 func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	again, stored := a.Seq <= p.highest, a.Stored.UnixNano()
 	p.highest, p.newest = max(p.highest, a.Seq), max(p.newest, stored)
-	if j, held := p.jobs[a.Seq]; held {
-		if j.Stored.Equal(a.Stored) {
-			j.generation = p.generation
-			if j.stage == stageAcking {
-				p.v.out.Acks = append(p.v.out.Acks, j.ref())
-			}
-			return
-		}
-		p.v.lose(j)
-	}
 	if p.seen(a) {
 		return
 	}
 	b, edit := p.bucket(a.Key, now), p.edits.Of(a.Seq, stored)
-	j := newJob(b)
-	j.Arrived, j.Front, j.generation = *a, edit.Front, p.generation
-	j.Key = b.queue.Key
-	apply(&j.Arrived, edit)
-	p.v.date(j, now)
-	p.Checkpoints.Cost("", j.Cost)
-	for cost, n := range j.Costs {
-		p.Checkpoints.Cost(cost, n)
-	}
-	b.queue.Arrive(&j.Job)
-	p.jobs[a.Seq] = j
-	p.v.texts.weigh(j)
-	b.held++
+	j := p.v.stock.add(b, a, edit, now)
+	p.Checkpoints.Takes(j.takes())
 	if a.Seq > p.last {
 		p.v.out.Accepted = append(p.v.out.Accepted, Seen{Ref: j.ref(), Header: a.Header})
 	}
@@ -162,9 +146,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	if last {
 		p.changed()
 	}
-	j.Attempts, j.crashes, j.LastError, j.recorded = in.Record.Attempts, in.Record.Crashes,
-		in.Record.LastError, in.Saved
-	j.snoozes = in.Record.Snoozes
+	j.recall(in.Record, in.Saved)
 	switch {
 	case p.legacy.Finished(a.Seq, stored, again, now):
 		p.v.out.ack(j)
@@ -182,35 +164,29 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		j.enter(stageRunning)
 		j.holder = in.Holder
 		b.runs(1)
-		p.v.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
+		p.v.agenda.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 	case p.repeats(j):
 	case p.v.impossible(j.Cost, j.Costs) != "":
 		p.v.out.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
 	case in.Record.DueIn > 0 && edit.Run != j.ordinal():
-		p.v.delay(j, now.Later(time.Duration(in.Record.DueIn)*time.Microsecond))
+		p.v.stock.delay(j, now.Later(time.Duration(in.Record.DueIn)*time.Microsecond))
 	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
 		if p.v.sinks(j, true, now) {
-			p.v.sink(j, true)
-			p.v.strip(b, a.Seq, now)
+			p.v.stock.sink(j, true, now)
 			return
 		}
-		p.v.delay(j, p.v.wall.instant(j.NotBefore, now))
+		p.v.stock.delay(j, p.v.wall.instant(j.NotBefore, now))
 	case p.v.sinks(j, false, now):
-		p.v.sink(j, false)
-		p.v.strip(b, a.Seq, now)
+		p.v.stock.sink(j, false, now)
 		if b.spot == spotNone || b.queue.Len() == 1 {
 			b.changed()
 		}
 		return
 	default:
-		p.v.makeReady(j, now)
+		p.v.stock.makeReady(j, now)
 		return
 	}
 	b.changed()
-}
-
-func (v *Valve) date(j *heldJob, now pace.Instant) {
-	j.expires = v.wall.instant(v.expiry(j), now)
 }
 
 func (s *settings) expiry(j *heldJob) time.Time {
@@ -226,7 +202,7 @@ func (v *Valve) Redate(now pace.Instant) {
 	for _, p := range v.parts {
 		for _, j := range p.jobs {
 			before := j.expires
-			v.date(j, now)
+			v.stock.date(j, now)
 			at := j.expires
 			switch {
 			case j.inTimers < 0 || j.stage != stageWaiting && j.stage != stageDelayed:
@@ -236,7 +212,7 @@ func (v *Valve) Redate(now pace.Instant) {
 			case j.At < before: // it backs off
 				at = min(at, j.At)
 			}
-			if v.lookAt(j, at); j.stage == stageDelayed {
+			if v.agenda.lookAt(j, at); j.stage == stageDelayed {
 				j.Bucket.queue.Fix(&j.Job)
 			}
 		}
@@ -281,67 +257,4 @@ func (p *Part) look(key job.Key) *bucket {
 		return b
 	}
 	return newBucket(p, key, p.v.limitsOf(key))
-}
-
-func (v *Valve) makeReady(j *heldJob, now pace.Instant) {
-	if j.call != nil {
-		j.stage = stageWaiting
-		v.Crew.Claimants.Take(j.call, claimant.Return, min(j.call.Ends, now.Add(callSilence)))
-		return
-	}
-	b := j.Bucket
-	j.enter(stageWaiting)
-	if j.Body != nil && j.Size > leanSize {
-		if b.queue.Near() > 0 || v.texts.bytes >= v.texts.memory.bodies() {
-			j.Body, j.Lean = nil, true
-		} else {
-			v.texts.keep(j)
-		}
-	}
-	v.enqueue(j)
-}
-
-func (v *Valve) enqueue(j *heldJob) {
-	j.Behind = j.behind()
-	b := j.Bucket
-	b.own()
-	if b.queue.Push(&j.Job) || b.spot == spotNone {
-		b.changed()
-	}
-	v.lookAt(j, j.expires)
-}
-
-// delay defers a job, without a large body.
-func (v *Valve) delay(j *heldJob, until pace.Instant) {
-	j.enter(stageDelayed)
-	if j.Size > leanSize {
-		j.Body, j.Lean = nil, true
-	}
-	v.lookAt(j, min(until, j.expires))
-	j.Bucket.own()
-	j.Bucket.queue.Delay(&j.Job)
-}
-
-func (a *agenda) lookAt(j *heldJob, at pace.Instant) {
-	j.At = at
-	if j.inTimers >= 0 {
-		a.timers.Fix(j.inTimers)
-	} else {
-		a.timers.Push(timedJob{j})
-	}
-}
-
-func (v *Valve) detach(j *heldJob) {
-	j.Bucket.changed()
-	v.texts.free(j)
-	if j.inTimers >= 0 {
-		v.timers.Remove(j.inTimers)
-	}
-	if j.call != nil {
-		if j.Bucket.callers.Chosen == j.call {
-			j.Bucket.unchoose()
-		}
-		return
-	}
-	j.Bucket.queue.Remove(&j.Job)
 }

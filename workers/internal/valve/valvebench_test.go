@@ -29,6 +29,12 @@ type valveBench struct {
 	stored map[uint64]time.Time
 }
 
+func (b *valveBench) view() View { return b.v.View(b.now) }
+
+func (b *valveBench) foreseen(now pace.Instant) bool {
+	return b.v.foresight.sees(b.p, &b.v.startLimits, now)
+}
+
 func newValveBench(t testing.TB, p policy.Policy) *valveBench {
 	t.Helper()
 	b := unownedValve(t, p)

@@ -52,7 +52,7 @@ func TestAFasterRateEndsASlowWait(t *testing.T) {
 			if rate != "" {
 				p.Outflow = leaky("", rate).Outflow
 			}
-			b.v.setPolicy(p, paused, b.now)
+			b.v.Change(p, paused, b.now)
 		}
 	}
 	for name, changes := range map[string][]func(*valveBench){
@@ -110,7 +110,7 @@ func TestALowerMaxCooldownEndsACooldown(t *testing.T) {
 		b.at(second)
 		p = b.v.Policy
 		p.Retry.MaxCooldown = policy.Duration(2 * second)
-		b.v.setPolicy(p, false, b.now)
+		b.v.Change(p, false, b.now)
 		starts := b.until(30*time.Minute, b.done)
 		if len(starts) < 16 || starts[0] < 3*second || starts[0] > want+ms {
 			t.Errorf("%s: max_cooldown is 2 s, said at 1 s: starts %v", rate, starts)
@@ -132,7 +132,9 @@ func TestAnotherTargetIsProbedAtOnce(t *testing.T) {
 		t.Fatal("the breaker is closed")
 	}
 	b.at(second)
-	b.v.setPolicy(b.v.Policy, false, b.now)
+	p = b.v.Policy
+	p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://another.test"}}
+	b.v.Change(p, false, b.now)
 	if runs := b.start(); len(runs) != 1 {
 		t.Errorf("%d probes start at once, want 1", len(runs))
 	}
