@@ -39,6 +39,9 @@ func TestLentWorkersAreBusyWhoeverMayOwnTheirPolicy(t *testing.T) {
 	if !c.Reserve("api") {
 		t.Fatal("no worker is free")
 	}
+	c.Handle(Configured{"api": nil}, origin)
+	c.Handle(configured(QueuePolicy{Policy: p, Local: true}), origin)
+	free(1)
 	for _, own := range []bool{true, false, true} {
 		c.Handle(configured(QueuePolicy{Policy: p, Local: true, Own: own}), origin)
 		free(1)
@@ -46,10 +49,6 @@ func TestLentWorkersAreBusyWhoeverMayOwnTheirPolicy(t *testing.T) {
 	if n := c.valves.all["api"].Crew.Free(); n != 1 {
 		t.Errorf("the valve has %d free workers of two, of which one is lent", n)
 	}
-	c.Handle(Configured{"api": nil}, origin)
-	c.prune()
-	c.Handle(configured(QueuePolicy{Policy: p, Local: true}), origin)
-	free(1)
 	if n := c.Running(); n != 1 {
 		t.Errorf("%d jobs run, want the lent worker's", n)
 	}
