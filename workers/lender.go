@@ -16,7 +16,6 @@ import (
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/claims"
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -39,12 +38,10 @@ type lender struct {
 	untold  chan struct{} // limits the settlements whose workers continue
 }
 
-// workforce has a policy's workers. It outlives a policy whose jobs run: that may come back.
+// workforce has a policy's lent workers. It outlives a policy whose jobs run: that may come back.
 type workforce struct {
 	handle Handler
-	all    int
-	busy   int             // for other drainers' valves
-	keys   map[job.Key]int // the same by bucket, open claims at ""
+	keys   map[job.Key]int // by bucket, open claims at ""
 
 	subject string // of offers; empty: it takes none
 	stop    func() // ends these
@@ -56,7 +53,6 @@ type loan struct {
 	policy string
 	crew   *workforce
 	handle Handler
-	worker core.Reservation
 	key    job.Key // of the job; the loop's
 	at     pace.Instant
 	jumps  uint64
@@ -99,13 +95,13 @@ func (l *lender) serve(changed iter.Seq[string]) {
 			}
 			crew.subject, crew.stop = subject, stop
 		}
-		crew.handle, crew.all = handle, l.catalog.policies[name].Workers
+		crew.handle = handle
 	}
 }
 
 // forget drops a workforce that neither takes offers nor runs jobs.
 func (l *lender) forget(name string) {
-	if crew := l.crews[name]; crew != nil && crew.subject == "" && crew.busy == 0 {
+	if crew := l.crews[name]; crew != nil && crew.subject == "" && len(crew.keys) == 0 {
 		delete(l.crews, name)
 	}
 }
@@ -127,11 +123,10 @@ func (l *lender) count() map[string]record.Crew {
 		if l.catalog.running[name] != nil {
 			c.All = p.Workers
 		}
-		busy, _, own := l.core.Workers(name)
-		if c.Busy = busy; !own && l.crews[name] != nil {
-			c.Busy = l.crews[name].busy
-		}
-		if told := own && p.Target != nil; told && c != (record.Crew{All: p.Workers}) ||
+		workers := l.core.Workers(name)
+		c.Busy = workers.Busy + workers.Reserved
+		if told := l.core.MayOwn(name) && p.Target != nil; told &&
+			c != (record.Crew{All: p.Workers}) ||
 			!told && c.All > 0 {
 			crews[name] = c
 		}
@@ -159,16 +154,10 @@ func (l *lender) claim(name, to string, understood bool) {
 	c := job.Claim{Op: job.OpClaim, Want: job.WantJob}
 	k := &loan{Claimant: l.claims.Open(rand.Text()), policy: name, crew: l.crews[name]}
 	if understood && k.crew != nil && k.crew.subject != "" {
-		_, free, shared := l.core.Workers(name)
-		if !shared {
-			free = min(free, k.crew.all-k.crew.busy)
-		}
-		c.Slots, c.Except = k.crew.room(free)
+		workers := l.core.Workers(name)
+		c.Slots, c.Except = k.crew.room(workers.Free(), workers.Reserved)
 	}
-	reserved := false
-	if c.Slots > 0 {
-		k.worker, reserved = l.core.Reserve(name)
-	}
+	reserved := c.Slots > 0 && l.core.Reserve(name)
 	if !reserved {
 		c.Slots, c.Except = 0, nil
 	}
@@ -179,10 +168,9 @@ func (l *lender) claim(name, to string, understood bool) {
 		k.Close()
 	case err != nil:
 		k.Close()
-		l.core.Release(k.worker)
+		l.core.Release(name)
 	default:
 		k.handle = k.crew.handle
-		k.crew.busy++
 		k.crew.count("", 1)
 		l.loans++
 		l.spawn(func() { l.run(k) })
@@ -190,14 +178,14 @@ func (l *lender) claim(name, to string, understood bool) {
 }
 
 // room returns the free workers for other drainers' jobs, and the buckets that have too many of
-// them for another one: see mayTakeWorker of the valve. Any bucket may get the open claims.
-func (c *workforce) room(free int) (slots int, except []job.Key) {
+// the lent ones for another one: see [crew.Workers.MayTake]. Any bucket may get the open claims.
+func (c *workforce) room(free, lent int) (slots int, except []job.Key) {
 	open := c.keys[""]
 	most := 3*(free-1) - open
 	if free <= 0 || most < 0 {
 		return 0, nil
 	}
-	if c.busy-open <= most {
+	if lent-open <= most {
 		return free, nil
 	}
 	for key, n := range c.keys {
@@ -218,10 +206,9 @@ func (c *workforce) count(key job.Key, n int) {
 }
 
 func (l *lender) release(k *loan) {
-	k.crew.busy--
 	k.crew.count(k.key, -1)
 	l.forget(k.policy)
-	l.core.Release(k.worker)
+	l.core.Release(k.policy)
 }
 
 // run waits for the valve's answer to a claim, and runs the job.

@@ -311,20 +311,20 @@ func TestRoomForOtherDrainersJobs(t *testing.T) {
 		{all: 8, keys: map[job.Key]int{"a": 3, "b": 1, "": 2}, free: 2, except: "[a]"},
 		{all: 8, keys: map[job.Key]int{"a": 3, "b": 3}, free: 2, except: "[]"},
 	} {
-		crew := &workforce{all: c.all, keys: c.keys}
+		lent := 0
 		for _, n := range c.keys {
-			crew.busy += n
+			lent += n
 		}
-		free, except := crew.room(c.all - crew.busy)
+		free, except := (&workforce{keys: c.keys}).room(c.all-lent, lent)
 		if free != c.free || fmt.Sprint(except) != c.except {
 			t.Errorf("%+v: %d free, except %v", c, free, except)
 		}
 	}
-	many := &workforce{keys: map[job.Key]int{"hangs": 2}, busy: 1002}
+	many := &workforce{keys: map[job.Key]int{"hangs": 2}}
 	for i := range 1000 {
 		many.keys[job.Key(fmt.Sprint("k", i))] = 1
 	}
-	if _, except := many.room(1); len(except) != mostExcept || except[0] != "hangs" {
+	if _, except := many.room(1, 1002); len(except) != mostExcept || except[0] != "hangs" {
 		t.Errorf("%d buckets, %s first", len(except), except[0])
 	}
 }

@@ -70,7 +70,7 @@ workers/internal/valve: api policy queue/job workers/internal/adapt workers/inte
 	workers/internal/keyqueue
 	workers/internal/pace workers/internal/quota workers/internal/record workers/internal/walk
 workers/internal/walk:
-workers/whatif: admission admission/limiter policy queue/job workers/internal/crew workers/internal/handle workers/internal/heap
+workers/whatif: admission admission/limiter policy queue/job workers/internal/handle workers/internal/heap
 	workers/internal/pace workers/internal/record workers/internal/valve
 workers/natstarget: internal/base/answers internal/base/redact policy queue queue/job workers nats.go
 workers/workersprom: internal/server/promsink queue workers client_golang

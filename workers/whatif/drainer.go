@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -43,7 +42,7 @@ func newDrainer(w *world, began int64) *drainer {
 	d := &drainer{world: w, began: began, wakes: pace.Never, lasts: map[uint64]time.Duration{}}
 	half := func() float64 { return 0.5 }
 	d.valve = valve.New(w.policy, false, "whatif", half, d.clock, &d.out)
-	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)), &crew.Slots{})
+	d.valve.Share(valve.NewMemory(cmp.Or(w.options.memory, memory)), d.valve.Crew.Workers)
 	d.valve.Crew.Local = true
 	d.part = d.valve.Own(handle.Partition{Policy: w.policy.Name}, 1)
 	d.part.Opened(time.Unix(0, began), 0, nil, origin)

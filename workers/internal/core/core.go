@@ -43,6 +43,7 @@ type Core struct {
 	owners    map[string]Record
 	memory    *valve.Memory
 	slots     crew.Slots
+	workers   map[string]*crew.Workers // by policy
 	questions valve.Questions
 	out       actions
 	spare     *actions
@@ -87,7 +88,8 @@ func New(o Options) *Core {
 		valves: &roster{all: map[string]*livePolicy{}}, policies: map[string]*QueuePolicy{},
 		overrides: map[string]map[job.Key]policy.Override{}, owners: map[string]Record{},
 		memory: valve.NewMemory(o.Memory), slots: crew.Slots{Most: o.Slots},
-		spare: &actions{}, most: record.MostBytes,
+		workers: map[string]*crew.Workers{},
+		spare:   &actions{}, most: record.MostBytes,
 	}
 }
 

@@ -18,6 +18,7 @@ func (c *Core) prune() {
 	gone := c.valves.prune()
 	for _, name := range gone {
 		c.shares.keep(name, c.policies[name], nil)
+		c.dismiss(name)
 	}
 	if len(gone) > 0 {
 		c.valves.link(c.lines, &c.slots)
@@ -114,26 +115,29 @@ func (c *Core) configure(name string, now pace.Instant) (members bool) {
 	p, v := c.policies[name], c.valves.all[name]
 	own := p != nil && p.Own
 	if p != nil && v != nil {
-		v.Change(p.Policy, p.Paused, now) // even while it ends, because its workers may be lent
+		v.Change(p.Policy, p.Paused, now) // even while it ends, because its jobs may still run
 		c.valves.rouse(v)
 	}
 	if p != nil {
+		w := c.workersOf(name)
+		w.Local, w.Most = p.Local, p.Workers
 		members = c.divide(p, now)
 	}
 	if own && v == nil {
 		v = &livePolicy{ending: true, Valve: valve.New(p.Policy, p.Paused, c.Lease.Id,
 			c.options.Random, c.server.read, &c.out.Actions)}
-		v.Share(c.memory, &c.slots)
+		v.Share(c.memory, c.workersOf(name))
 		v.SetOverrides(c.overrides[name])
 		c.valves.add(v)
 	}
 	if own {
-		v.Crew.Local, v.of = p.Local, p
+		v.of = p
 	}
 	if v != nil {
 		members = members || v.ending == own
 		v.ending = !own
 	}
+	c.dismiss(name)
 	return c.shares.keep(name, p, v) || members
 }
 

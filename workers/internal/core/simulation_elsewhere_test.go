@@ -198,10 +198,8 @@ func (o *lendingProcess) after(delay time.Duration, do func()) {
 func (o *lendingProcess) take() (except []job.Key, able bool) {
 	free := o.workers - o.busy
 	if o.d != nil {
-		var known bool
-		if _, free, known = o.d.core.Workers(o.policy); !known {
-			return nil, false
-		}
+		workers := o.d.core.Workers(o.policy)
+		free = workers.Free()
 	}
 	promised := o.busy
 	for _, n := range o.keys {
@@ -211,7 +209,7 @@ func (o *lendingProcess) take() (except []job.Key, able bool) {
 		return nil, false
 	}
 	if o.d != nil {
-		if _, ok := o.d.core.Reserve(o.policy); !ok {
+		if !o.d.core.Reserve(o.policy) {
 			return nil, false
 		}
 	}
@@ -237,11 +235,8 @@ func (c *promise) giveBack() {
 	if c.run != nil {
 		o.keys[c.run.Key]--
 	}
-	if o.d == nil {
-		return
-	}
-	if v := o.d.core.valves.all[o.policy]; v != nil {
-		o.d.core.Release(Reservation{v})
+	if o.d != nil {
+		o.d.core.Release(o.policy)
 	}
 }
 

@@ -99,8 +99,8 @@ func (w *world) lookForStandstill() {
 	w.lookAtShared()
 	for _, d := range w.drainers {
 		used := 0
-		for _, v := range d.core.valves.all {
-			used += v.Crew.Busy + v.Crew.Reserved
+		for _, workers := range d.core.workers {
+			used += workers.Busy + workers.Reserved
 		}
 		if d.alive && used != d.core.slots.Used {
 			w.fail("slots: %d are used, and %d workers", d.core.slots.Used, used)

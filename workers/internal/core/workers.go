@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -25,43 +26,53 @@ func (e Claimed) apply(c *Core, _ pace.Instant) {
 	}
 }
 
-// Reservation is a local worker lent to another drainer's valve, of a valve that stays meanwhile;
-// nil: there is none here.
-type Reservation struct{ of *livePolicy }
+// workersOf returns this process's workers of a policy, whoever owns its valves.
+func (c *Core) workersOf(policy string) *crew.Workers {
+	w := c.workers[policy]
+	if w == nil {
+		w = &crew.Workers{Slots: &c.slots}
+		c.workers[policy] = w
+	}
+	return w
+}
 
-// Reserve takes a slot and, if the policy has a valve here, one of its workers.
-func (c *Core) Reserve(name string) (r Reservation, ok bool) {
-	switch v := c.valves.visit(name); {
-	case c.Leaving || c.slots.Left() <= 0 || v != nil && !v.Crew.Reserve():
-		return r, false
-	case v == nil:
-		c.slots.Used++
-		return r, true
-	default:
-		return Reservation{v}, true
+// dismiss forgets the workers of a policy that is gone, unless they still work: it may come back.
+func (c *Core) dismiss(policy string) {
+	w := c.workers[policy]
+	if w != nil && w.Reserved == 0 && c.policies[policy] == nil && c.valves.all[policy] == nil {
+		delete(c.workers, policy)
 	}
 }
 
-func (c *Core) Release(r Reservation) {
-	if r.of == nil {
-		c.slots.Used--
-		return
+// Reserve lends a worker to another drainer's valve, until Release.
+func (c *Core) Reserve(policy string) bool {
+	if w := c.workers[policy]; w == nil || c.Leaving || !w.Reserve() {
+		return false
 	}
-	c.valves.rouse(r.of)
-	r.of.Crew.Release()
+	c.valves.visit(policy)
+	return true
 }
 
-func (c *Core) Workers(name string) (busy, free int, known bool) {
-	v := c.valves.all[name]
-	if v == nil {
-		return 0, c.slots.Left(), false
+func (c *Core) Release(policy string) {
+	c.valves.visit(policy)
+	c.workers[policy].Release()
+	c.dismiss(policy)
+}
+
+// Workers returns a policy's workers here, or none.
+func (c *Core) Workers(policy string) (w crew.Workers) {
+	if known := c.workers[policy]; known != nil {
+		w = *known
 	}
-	return v.Crew.Busy + v.Crew.Reserved, v.Crew.Free(), true
+	return w
 }
 
 func (c *Core) Running() (jobs int) {
+	for _, w := range c.workers {
+		jobs += w.Busy + w.Reserved
+	}
 	for _, v := range c.valves.sorted {
-		jobs += v.Crew.Running()
+		jobs += v.Crew.Claimants.Working
 	}
 	return jobs
 }

@@ -7,7 +7,6 @@ package crew
 import (
 	"iter"
 	"maps"
-	"math"
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
@@ -16,26 +15,9 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-// Slots bounds the jobs of several valves' local workers. Such valves form a line.
-type Slots struct {
-	Most int // 0: unlimited
-	Used int
-}
-
-func (s *Slots) Left() int {
-	if s.Most <= 0 {
-		return math.MaxInt
-	}
-	return s.Most - s.Used
-}
-
 // Crew runs a valve's jobs, of type J.
 type Crew[J any] struct {
-	Local    bool
-	Most     int // local workers
-	Busy     int // those with this valve's jobs
-	Reserved int // those with other drainers' jobs
-	Slots    *Slots
+	*Workers
 
 	Claimants claimant.Set[J]
 	claims    claimant.Queue[J] // of workers elsewhere
@@ -81,43 +63,13 @@ const (
 	nobodyPause = 250 * time.Millisecond
 )
 
-// New returns a crew with slots of its own.
+// New returns a crew with workers of its own.
 func New[J any](workers int) Crew[J] {
-	return Crew[J]{Most: workers, Slots: &Slots{}, runs: map[uint64]Run[J]{}}
-}
-
-func (c *Crew[J]) Free() int {
-	if !c.Local {
-		return 0
-	}
-	return min(c.Most-c.Busy-c.Reserved, c.Slots.Left())
-}
-
-// Reserve takes a local worker for another drainer's job, until Release.
-func (c *Crew[J]) Reserve() bool {
-	if c.Free() <= 0 {
-		return false
-	}
-	c.Reserved++
-	c.Slots.Used++
-	return true
-}
-
-func (c *Crew[J]) Release() {
-	c.Reserved--
-	c.Slots.Used--
+	return Crew[J]{Workers: &Workers{Most: workers, Slots: &Slots{}}, runs: map[uint64]Run[J]{}}
 }
 
 // Running counts running jobs, here and elsewhere, also other drainers' here.
 func (c *Crew[J]) Running() int { return c.Busy + c.Reserved + c.Claimants.Working }
-
-// MayTake keeps one bucket from taking all workers: it may run three times as many jobs as workers
-// stay free (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-// switches", 1998).
-func (c *Crew[J]) MayTake(busy int) bool {
-	free := c.Free()
-	return free > 0 && busy <= 3*(free-1)
-}
 
 // Lacks returns why no worker takes a job.
 func (c *Crew[J]) Lacks() gates.Reason {
@@ -226,8 +178,10 @@ func (c *Crew[J]) Run(number uint64) (r Run[J], known bool) {
 // Runs returns them all, by number.
 func (c *Crew[J]) Runs() iter.Seq2[uint64, Run[J]] { return maps.All(c.runs) }
 
-// Idle reports whether there is no run, claim or offer.
-func (c *Crew[J]) Idle() bool { return len(c.runs)+c.claims.Len()+c.Claimants.Offers == 0 }
+// Idle reports whether there is no run, also of another drainer's job here, and no claim or offer.
+func (c *Crew[J]) Idle() bool {
+	return len(c.runs)+c.Reserved+c.claims.Len()+c.Claimants.Offers == 0
+}
 
 // Wake returns when a claimant falls silent or, if starts are allowed, demand may have grown.
 func (c *Crew[J]) Wake(open bool) pace.Instant {

@@ -44,6 +44,9 @@ func TestWorkersAreShared(t *testing.T) {
 	if b.Local = false; b.Free() != 0 {
 		t.Error("a process without a handler has free workers")
 	}
+	if c := local(1); !c.Idle() || !c.Reserve() || c.Idle() {
+		t.Error("nobody is told of a lent worker, because its valve rests")
+	}
 }
 
 func TestNoBucketTakesAllWorkers(t *testing.T) {

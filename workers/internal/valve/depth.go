@@ -28,7 +28,7 @@ type Memory struct {
 
 func NewMemory(most int64) *Memory { return &Memory{most: most} }
 
-func (v *Valve) Share(m *Memory, s *crew.Slots) { v.texts.memory, v.Crew.Slots = m, s }
+func (v *Valve) Share(m *Memory, w *crew.Workers) { v.texts.memory, v.Crew.Workers = m, w }
 
 const (
 	// Sizes of a held job, of headers' overhead, and of a bucket.

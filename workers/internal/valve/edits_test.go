@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -40,7 +39,7 @@ func notBefore(d time.Duration) func(*job.Arrived) {
 // a lower, 10 was delayed by an hour, and 5 expires soon. With little memory some are deep.
 func edited(t *testing.T, memory int64) *valveBench {
 	b := unownedValve(t, leaky("api", "1/s"))
-	b.v.Share(NewMemory(memory), &crew.Slots{})
+	b.v.Share(NewMemory(memory), b.v.Crew.Workers)
 	b.own()
 	b.p.GoLive(b.now)
 	fillEdited(b)

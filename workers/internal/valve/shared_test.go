@@ -345,8 +345,7 @@ func TestPoliciesTakeTurnsForScarceSlots(t *testing.T) {
 	}
 	a, b := weighed("a", 3), weighed("b", 1)
 	slots := &crew.Slots{Most: 2}
-	a.v.Share(&Memory{}, slots)
-	b.v.Share(&Memory{}, slots)
+	a.v.Crew.Slots, b.v.Crew.Slots = slots, slots
 	Join([]*Valve{a.v, b.v})
 	var order strings.Builder
 	running := map[*valveBench][]Run{}
