@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -190,6 +191,8 @@ func TestAThrottleThatLastsTooLongIsPassedOn(t *testing.T) {
 
 func TestErrorsPassAndUsedUpLimitsPause(t *testing.T) {
 	end := make(chan struct{})
+	answered := sync.OnceFunc(func() { close(end) })
+	defer answered() // also of a test that fails: its server waits for it
 	w := begin(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Ratelimit-Remaining-Requests", "0")
 		w.Header().Set("X-Ratelimit-Reset-Requests", "20s")
@@ -206,7 +209,7 @@ func TestErrorsPassAndUsedUpLimitsPause(t *testing.T) {
 		r.RetryAfterMS > 20_000 {
 		t.Errorf("while the answer goes on: %+v", r)
 	}
-	close(end)
+	answered()
 	text(t, response)
 	if r := w.end(2); r.Status != job.SettledUnavailable || r.RetryAfterMS != 0 {
 		t.Errorf("settled %+v", r)
