@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -16,6 +17,8 @@ func TestRemaindersOfLimitsAreReported(t *testing.T) {
 		<-answers
 	}))
 	defer slow.Close()
+	answer := sync.OnceFunc(func() { close(answers) })
+	defer answer() // also of a test that fails: the server waits for it
 	p := launch(t, "--drain", "--config", configure(t, `drain: {lease: 2s}
 policies:
   - name: mail
@@ -51,7 +54,7 @@ shared_limits:
 			})
 		}
 	}
-	close(answers)
+	answer()
 	eventually(t, "the answer is counted", func() bool {
 		_, open := p.get("/metrics")
 		_, bucket := p.get("/v1/buckets/strict/acme")
