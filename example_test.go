@@ -171,6 +171,7 @@ func TestDocumentsOfAliasesShowFieldsAndMethods(t *testing.T) {
 	aliases := map[string]reflect.Type{
 		"Acquirer": reflect.TypeFor[penstock.Acquirer](), "Call": reflect.TypeFor[penstock.Call](),
 		"Codec": reflect.TypeFor[penstock.Codec](), "Ended": reflect.TypeFor[penstock.Ended](),
+		"Files": reflect.TypeFor[penstock.Files](), "Part": reflect.TypeFor[penstock.Part](),
 		"Permit":       reflect.TypeFor[penstock.Permit](),
 		"RefusedError": reflect.TypeFor[penstock.RefusedError](),
 		"Ticket":       reflect.TypeFor[penstock.Ticket](),
@@ -194,7 +195,7 @@ func TestDocumentsOfAliasesShowFieldsAndMethods(t *testing.T) {
 				}
 			}
 		}
-		if page.Name == "Permit" {
+		if page.Name == "Permit" || page.Name == "Files" {
 			of = reflect.PointerTo(of)
 		}
 		if of.Kind() != reflect.Struct {

@@ -90,12 +90,21 @@ type Options struct {
 	shared     bool
 }
 
-// Files says of each kind of reloadable file how its last read ended: a program notes its own there
-// by Note, and may observe all by the field Observe.
+// Files knows of each kind of reloadable file how its last read ended. A program notes the reads of
+// its own files.
+//
+//	Observe func(files string, err error) // called by Note; may be nil
+//
+//	Note(files string, err error) error // a read, and returns its error
+//	Part() Part                         // of /readyz
 type Files = follow.Status
 
-// Part is a part of a program in /readyz, by a name of one word. With an Err the program is not
-// ready; Status and Notes are texts, Notes only for clients that may read everything.
+// Part is a part of a program in /readyz.
+//
+//	Name   string   // a word, such as nats
+//	Err    error    // why it makes the program unready; may be nil
+//	Status string   // without names of policies, keys or files
+//	Notes  []string // for clients that may read everything
 type Part = health.Part
 
 // Credentials are a user and password, a token, an nkey seed file, or a file with a JWT and a seed,
