@@ -215,6 +215,9 @@ func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 		case nc.IsConnected():
 			if err = d.broker.Setup(ctx); err == nil {
 				made, err = d.broker.Tables().Partitions.Created(ctx)
+				if errors.Is(err, queue.ErrNoStream) { // it was deleted meanwhile
+					err = fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
+				}
 			}
 			if !errors.Is(err, queue.ErrUnavailable) && nc.IsConnected() {
 				refused = err
