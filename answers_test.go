@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // arrivals is paced, with a limit that counts from the answer.

@@ -19,9 +19,10 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"
 )
@@ -61,14 +62,14 @@ func calling(t *testing.T, capacity int64) []policy.Policy {
 	return []policy.Policy{mail, calls}
 }
 
-func beside(t *testing.T, p *penstock.Penstock) *queue.Broker {
+func beside(t *testing.T, p *penstock.Penstock) *jet.Broker {
 	t.Helper()
 	nc, err := p.Connect("beside")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	broker, err := queue.NewBroker(nc, queue.Options{})
+	broker, err := jet.NewBroker(nc, jet.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestTheOutcomeOfAJobIsPosted(t *testing.T) {
 	p.Handle("mail", func(_ context.Context, j workers.Job) error {
 		reply := j.Body
 		if string(reply) == "large" {
-			reply = bytes.Repeat([]byte("é"), job.MaxReply)
+			reply = bytes.Repeat([]byte("é"), queue.MaxReply)
 		}
 		j.Reply(201, http.Header{"X-Id": {"7"}}, reply)
 		switch string(j.Body) {
@@ -197,8 +198,8 @@ func TestForbiddenCallbackURLs(t *testing.T) {
 	}
 	// A plain publish bypasses the admitter.
 	broker := beside(t, p)
-	if _, err := broker.NewProducer(queue.ProducerOptions{}).Publish(t.Context(),
-		queue.Submission{Policy: "mail", Key: "a",
+	if _, err := broker.NewProducer(jet.ProducerOptions{}).Publish(t.Context(),
+		jet.Submission{Policy: "mail", Key: "a",
 			Header: map[string][]string{job.HeaderCallback: {r.URL}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/answer"
-	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
+	"github.com/penstock-mq/penstock/internal/admission/answer"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // Client submits jobs to other processes, over HTTP or NATS. Its methods behave like [Penstock]'s,
@@ -42,7 +44,7 @@ func NewHTTPClient(server, token string, hc *http.Client) (*Client, error) {
 // NewNATSClient returns a client over NATS; an empty prefix means penstock. Admitters answer it, as
 // do programs with [Options.ServeNATS].
 func NewNATSClient(nc *nats.Conn, prefix string) (*Client, error) {
-	names, err := queue.NewNames(prefix)
+	names, err := jet.NewNames(prefix)
 	if err == nil && nc == nil {
 		err = errors.New("penstock: no connection to NATS")
 	}
@@ -71,8 +73,8 @@ func (c *Client) Acquire(ctx context.Context, of Call) (*Permit, error) {
 
 // Submit is [Penstock.Submit]. It does not send Job.IP.
 func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {
-	if _, err := job.EncodeKey(j.Key); err != nil {
-		return Ticket{}, admission.InvalidKey(err)
+	if _, err := queue.EncodeKey(j.Key); err != nil {
+		return Ticket{}, admit.InvalidKey(err)
 	}
 	header, body, err := j.sealed(c.Codec)
 	if err != nil {
@@ -80,7 +82,7 @@ func (c *Client) Submit(ctx context.Context, j Job) (Ticket, error) {
 	}
 	wait := min(max(j.Wait, 0), admission.MaxWait)
 	if wait > 0 {
-		header.Set(admission.WaitHeader, wait.String())
+		header.Set(admit.WaitHeader, wait.String())
 	}
 	body, err = c.ask(ctx, answer.Request{Endpoint: "submit", Policy: j.Policy, Key: j.Key,
 		Wait: wait, Header: header, Body: body})
@@ -117,7 +119,7 @@ func (c *Client) Wait(ctx context.Context, id string) (Ended, error) {
 
 // Ended says how a job ended.
 //
-//	End    job.End // job.EndDone, EndDead, EndCancelled, EndPurged or EndReplayed
+//	End    queue.End // queue.EndDone, EndDead, EndCancelled, EndPurged or EndReplayed
 //	Reason string  // of a dead job
 //	Error  string  // of its last attempt
 type Ended = answer.Ended

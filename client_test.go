@@ -15,10 +15,10 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -101,7 +101,7 @@ func TestAClientWaitsForJobs(t *testing.T) {
 				t.Fatalf("%+v, %v", ticket, err)
 			}
 			r := ticket.Result.Reply
-			if ticket.Result.End != job.EndDone || ticket.Job != ticket.Result.Job || r == nil ||
+			if ticket.Result.End != queue.EndDone || ticket.Job != ticket.Result.Job || r == nil ||
 				r.Status != 201 || r.Header["To"][0] != "ann" || string(r.Body) != "\xff for "+key {
 				t.Errorf("%+v, %+v", ticket.Result, r)
 			}
@@ -111,9 +111,9 @@ func TestAClientWaitsForJobs(t *testing.T) {
 				t.Errorf("a repeat: %+v, %v", again, err)
 			}
 			for body, want := range map[string]penstock.Ended{
-				`{}`:            {End: job.EndDone},
-				`{"fail":true}`: {End: job.EndDead, Reason: "permanent", Error: "no such address"},
-				`{"fail":1}`: {End: job.EndDead, Reason: "permanent", Error: "read the body: json: " +
+				`{}`:            {End: queue.EndDone},
+				`{"fail":true}`: {End: queue.EndDead, Reason: "permanent", Error: "no such address"},
+				`{"fail":1}`: {End: queue.EndDead, Reason: "permanent", Error: "read the body: json: " +
 					"cannot unmarshal number into Go struct field letter.Fail of type bool"},
 			} {
 				ticket, err := c.Submit(t.Context(), penstock.Job{Policy: "mail",
@@ -155,7 +155,7 @@ func TestAClientCancels(t *testing.T) {
 			}
 			cancelled(t, c, ticket.Job)
 			ended, err := c.Wait(t.Context(), ticket.Job)
-			if err != nil || ended.End != job.EndCancelled {
+			if err != nil || ended.End != queue.EndCancelled {
 				t.Errorf("%+v, %v", ended, err)
 			}
 			if err := c.Cancel(t.Context(), ticket.Job); !errors.Is(err, admission.ErrNotFound) {

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -122,7 +122,7 @@ func TestPayloadsAreEncodedBetweenSubmitterAndHandler(t *testing.T) {
 			t.Error(err)
 		}
 		sent := waittest.Receive(t, requests)
-		if plain, err := codec.Decode(sent.body); sent.encoding != job.Encoding || err != nil ||
+		if plain, err := codec.Decode(sent.body); sent.encoding != queue.Encoding || err != nil ||
 			string(plain) != secret || bytes.Contains(sent.body, []byte(secret)) {
 			t.Errorf("%s: the target got %q, %v", name, sent, err)
 		}

@@ -170,10 +170,13 @@ func TestDocumentsOfAliasesShowFieldsAndMethods(t *testing.T) {
 	}
 	aliases := map[string]reflect.Type{
 		"Acquirer": reflect.TypeFor[penstock.Acquirer](), "Call": reflect.TypeFor[penstock.Call](),
-		"Codec": reflect.TypeFor[penstock.Codec](), "Ended": reflect.TypeFor[penstock.Ended](),
-		"Files": reflect.TypeFor[penstock.Files](), "Part": reflect.TypeFor[penstock.Part](),
-		"Permit":       reflect.TypeFor[penstock.Permit](),
+		"CallResult": reflect.TypeFor[penstock.CallResult](),
+		"CallStatus": reflect.TypeFor[penstock.CallStatus](),
+		"Codec":      reflect.TypeFor[penstock.Codec](), "Ended": reflect.TypeFor[penstock.Ended](),
+		"Figure": reflect.TypeFor[penstock.Figure](), "Files": reflect.TypeFor[penstock.Files](),
+		"Part": reflect.TypeFor[penstock.Part](), "Permit": reflect.TypeFor[penstock.Permit](),
 		"RefusedError": reflect.TypeFor[penstock.RefusedError](),
+		"Schedule":     reflect.TypeFor[penstock.Schedule](),
 		"Ticket":       reflect.TypeFor[penstock.Ticket](),
 		"Transport":    reflect.TypeFor[penstock.Transport](),
 	}

@@ -14,8 +14,10 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
-	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/admission/schedules"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/internal/server/health"
@@ -25,10 +27,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/server/node"
 	"github.com/penstock-mq/penstock/internal/server/policyfile"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -49,7 +49,7 @@ type Options struct {
 	// AllowShrink lets the set become empty or lose more than half of its policies.
 	AllowShrink bool
 	// Schedules of Set, with jobs of Policies. Others of Set are removed, unless it is nil.
-	Schedules []schedules.Entry
+	Schedules []Schedule
 
 	// URL of NATS 2.14 or newer, or several with commas; empty: an embedded server.
 	URL         string
@@ -68,7 +68,7 @@ type Options struct {
 	Lease         time.Duration // see [workers.Options]
 	Memory        int64         // see [workers.Options]; GOMEMLIMIT is the program's own concern
 	Slots         int           // see [workers.Options]
-	Codec         job.Codec     // of jobs and replies
+	Codec         queue.Codec   // of jobs and replies
 	// AllowTargets adds networks for HTTP targets. By default link-local addresses are forbidden
 	// and, to policies from the API, addresses of this machine and of metadata services.
 	AllowTargets []netip.Prefix
@@ -82,11 +82,12 @@ type Options struct {
 	Files  *Files        // reloadable files, for /readyz; nil: the files of HTTP
 	Parts  func() []Part // more parts of /readyz; may be nil
 	Sink   queue.Sink    // of events of this process and its jobs; may be nil
-	// Submitting and Attempt, for traces: see [admission.Options] and [workers.Options].
+	// Submitting and Attempt, for traces: Submitting may change the header to store of a valid job,
+	// and the returned function gets the outcome; for Attempt see [workers.Options].
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(Ticket, error))
 	Attempt    func(context.Context, workers.Job) (context.Context, workers.Job, func(error))
 	Logger     *slog.Logger // default [slog.Default]
-	Audit      bool         // Run checks all starts: see package workers/audit
+	Audit      bool         // Run checks all starts: see [Penstock.Audit]
 	shared     bool
 }
 
@@ -98,6 +99,18 @@ type Options struct {
 //	Note(files string, err error) error // a read, and returns its error
 //	Part() Part                         // of /readyz
 type Files = follow.Status
+
+// Schedule submits a job of a policy again and again (docs/guide.md).
+//
+//	Policy, Key string
+//	Name       string // several of a key need names; default "default"
+//	When, Zone string // as in Penstock-Schedule and Penstock-Schedule-Zone
+//	Paused   *bool  // default: unchanged
+//	Body     string // of its jobs
+//	Priority int
+//	Cost     int64
+//	Headers  map[string]string
+type Schedule = schedules.Entry
 
 // Part is a part of a program in /readyz.
 //
@@ -183,7 +196,7 @@ func (o Options) check() error {
 	add := func(format string, args ...any) {
 		problems = append(problems, fmt.Errorf("options: "+format, args...))
 	}
-	if _, err := queue.NewNames(o.Prefix); err != nil {
+	if _, err := jet.NewNames(o.Prefix); err != nil {
 		add("Prefix: %w", err)
 	}
 	if err := installation.CheckDomain(o.Domain, o.URL); err != nil {
@@ -213,7 +226,7 @@ func (o Options) check() error {
 }
 
 func (o Options) checkPolicies() error {
-	return o.wanted().Check(cmp.Or(o.Prefix, queue.DefaultPrefix), o.Limits.Possible)
+	return o.wanted().Check(cmp.Or(o.Prefix, jet.DefaultPrefix), o.Limits.Possible)
 }
 
 // LoadPolicies reads the list `policies` of a YAML file, such as a configuration file. The error

@@ -29,7 +29,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/admission/httpapi"
+	"github.com/penstock-mq/penstock/internal/admission/httpapi"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
+	"github.com/penstock-mq/penstock/internal/queue/store"
+	"github.com/penstock-mq/penstock/internal/server/audit"
 	"github.com/penstock-mq/penstock/internal/server/door"
 	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/internal/server/health"
@@ -39,12 +43,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/server/node"
 	"github.com/penstock-mq/penstock/internal/server/targets"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers"
-	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 const openTimeout = 30 * time.Second // a new cluster needs seconds to elect its leaders
@@ -60,7 +60,7 @@ type Penstock struct {
 	nats     *node.Server
 	closers  []func() // newest last
 
-	broker  *queue.Broker
+	broker  *jet.Broker
 	door    *door.Door
 	node    *node.Node
 	roster  *kv.Roster
@@ -190,12 +190,12 @@ func (p *Penstock) leave() {
 	p.roster.Leave(ctx)
 }
 
-func (p *Penstock) newBroker(name string) (*queue.Broker, error) {
+func (p *Penstock) newBroker(name string) (*jet.Broker, error) {
 	nc, err := p.connect(name)
 	if err != nil {
 		return nil, err
 	}
-	return queue.NewBroker(nc, queue.Options{Prefix: p.options.Prefix,
+	return jet.NewBroker(nc, jet.Options{Prefix: p.options.Prefix,
 		Domain: p.options.Domain, Replicas: p.options.Replicas, Logger: p.options.Logger})
 }
 
@@ -208,7 +208,7 @@ func (p *Penstock) buildDrainer() error {
 	p.drainer, err = workers.New(nc, workers.Options{Prefix: o.Prefix, Domain: o.Domain,
 		Replicas: o.Replicas, Lease: o.Lease, Memory: o.Memory, Slots: o.Slots,
 		Policies: o.DrainPolicies, Codec: o.Codec,
-		Target: targets.New(nc, cmp.Or(o.Prefix, queue.DefaultPrefix), o.AllowTargets),
+		Target: targets.New(nc, cmp.Or(o.Prefix, jet.DefaultPrefix), o.AllowTargets),
 		OwnAll: true, Grace: o.Grace, Sink: o.Sink, Attempt: o.Attempt, Lister: p.broker,
 		Logger: o.Logger})
 	if err != nil {
@@ -217,8 +217,16 @@ func (p *Penstock) buildDrainer() error {
 	return err
 }
 
+// Figure has what the audit observed of one limit, over all buckets.
+//
+//	Policy, Limit string
+//	Worst         float64 // fullest window of the last hour or two, as a share; above 1 it was broken
+//	Broken        uint64  // times
+//	Incomplete    bool    // lost events could have added starts
+type Figure = audit.Figure
+
 // Audit returns the audited starts and limits so far; nil without [Options.Audit].
-func (p *Penstock) Audit() []audit.Figure {
+func (p *Penstock) Audit() []Figure {
 	if p.auditor == nil {
 		return nil
 	}
@@ -265,7 +273,7 @@ func (p *Penstock) Health() error { return health.Err(p.parts()) }
 func (p *Penstock) Connected() bool { return p.broker.Conn().IsConnected() }
 
 // Policies returns the policies last read from NATS, or nil. The caller must not change them.
-func (p *Penstock) Policies() policy.Entries { return p.node.Policies() }
+func (p *Penstock) Policies() map[string]*workers.Policy { return p.node.Policies() }
 
 // Depths counts the jobs of every policy with a queue: waiting, backing off and running. With an
 // error, some are missing.

@@ -18,15 +18,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
 	"github.com/penstock-mq/penstock/internal/kit/natstest"
 	"github.com/penstock-mq/penstock/internal/kit/penstocktest"
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -280,7 +281,7 @@ func TestWaitsEndWithTheirConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names, err := queue.NewNames("")
+	names, err := jet.NewNames("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
 	"github.com/penstock-mq/penstock/internal/server/health"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 )
@@ -104,10 +104,10 @@ func (p *Penstock) announce(ctx context.Context) error {
 func (p *Penstock) parts() []health.Part {
 	var stopping, starting error
 	if p.stopping.Load() {
-		stopping = admission.ErrStopping
+		stopping = admit.ErrStopping
 	}
 	if !p.ready.Closed() {
-		starting = fmt.Errorf("%w, or their streams not prepared", admission.ErrStarting)
+		starting = fmt.Errorf("%w, or their streams not prepared", admit.ErrStarting)
 	}
 	parts := p.node.Health(stopping, starting)
 	if p.options.Parts != nil {

@@ -19,14 +19,16 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
 	"github.com/penstock-mq/penstock/internal/kit/certtest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -124,7 +126,7 @@ func TestCloseEndsRun(t *testing.T) {
 	if err := waittest.Receive(t, ended); err != nil {
 		t.Error(err)
 	}
-	if err := p.Health(); !errors.Is(err, admission.ErrStopping) {
+	if err := p.Health(); !errors.Is(err, admit.ErrStopping) {
 		t.Errorf("health: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -194,7 +196,7 @@ func TestCloseLetsRunningJobsFinish(t *testing.T) {
 		p.Close()
 	}()
 	eventually(t, "it does not stop", func() bool {
-		return errors.Is(p.Health(), admission.ErrStopping)
+		return errors.Is(p.Health(), admit.ErrStopping)
 	})
 	select {
 	case <-closed:
@@ -289,12 +291,12 @@ func TestATargetThatHasNothingLeftPausesItsBucket(t *testing.T) {
 	run(t, p)
 
 	var first struct {
-		End      job.End
+		End      queue.End
 		Attempts int
 	}
 	status, body := ask(t, p, "POST", "/v1/jobs/pay/a?wait=1m", "")
 	if err := json.Unmarshal([]byte(body), &first); err != nil || status != 200 ||
-		first.End != job.EndDone || first.Attempts != 0 {
+		first.End != queue.EndDone || first.Attempts != 0 {
 		t.Fatalf("%d %s, %v", status, body, err)
 	}
 	pause, outcome := waittest.Receive(t, hints), waittest.Receive(t, outcomes)

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/permits"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // Job is a job to submit.
@@ -49,11 +51,11 @@ type Job struct {
 }
 
 // Codec encrypts or compresses payloads. Handlers and submitters see plain payloads; targets and
-// operators see encoded ones, with the Content-Encoding [job.Encoding]. A repeat of an encoded job
-// with another Body is not noticed.
+// operators see encoded ones, with the Content-Encoding [queue.Encoding]. A repeat of an encoded
+// job with another Body is not noticed.
 //
 //	Encode, Decode func([]byte) ([]byte, error)
-type Codec = job.Codec
+type Codec = queue.Codec
 
 // Ticket is the outcome of a submission, and prints as a sentence; see [admission.Outcome].
 //
@@ -63,7 +65,7 @@ type Codec = job.Codec
 //	Delay           time.Duration // until the expected start, if DelayKnown
 //	DelayKnown      bool
 //	Position, Depth int         // jobs of the bucket that start earlier, and all; 0: unknown
-//	Result          *job.Result // of a job that ended within its Wait
+//	Result          *queue.Result // of a job that ended within its Wait
 //	NoResult        string      // why there is none
 //	Progress        string      // of a job that runs
 //	Quota           admission.Quota
@@ -96,11 +98,13 @@ var (
 )
 
 // Submit stores a job in the queue of its policy, also before Run. A refusal is a [*RefusedError];
-// for other errors see [admission.Service.Submit].
+// other errors are an [*admission.RequestError], [ErrUnknownPolicy], [admission.ErrConflict] (the
+// policy has no queue), [admission.ErrTooLarge], [ErrUnavailable] (the job may be stored), and of a
+// repeat an [*admission.EndedError] or [admission.ErrOtherPayload].
 func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
-	key, err := job.EncodeKey(j.Key)
+	key, err := queue.EncodeKey(j.Key)
 	if err != nil {
-		return Ticket{}, admission.InvalidKey(err)
+		return Ticket{}, admit.InvalidKey(err)
 	}
 	header, body, err := j.sealed(p.options.Codec)
 	if err != nil {
@@ -109,20 +113,20 @@ func (p *Penstock) Submit(ctx context.Context, j Job) (Ticket, error) {
 	if err := p.usable(); err != nil {
 		return Ticket{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	ticket, err := p.door.Service.Submit(ctx, admission.SubmitRequest{Policy: j.Policy, Key: key,
-		Header: header, IP: admission.ClientIP(j.IP), Body: body, Wait: j.Wait,
-		From: admission.Client{Operator: true}})
+	ticket, err := p.door.Service.Submit(ctx, admit.SubmitRequest{Policy: j.Policy, Key: key,
+		Header: header, IP: admit.ClientIP(j.IP), Body: body, Wait: j.Wait,
+		From: admit.Client{Operator: true}})
 	if err == nil {
 		err = cmp.Or(ticket.Err(), unseal(p.options.Codec, ticket.Result))
 	}
 	return ticket, err
 }
 
-func (j Job) sealed(c Codec) (http.Header, []byte, error) { return c.Seal(j.header(), j.Body) }
+func (j Job) sealed(c Codec) (http.Header, []byte, error) { return job.Seal(c, j.header(), j.Body) }
 
-func unseal(c Codec, r *job.Result) (err error) {
+func unseal(c Codec, r *queue.Result) (err error) {
 	if r != nil && r.Reply != nil {
-		if r.Reply.Body, err = c.Open(r.Reply.Header, r.Reply.Body); err != nil {
+		if r.Reply.Body, err = job.Open(c, r.Reply.Header, r.Reply.Body); err != nil {
 			err = fmt.Errorf("the reply of %s: %w", r.Job, err)
 		}
 	}
@@ -165,7 +169,8 @@ type Request struct {
 }
 
 // Check takes units of a limit. A refusal is no error: it is not Allowed, and has a RetryAfter.
-// For errors see [admission.Service.Check].
+// Errors: [*admission.RequestError], also for a cost that can never pass; [ErrUnknownPolicy];
+// [admission.ErrConflict] if the policy has a queue; and [ErrUnavailable].
 func (p *Penstock) Check(ctx context.Context, r Request) (admission.Checked, error) {
 	return r.ask(ctx, p.door.Service.Check)
 }
@@ -177,7 +182,7 @@ func (p *Penstock) Peek(ctx context.Context, r Request) (admission.Checked, erro
 
 // Refund returns unused units of a Check.
 func (p *Penstock) Refund(ctx context.Context, r Request) error {
-	_, err := r.ask(ctx, func(ctx context.Context, of admission.CheckRequest) (
+	_, err := r.ask(ctx, func(ctx context.Context, of admit.CheckRequest) (
 		admission.Checked, error) {
 
 		return admission.Checked{}, p.door.Service.Refund(ctx, of)
@@ -185,15 +190,15 @@ func (p *Penstock) Refund(ctx context.Context, r Request) error {
 	return err
 }
 
-func (r Request) ask(ctx context.Context, to func(context.Context, admission.CheckRequest) (
+func (r Request) ask(ctx context.Context, to func(context.Context, admit.CheckRequest) (
 	admission.Checked, error)) (admission.Checked, error) {
 
-	key, err := job.EncodeKey(r.Key)
+	key, err := queue.EncodeKey(r.Key)
 	if err != nil {
-		return admission.Checked{}, admission.InvalidKey(err)
+		return admission.Checked{}, admit.InvalidKey(err)
 	}
-	return to(ctx, admission.CheckRequest{Policy: r.Policy, Key: key, Cost: cmp.Or(r.Cost, 1),
-		IP: admission.ClientIP(r.IP)})
+	return to(ctx, admit.CheckRequest{Policy: r.Policy, Key: key, Cost: cmp.Or(r.Cost, 1),
+		IP: admit.ClientIP(r.IP)})
 }
 
 // Call is a request for a start; see [Penstock.Acquire].
@@ -214,12 +219,34 @@ type Call = permits.Request
 //	MaxDelay time.Duration
 //
 //	Answered()           // the answer has begun
-//	Settle(Result)       // how the call ended: permits.Done, Failed, Unavailable, Throttled
+//	Settle(CallResult)   // how the call ended
 //	Pause(time.Duration) // pauses the bucket during the call
 //	Return()             // the call did not begin
 type Permit = permits.Permit
 
-// Acquirer acquires permits, as [*Penstock], [*Client] and [*permits.Client] do.
+// CallResult says how a call ended.
+//
+//	Status     CallStatus
+//	RetryAfter time.Duration    // pauses the bucket; 0: no pause, or the policy's backoff if throttled
+//	Used       map[string]int64 // actual costs, by name; omitted ones stay as estimated
+//	Err        error
+//	// the target gave no answer, or one that a gateway may have made, so that it may still count the
+//	// request; without effect after Answered
+//	Unanswered bool
+type CallResult = permits.Result
+
+// CallStatus is how a call ended; any other is CallFailed.
+type CallStatus = permits.Status
+
+const (
+	CallDone        = permits.Done        // the target answered
+	CallFailed      = permits.Failed      // it failed, perhaps because of the call
+	CallUnavailable = permits.Unavailable // it is down: several in a row open a breaker
+	CallUnreached   = permits.Unreached   // it is down, and the call used no units
+	CallThrottled   = permits.Throttled   // it asked for a pause of the bucket
+)
+
+// Acquirer acquires permits, as [*Penstock] and [*Client] do.
 //
 //	Acquire(context.Context, Call) (*Permit, error)
 type Acquirer = permits.Acquirer
@@ -237,8 +264,10 @@ type Transport = permits.Transport
 
 // Acquire waits until a call may begin, in the bucket of the jobs of its policy and key. The caller
 // begins at once, and then calls Settle, or Return if it did not begin. The policy must be a
-// drained leaking bucket with a queue. A refusal is a [*RefusedError]; other errors are
-// [ErrUnknownPolicy] and as of [permits.Client.Acquire].
+// drained leaking bucket with a queue. Errors: a [*RefusedError] if too many calls wait, the start
+// comes after the wait, or the bucket is paused; an [*admission.RequestError] for costs that can
+// never pass; [ErrUnknownPolicy]; [admission.ErrNoDrainer] if no drainer answers within the wait;
+// [ErrUnavailable]; and the context's.
 func (p *Penstock) Acquire(ctx context.Context, c Call) (permit *Permit, err error) {
 	client, err := p.door.Callers(c.Policy)
 	if err == nil {

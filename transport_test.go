@@ -20,12 +20,12 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
 	"github.com/penstock-mq/penstock/internal/kit/certtest"
 	"github.com/penstock-mq/penstock/internal/kit/h2test"
 	"github.com/penstock-mq/penstock/internal/kit/overlaptest"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // A pause requested by one answer holds all requests, and a body that is being read counts against

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -46,19 +48,19 @@ func TestASubmissionCanWaitForTheEndOfItsJob(t *testing.T) {
 	}
 	long := waittest.Patience()
 	done := submit(penstock.Job{Policy: "mail", Body: []byte("good"), Wait: long}).Result
-	if done == nil || done.End != job.EndDone || done.Job != "mail:1" ||
+	if done == nil || done.End != queue.EndDone || done.Job != "mail:1" ||
 		string(done.Reply.Body) != "got good" {
 		t.Errorf("a job that is done: %+v", done)
 	}
 	dead := submit(penstock.Job{Policy: "mail", Body: []byte("bad"), Wait: long}).Result
-	if dead == nil || dead.End != job.EndDead || dead.Reason != job.ReasonPermanent ||
+	if dead == nil || dead.End != queue.EndDead || dead.Reason != queue.ReasonPermanent ||
 		dead.Error != "no such address" || dead.Attempts != 1 ||
 		string(dead.Reply.Body) != "got bad" {
 		t.Errorf("a job that is dead: %+v", dead)
 	}
 	late := submit(penstock.Job{Policy: "slow", Wait: long,
 		Header: http.Header{job.HeaderDeadline: {"50ms"}}}).Result
-	if late == nil || late.End != job.EndDead || late.Reason != job.ReasonDeadline {
+	if late == nil || late.End != queue.EndDead || late.Reason != queue.ReasonDeadline {
 		t.Errorf("a job that nobody ran: %+v", late)
 	}
 	one := penstock.Job{Policy: "slow", IdempotencyKey: "one", Wait: time.Millisecond}
@@ -140,7 +142,7 @@ func TestProgressAndResultsAreShown(t *testing.T) {
 			})
 			close(release)
 			got := waittest.Receive(t, ended).Result
-			if got == nil || got.End != job.EndDone || got.Reply == nil ||
+			if got == nil || got.End != queue.EndDone || got.Reply == nil ||
 				got.Reply.Status != 207 || string(got.Reply.Body) != "sent a" ||
 				http.Header(got.Reply.Header).Get("X-Kind") != "a" {
 				t.Errorf("the result: %+v", got)
@@ -192,7 +194,7 @@ func TestAWaitReturnsTheTargetsAnswer(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		switch string(body) {
 		case "large":
-			_, err = fmt.Fprintf(w, `{"x":%q,"used":7}`, strings.Repeat("x", job.MaxReply))
+			_, err = fmt.Fprintf(w, `{"x":%q,"used":7}`, strings.Repeat("x", queue.MaxReply))
 		case "broken":
 			_, err = io.WriteString(w, "a part")
 			w.(http.Flusher).Flush()

@@ -2,12 +2,11 @@ package admission
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // Verdict is the service's answer to a job.
@@ -27,12 +26,6 @@ type Quota struct {
 	Window time.Duration // until Units are granted again; 0 if undefined
 }
 
-// FillTime returns the time that n units take at a rate, at most 100 years.
-func FillTime(n int64, r algorithms.Rate) time.Duration {
-	const longest = 100 * 365 * 24 * time.Hour
-	return time.Duration(min(float64(n)/r.PerSecond(), longest.Seconds()) * float64(time.Second))
-}
-
 // Outcome is the answer to a submission.
 type Outcome struct {
 	Verdict Verdict
@@ -47,9 +40,9 @@ type Outcome struct {
 	// started or no valve answered.
 	Position, Depth int
 
-	Result   *job.Result // of a job that has ended, if the caller waited
-	NoResult string      // why a caller that waited has no result
-	Progress string      // of a job that runs
+	Result   *queue.Result // of a job that has ended, if the caller waited
+	NoResult string        // why a caller that waited has no result
+	Progress string        // of a job that runs
 
 	Quota      Quota
 	Remaining  int64         // of the quota; -1: unknown, as for a queue with room
@@ -110,46 +103,13 @@ type Shadowed struct {
 // MaxBody leaves room for headers in a message of the embedded server.
 const MaxBody = 1 << 20
 
-// SubmitRequest submits a job.
-type SubmitRequest struct {
-	Policy string
-	Key    job.Key
-	// Names are case-insensitive. An unknown Penstock-… header is an error.
-	Header map[string][]string
-	IP     string        // from the transport; Penstock-IP overrides it
-	From   Client        // for shares of waiting requests
-	Wait   time.Duration // for the job's end, at most [MaxWait]
-	Body   []byte        // not retained
-	JSON   bool          // Body is known to be valid JSON
+// MaxWait bounds the time that a submission waits for its job's end.
+const MaxWait = 5 * time.Minute
 
-	single bool   // not part of a batch
-	waiter string // token for the result of the job; empty without a wait
-}
-
-// CheckRequest asks a policy for a decision.
-type CheckRequest struct {
-	Policy string
-	Key    job.Key
-	Cost   int64  // at least 1
-	IP     string // see [ClientIP]
-}
-
-// ClientIP returns an address as limits count it: of IPv6 the /64 network, the smallest that a
-// customer gets (RFC 6177); "" for other text.
-func ClientIP(address string) string {
-	ip, err := netip.ParseAddr(address)
-	switch {
-	case err != nil:
-		return ""
-	case ip.Is4(): // which is written in one way only
-		return address
-	}
-	if ip = ip.Unmap().WithZone(""); ip.Is4() {
-		return ip.String()
-	}
-	network, err := ip.Prefix(64)
-	if err != nil {
-		return ""
-	}
-	return network.String()
-}
+// Why a waiting submission has no result.
+const (
+	NoResultTime     = "time"   // the job did not end in time
+	NoResultRepeat   = "repeat" // another submission of the job gets the result
+	NoResultBusy     = "busy"   // too many wait
+	NoResultStopping = "stopping"
+)

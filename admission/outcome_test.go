@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 func TestAnOutcomePrintsAsASentence(t *testing.T) {
@@ -18,9 +18,9 @@ func TestAnOutcomePrintsAsASentence(t *testing.T) {
 		"job api:5 starts in 1m0s": {Verdict: Queued, Job: "api:5", Delay: time.Minute,
 			DelayKnown: true},
 		"job api:6 is done": {Verdict: Allowed, Job: "api:6",
-			Result: &job.Result{End: job.EndDone}},
+			Result: &queue.Result{End: queue.EndDone}},
 		"job api:7 is dead: 422: no": {Verdict: Allowed, Job: "api:7",
-			Result: &job.Result{End: job.EndDead, Error: "422: no"}},
+			Result: &queue.Result{End: queue.EndDead, Error: "422: no"}},
 		"policy api: the queue is full: retry after 2s": {Verdict: Rejected, Refused: ErrQueueFull,
 			RetryAfter: 2 * time.Second, Quota: Quota{Policy: "api/tokens"}},
 		"no job was submitted": {},

@@ -2,10 +2,18 @@
 // standard library, so a client links none of Penstock. The server encodes these structs, and
 // openapi.yaml is generated from them: their comments are the descriptions that its readers see.
 // Two documents need more, and embed a struct of this package: a policy's, whose content is
-// policy.Policy, and a key's, whose content is policy.Override.
+// policy.Policy, and a key's, whose content is inforce.Override.
 package api
 
-import "time"
+import (
+	_ "embed"
+	"time"
+)
+
+// OpenAPI describes the HTTP API, in YAML.
+//
+//go:embed openapi.yaml
+var OpenAPI string
 
 // Problem is an error (RFC 9457).
 type Problem struct {

@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/policy"

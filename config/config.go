@@ -16,9 +16,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/penstock-mq/penstock/admission/outbound"
-	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/base/reach"
 	"github.com/penstock-mq/penstock/internal/base/strict"
 	"github.com/penstock-mq/penstock/internal/server/guard"
@@ -121,14 +121,18 @@ func (e Envoy) Guard(h HTTP) Guard {
 	return o
 }
 
+// Route is where requests of the proxy go, and whose pace they keep; see
+// docs/reference/settings.md.
+type Route = outbound.Route
+
 // Outbound is a reverse proxy whose requests start when a policy lets them. It authenticates
 // clients by http.tokens.
 type Outbound struct {
 	// Listen is the host:port. Without http.tokens it must be a loopback address unless Insecure.
-	Listen   string           `json:"listen"`
-	TLS      ServerTLS        `json:"tls"`
-	Insecure bool             `json:"insecure"`
-	Routes   []outbound.Route `json:"routes"`
+	Listen   string    `json:"listen"`
+	TLS      ServerTLS `json:"tls"`
+	Insecure bool      `json:"insecure"`
+	Routes   []Route   `json:"routes"`
 }
 
 // Guard returns the access to the proxy, which takes the tokens of the API.

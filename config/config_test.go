@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/admission/schedules"
 	"github.com/penstock-mq/penstock/policy"
 )
 

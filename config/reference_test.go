@@ -35,8 +35,8 @@ type sources struct {
 
 func TestTheReferenceOfSettingsIsCurrent(t *testing.T) {
 	s := sources{types: map[string]ast.Expr{}, docs: map[string]string{}}
-	for _, dir := range []string{".", "../policy", "../admission/outbound",
-		"../admission/schedules", "../internal/server/natsconn"} {
+	for _, dir := range []string{".", "../policy", "../internal/admission/outbound",
+		"../internal/admission/schedules", "../internal/server/natsconn"} {
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
-	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/admission/outbound"
 	"github.com/penstock-mq/penstock/internal/base/decode"
 	"github.com/penstock-mq/penstock/internal/base/strict"
 )

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/admission/outbound"
 	"github.com/penstock-mq/penstock/internal/base/nearest"
 	"github.com/penstock-mq/penstock/internal/base/strict"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/internal/server/installation"
 	"github.com/penstock-mq/penstock/internal/server/natsconn"
@@ -155,9 +156,9 @@ func (p checker) ofOutbound(place string, o Outbound, c Config) {
 
 // doubts compares names with the policies of the file.
 func (c Config) doubts() (doubts []string) {
-	known, names := policy.Entries{}, []string{}
+	known, names := inforce.Entries{}, []string{}
 	for _, p := range c.Policies {
-		known[p.Name] = &policy.Entry{Policy: p.WithDefaults()}
+		known[p.Name] = &inforce.Entry{Policy: p.WithDefaults()}
 		names = append(names, p.Name)
 	}
 	add := func(format string, args ...any) {

@@ -26,10 +26,12 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/server/audit"
 	"github.com/penstock-mq/penstock/internal/server/telemetry"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 var checks = map[string]func(t *testing.T, text []byte){
@@ -379,8 +381,8 @@ func everyProcess(r *telemetry.Registry) {
 
 func admits(r *telemetry.Registry) {
 	store, admission := r.Store(), r.Admission()
-	store.Take(queue.Event{Type: queue.EventStoreUp, Value: 1})
-	store.Take(queue.Event{Type: queue.EventFellBack, Policy: "p", Name: "open"})
+	store.Take(queue.Event{Type: jet.EventStoreUp, Value: 1})
+	store.Take(queue.Event{Type: jet.EventFellBack, Policy: "p", Name: "open"})
 	r.Envoy()
 	r.Outbound()("p", "answered", time.Second)
 	r.OutboundFaults()(map[[2]string]int{{"p", "cost"}: 1})
@@ -388,18 +390,18 @@ func admits(r *telemetry.Registry) {
 		return map[string]uint64{"p": 1}, nil
 	})
 	for _, e := range []queue.Event{
-		{Type: queue.EventStored, Data: queue.Storage{Fill: queue.Fill{Used: 1, Max: 2},
-			Jobs:   map[string]queue.Fill{"stripe": {Used: 1, Max: 2}},
+		{Type: jet.EventStored, Data: jet.Storage{Fill: jet.Fill{Used: 1, Max: 2},
+			Jobs:   map[string]jet.Fill{"stripe": {Used: 1, Max: 2}},
 			Dead:   map[string]uint64{"stripe": 1},
-			Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}}},
-		{Type: queue.EventFollowed, Data: policy.Entries{"p": {}}},
-		{Type: queue.EventWithoutDrainer, Value: 1},
-		{Type: queue.EventApplyFailed, Value: 1},
-		{Type: queue.EventAdmitted, Name: "rejected"},
-		{Type: queue.EventChecked, Value: 1},
-		{Type: queue.EventTicked, Name: "missed"},
-		{Type: queue.EventShadowed, Name: "next", Value: 1, For: time.Second},
-		{Type: queue.EventHits, Name: "p", Reason: "near_limit", Value: 1},
+			Copies: map[string]jet.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}}},
+		{Type: jet.EventFollowed, Data: inforce.Entries{"p": {}}},
+		{Type: jet.EventWithoutDrainer, Value: 1},
+		{Type: jet.EventApplyFailed, Value: 1},
+		{Type: jet.EventAdmitted, Name: "rejected"},
+		{Type: jet.EventChecked, Value: 1},
+		{Type: jet.EventTicked, Name: "missed"},
+		{Type: jet.EventShadowed, Name: "next", Value: 1, For: time.Second},
+		{Type: jet.EventHits, Name: "p", Reason: "near_limit", Value: 1},
 	} {
 		e.Policy = "p"
 		admission.Take(e)
@@ -410,16 +412,16 @@ func admits(r *telemetry.Registry) {
 func drains(r *telemetry.Registry) {
 	drain := r.Drain()
 	for _, e := range []queue.Event{
-		{Type: queue.EventOwnable, Value: 1},
-		{Type: queue.EventBreakers, Value: 1},
-		{Type: queue.EventLowered, Value: 1},
-		{Type: queue.EventWithoutWorkers, Value: 1},
+		{Type: jet.EventOwnable, Value: 1},
+		{Type: jet.EventBreakers, Value: 1},
+		{Type: jet.EventLowered, Value: 1},
+		{Type: jet.EventWithoutWorkers, Value: 1},
 		{Type: queue.EventStarted, Shadow: map[string]int64{"next": 1000}},
 		{Type: queue.EventDead},
-		{Type: queue.EventLimitBlocked, Name: "daily", For: time.Second},
+		{Type: jet.EventLimitBlocked, Name: "daily", For: time.Second},
 		{Type: queue.EventCallbackLost, Name: "full"},
-		{Type: queue.EventLimitsLeft, Data: []api.LimitLeft{{Name: "daily", Left: 1, Most: 2}}},
-		{Type: queue.EventOwned, Value: 1},
+		{Type: jet.EventLimitsLeft, Data: []api.LimitLeft{{Name: "daily", Left: 1, Most: 2}}},
+		{Type: jet.EventOwned, Value: 1},
 	} {
 		e.Policy = "p"
 		drain.Take(e)

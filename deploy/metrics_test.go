@@ -48,7 +48,7 @@ func dashboard(t *testing.T, text []byte) {
 			}
 		}
 	}
-	console, err := os.ReadFile("../admission/console/static/findings.js")
+	console, err := os.ReadFile("../internal/admission/console/static/findings.js")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/kit/policytest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/roles"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/roles"
 )
 
 func rolesOf(t *testing.T) *server.Options {

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 )
 
 func TestPagesHaveTheNumbersOfTheCode(t *testing.T) {

@@ -23,7 +23,8 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // Schema creates the table penstock_outbox if it does not exist.
@@ -71,7 +72,7 @@ func row(j penstock.Job) ([]any, error) {
 	}
 	j.Body, j.Wait = nil, 0
 	j.IdempotencyKey = cmp.Or(j.IdempotencyKey, j.Header.Get(job.HeaderIdempotencyKey), rand.Text())
-	_, err := job.EncodeKey(j.Key)
+	_, err := queue.EncodeKey(j.Key)
 	switch {
 	case j.Policy == "":
 		return nil, errors.New("it has no policy")

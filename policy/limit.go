@@ -76,7 +76,7 @@ const KeyGlobal = "global"
 // Placeholders of [Limit.Key].
 const (
 	PlaceholderKey = "{key}"
-	PlaceholderIP  = "{ip}"
+	placeholderIP  = "{ip}"
 )
 
 const (
@@ -157,11 +157,11 @@ func (l Limit) Expand(key, ip string) string {
 	if l.Key == PlaceholderKey {
 		return key
 	}
-	return strings.NewReplacer(PlaceholderKey, key, PlaceholderIP, ip).Replace(l.Key)
+	return strings.NewReplacer(PlaceholderKey, key, placeholderIP, ip).Replace(l.Key)
 }
 
 // ByIP reports whether requests need an IP address.
-func (l Limit) ByIP() bool { return strings.Contains(l.Key, PlaceholderIP) }
+func (l Limit) ByIP() bool { return strings.Contains(l.Key, placeholderIP) }
 
 // Share returns an n-th of the limit, at least 1 unit, for n processes that decide alone.
 func (l Limit) Share(n int) Limit {
@@ -438,16 +438,16 @@ func (l Limit) check(c *checker) {
 			c.add(field, "applies only to limits on starts of a leaking bucket with a queue")
 		}
 	}
-	rest := strings.NewReplacer(PlaceholderKey, "", PlaceholderIP, "").Replace(l.Key)
+	rest := strings.NewReplacer(PlaceholderKey, "", placeholderIP, "").Replace(l.Key)
 	switch {
 	case l.Key == "":
 		c.add("key", "is required: what to count by, such as %s, %s or global",
-			PlaceholderKey, PlaceholderIP)
+			PlaceholderKey, placeholderIP)
 	case len(l.Key) > maxTemplate:
 		c.add("key", "must have at most %d bytes, not %d", maxTemplate, len(l.Key))
 	case strings.ContainsAny(rest, "{}"):
 		c.add("key", "%s: the only placeholders are %s and %s", quote(l.Key), PlaceholderKey,
-			PlaceholderIP)
+			placeholderIP)
 	}
 	p := Policy{Rule: l.Rule, Queue: &Queue{Off: true}}
 	p.checkAlgorithm(c)

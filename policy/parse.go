@@ -17,14 +17,11 @@ import (
 // Parse reads a policy from JSON. It rejects unknown and repeated fields, wrong types, durations
 // without a unit, zeros that would mean the default, and trailing text, in an [*InvalidError]. See
 // [Policy.WithDefaults] and [Policy.Validate].
-func Parse(data []byte) (Policy, error) { return parse[Policy](data) }
-
-func parse[T any](data []byte) (document T, err error) {
-	if err := invalid(strict.JSON(data, &document)); err != nil {
-		var none T
-		return none, err
+func Parse(data []byte) (p Policy, err error) {
+	if err := invalid(strict.JSON(data, &p)); err != nil {
+		return Policy{}, err
 	}
-	return document, nil
+	return p, nil
 }
 
 func invalid(document *strict.File) error {

@@ -12,6 +12,9 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 )
 
+// MaxWeight bounds the weight of a policy or a key.
+const MaxWeight = 1000
+
 // DefaultSet is the name of the set by default.
 const DefaultSet = "default"
 

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock-mq/penstock/internal/base/zones"
 )
 
-// MaxQuiet bounds the spans of [Policy.Quiet].
-const MaxQuiet = 8
+// maxQuiet bounds the spans of [Policy.Quiet].
+const maxQuiet = 8
 
 // Quiet is a span of each day, by the clocks of a zone, in which nothing starts. From and To are
 // written 22:00. A span that ends before it begins ends on the next day.
@@ -38,8 +38,8 @@ func (q Quiet) Clocks() (from, to time.Duration, zone *time.Location, err error)
 }
 
 func (p Policy) checkQuiet(c *checker) {
-	if len(p.Quiet) > MaxQuiet {
-		c.add("quiet", "at most %d spans, not %d", MaxQuiet, len(p.Quiet))
+	if len(p.Quiet) > maxQuiet {
+		c.add("quiet", "at most %d spans, not %d", maxQuiet, len(p.Quiet))
 	}
 	var all Duration
 	for i, q := range p.Quiet {

@@ -20,14 +20,14 @@ import (
 // Largest values. Durations are from a millisecond to 366 days.
 const (
 	MaxCapacity    = 1_000_000     // of a bucket without a queue
-	MaxJobs        = 10_000_000    // of a queue, and of all queues of a policy
+	maxJobs        = 10_000_000    // of a queue, and of all queues of a policy
 	MaxLimit       = 1_000_000_000 // of a fixed window and a sliding counter
 	MaxLogLimit    = algorithms.MaxLogLimit
-	MaxConcurrency = MaxCapacity
-	MaxWorkers     = 10_000
-	MaxPartitions  = 256
+	maxConcurrency = MaxCapacity
+	maxWorkers     = 10_000
+	maxPartitions  = 256
 	MaxAttempts    = 1000
-	MaxBytes       = 1024 * TiB
+	maxBytes       = 1024 * TiB
 )
 
 // MinBytes bounds max_bytes and dead.max_bytes: the largest job fits.
@@ -199,7 +199,7 @@ func (p Policy) checkNumbers(c *checker) {
 	c.rate("refill", p.Refill)
 	largest := int64(MaxCapacity)
 	if p.Paced() {
-		largest = MaxJobs
+		largest = maxJobs
 	}
 	within := c.number("capacity", p.Capacity, largest)
 	if c.number("burst", p.Burst, MaxCapacity) && within && p.Burst > p.Capacity &&
@@ -222,9 +222,9 @@ func (p Policy) checkNumbers(c *checker) {
 		c.drain("refill", p.Capacity, p.Refill)
 	}
 
-	c.number("concurrency", int64(p.Concurrency), MaxConcurrency)
-	c.number("workers", int64(p.Workers), MaxWorkers)
-	c.number("partitions", int64(p.Partitions), MaxPartitions)
+	c.number("concurrency", int64(p.Concurrency), maxConcurrency)
+	c.number("workers", int64(p.Workers), maxWorkers)
+	c.number("partitions", int64(p.Partitions), maxPartitions)
 	c.duration("timeout", p.Timeout)
 	c.duration("max_age", p.MaxAge)
 	c.remembered("duplicate_window", p.DuplicateWindow)
@@ -249,8 +249,8 @@ func (p Policy) checkNumbers(c *checker) {
 			p.Retry.Backoff)
 	}
 	c.duration("retry.max_cooldown", p.Retry.MaxCooldown)
-	if deepest := p.QueueCapacity(); c.number("max_jobs", p.MaxJobs, MaxJobs) &&
-		p.MaxJobs != 0 && p.MaxJobs < deepest && deepest <= MaxJobs {
+	if deepest := p.QueueCapacity(); c.number("max_jobs", p.MaxJobs, maxJobs) &&
+		p.MaxJobs != 0 && p.MaxJobs < deepest && deepest <= maxJobs {
 		c.add("max_jobs", "must be at least the capacity of one key (%d), not %d", deepest,
 			p.MaxJobs)
 	}
@@ -271,9 +271,9 @@ func (p Policy) checkQueue(c *checker, algorithmKnown bool) {
 		c.add("queue",
 			"must be false for a meter, or omitted: capacity is the size of the queue")
 	case p.Queue.Capacity == 0:
-		c.add("queue.capacity", "is required: want 1 to %d", MaxJobs)
+		c.add("queue.capacity", "is required: want 1 to %d", maxJobs)
 	default:
-		c.number("queue.capacity", p.Queue.Capacity, MaxJobs)
+		c.number("queue.capacity", p.Queue.Capacity, maxJobs)
 	}
 	if p.HasQueue() {
 		p.checkTotal(c)
@@ -437,8 +437,8 @@ func (c *checker) remembered(field string, d Duration) {
 }
 
 func (c *checker) size(field string, s Size) {
-	if s != 0 && (s < MinBytes || s > MaxBytes) {
-		c.add(field, "must be %s to %s, not %s", MinBytes, MaxBytes, s)
+	if s != 0 && (s < MinBytes || s > maxBytes) {
+		c.add(field, "must be %s to %s, not %s", MinBytes, maxBytes, s)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/base/seldom"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -118,7 +118,7 @@ func arrivals(name string) policy.Policy {
 // Another drainer runs the jobs. Its reports say what their handlers know of answers.
 func TestRemoteAnswersAreReported(t *testing.T) {
 	b := newBench(t, arrivals("api"))
-	want := map[job.Key]string{"answered": "", "failed": "none", "unsent": "unsent", "done": "",
+	want := map[queue.Key]string{"answered": "", "failed": "none", "unsent": "unsent", "done": "",
 		"throttled": "none"}
 	var throttled bool
 	b.lend(Options{}, map[string]Handler{"api": func(_ context.Context, j Job) error {
@@ -151,7 +151,7 @@ func TestRemoteAnswersAreReported(t *testing.T) {
 	for key := range want {
 		b.publish("api", key.Raw(), 0, 1)
 	}
-	got := map[job.Key]string{}
+	got := map[queue.Key]string{}
 	for len(got) < len(want) {
 		select {
 		case e := <-ends:

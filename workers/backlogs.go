@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/queue/kv"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -24,7 +24,7 @@ import (
 // closing run in goroutines.
 type backlogs struct {
 	*calls
-	broker    *queue.Broker
+	broker    *jet.Broker
 	catalog   *catalog
 	questions *questions
 	memory    int64
@@ -60,7 +60,7 @@ type backlog struct {
 	ctx      context.Context
 	cancel   func()
 	epoch    uint64
-	open     *queue.Backlog // nil: being opened
+	open     *jet.Backlog // nil: being opened
 	born     func(stored time.Time) time.Time
 	answers  func()
 	unopened context.CancelFunc
@@ -94,7 +94,7 @@ func (bs *backlogs) Open(o core.Opening) {
 			case err != nil:
 				bs.log.Debug("backlog not opened", "policy", o.Part.Policy, "partition",
 					o.Part.Number, "error", err)
-				streamless := errors.Is(err, queue.ErrNoStream)
+				streamless := errors.Is(err, jet.ErrNoStream)
 				newer, _ := errors.AsType[newerError](err)
 				b.newer = string(newer)
 				bs.core.Handle(core.Unopened{Opening: o, Streamless: streamless}, now)
@@ -116,7 +116,7 @@ func (bs *backlogs) Open(o core.Opening) {
 	})
 }
 
-func (bs *backlogs) began(b *backlog, open *queue.Backlog, found core.Opened, now pace.Instant) {
+func (bs *backlogs) began(b *backlog, open *jet.Backlog, found core.Opened, now pace.Instant) {
 	p := found.Part
 	if open == nil {
 		bs.log.Debug("keeps a shared limit", "limit", p.Policy, "epoch", found.Epoch)
@@ -169,11 +169,11 @@ const mostArrived = 64
 
 // feed passes deliveries and confirmations to the loop.
 func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
-	open *queue.Backlog) {
+	open *jet.Backlog) {
 	for {
 		next, err := open.Next(ctx)
 		switch {
-		case errors.Is(err, queue.ErrClosed) || ctx.Err() != nil:
+		case errors.Is(err, jet.ErrClosed) || ctx.Err() != nil:
 			return
 		case err != nil:
 			bs.log.Info("opens a backlog anew", "policy", p.Policy, "partition", p.Number, "reason",
@@ -202,7 +202,7 @@ func (bs *backlogs) feed(ctx context.Context, p handle.Partition, epoch uint64,
 }
 
 func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
-	partitions int) (core.Opened, *queue.Backlog, error) {
+	partitions int) (core.Opened, *jet.Backlog, error) {
 	found := core.Opened{Opening: o, Attempts: map[uint64]core.StoredAttempt{}}
 	if o.Inherit {
 		if err := bs.readInherited(ctx, &found); err != nil {
@@ -212,7 +212,7 @@ func (bs *backlogs) readAndOpen(ctx context.Context, o core.Opening,
 	if _, shared := record.Shared(o.Part.Policy); shared {
 		return found, nil, nil
 	}
-	open, err := bs.broker.OpenBacklog(ctx, queue.BacklogOptions{
+	open, err := bs.broker.OpenBacklog(ctx, jet.BacklogOptions{
 		Policy: o.Part.Policy, Partition: o.Part.Number, Partitions: partitions, Epoch: o.Epoch,
 		Holds: bs.memory,
 		Wake: func() {
@@ -254,7 +254,7 @@ func (bs *backlogs) readInherited(ctx context.Context, found *core.Opened) error
 	}
 	noted, err := tables.Partitions.Read(ctx, record.CheckpointKey(p.Policy, p.Number))
 	switch {
-	case errors.Is(err, queue.ErrNotFound):
+	case errors.Is(err, jet.ErrNotFound):
 		found.Revision = noted.Revision
 		if found.Since, err = tables.Partitions.Created(ctx); err != nil {
 			return fmt.Errorf("look for the age of the records: %w", err)
@@ -312,9 +312,9 @@ func (bs *backlogs) Close(p handle.Partition) {
 	}
 }
 
-func (bs *backlogs) shut(open *queue.Backlog) { bs.spawn(func() { bs.shutNow(open) }) }
+func (bs *backlogs) shut(open *jet.Backlog) { bs.spawn(func() { bs.shutNow(open) }) }
 
-func (bs *backlogs) shutNow(open *queue.Backlog) {
+func (bs *backlogs) shutNow(open *jet.Backlog) {
 	ctx, cancel := context.WithTimeout(context.Background(), bs.patience)
 	defer cancel()
 	if err := open.Close(ctx); err != nil {
@@ -330,7 +330,7 @@ func (bs *backlogs) closeAll() {
 
 func (bs *backlogs) count(policy string, change int) {
 	bs.owned[policy] += change
-	bs.tell(queue.EventOwned, policy, int64(bs.owned[policy]))
+	bs.tell(jet.EventOwned, policy, int64(bs.owned[policy]))
 }
 
 func (bs *backlogs) born(p handle.Partition, stored time.Time) time.Time {
@@ -404,8 +404,8 @@ func (bs *backlogs) read(b *backlog, seq uint64) (found job.Arrived, err error) 
 	return found, err
 }
 
-func (bs *backlogs) current(b *backlog) (*queue.Backlog, error) {
-	open, ok := ask(bs.loop, func() *queue.Backlog { return b.open })
+func (bs *backlogs) current(b *backlog) (*jet.Backlog, error) {
+	open, ok := ask(bs.loop, func() *jet.Backlog { return b.open })
 	switch {
 	case !ok:
 		return nil, context.Canceled

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
@@ -43,7 +43,7 @@ func benchDrain(b *testing.B, size int, o Options) {
 		return nc
 	}
 	nc := connect()
-	broker, err := queue.NewBroker(nc, queue.Options{})
+	broker, err := jet.NewBroker(nc, jet.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

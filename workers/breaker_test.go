@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -41,7 +41,7 @@ func TestOutagesAreLoggedOnce(t *testing.T) {
 	for range 10 {
 		for buckets := 1; buckets < 20; buckets++ {
 			p := o.of("api")
-			p.key, p.err = job.Key(fmt.Sprint(buckets)), "connection refused"
+			p.key, p.err = queue.Key(fmt.Sprint(buckets)), "connection refused"
 			tell(buckets)
 		}
 	}
@@ -92,7 +92,7 @@ func TestLaw6AnOutageOfTheTargetIsNotFailing(t *testing.T) {
 	var open atomic.Int64
 	var up atomic.Bool
 	var ran seen
-	b.drain(Options{Sink: on(queue.EventBreakers, func(e queue.Event) {
+	b.drain(Options{Sink: on(jet.EventBreakers, func(e queue.Event) {
 		open.Store(e.Value)
 	})}, map[string]Handler{
 		"api": func(ctx context.Context, job Job) error {

@@ -13,15 +13,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // callbacks queues jobs' outcomes for their callback URLs, as jobs of another policy, before the
 // acknowledgement. One queued again is a repeat, by its Idempotency-Key.
 type callbacks struct {
 	*calls
-	producer *queue.Producer
+	producer *jet.Producer
 }
 
 type callback struct {
@@ -29,12 +30,12 @@ type callback struct {
 	through string // its policy, or empty
 	to      string // the URL, or empty
 	policy  string
-	key     job.Key
+	key     queue.Key
 	id      string
 	tags    []string
 }
 
-func (c *callbacks) of(through, policy string, key job.Key, header map[string][]string,
+func (c *callbacks) of(through, policy string, key queue.Key, header map[string][]string,
 	created time.Time, seq uint64) callback {
 	to := job.HeaderValue(header, job.HeaderCallback)
 	if to == "" {
@@ -49,13 +50,13 @@ func (c *callbacks) of(through, policy string, key job.Key, header map[string][]
 
 // settle queues an outcome without a time limit. It returns false if the context has ended, because
 // then the run must not count.
-func (c callback) settle(ctx context.Context, t job.Result) bool {
+func (c callback) settle(ctx context.Context, t queue.Result) bool {
 	return c.to == "" || c.retry(ctx, "queue a callback", func() error { return c.queue(ctx, t) })
 }
 
 // queue tries once, and returns an error if the result is unknown. It reports an impossible
 // callback.
-func (c callback) queue(ctx context.Context, t job.Result) error {
+func (c callback) queue(ctx context.Context, t queue.Result) error {
 	if c.to == "" {
 		return nil
 	}
@@ -68,18 +69,18 @@ func (c callback) queue(ctx context.Context, t job.Result) error {
 		return nil
 	}
 	err = c.publish(ctx, to, t)
-	if errors.Is(err, queue.ErrTooLarge) && t.Reply != nil {
+	if errors.Is(err, jet.ErrTooLarge) && t.Reply != nil {
 		reply := *t.Reply
 		reply.Body, reply.Cut = nil, true
 		t.Reply = &reply
 		err = c.publish(ctx, to, t)
 	}
-	var ended *queue.EndedError
+	var ended *jet.EndedError
 	switch {
-	case err == nil, errors.Is(err, queue.ErrOtherPayload), errors.As(err, &ended):
-	case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrStreamFull):
+	case err == nil, errors.Is(err, jet.ErrOtherPayload), errors.As(err, &ended):
+	case errors.Is(err, jet.ErrFull), errors.Is(err, jet.ErrStreamFull):
 		c.lose(t, "full", err)
-	case errors.Is(err, queue.ErrUnavailable):
+	case errors.Is(err, jet.ErrUnavailable):
 		return err
 	default:
 		c.lose(t, "refused", err)
@@ -87,20 +88,20 @@ func (c callback) queue(ctx context.Context, t job.Result) error {
 	return nil
 }
 
-func receiver(to *url.URL) (job.Key, error) {
+func receiver(to *url.URL) (queue.Key, error) {
 	host := strings.TrimSuffix(strings.ToLower(to.Hostname()), ".")
 	if address, err := netip.ParseAddr(host); err == nil {
 		host = address.Unmap().String()
 	}
 	switch port := to.Port(); {
 	case port == "", to.Scheme == "http" && port == "80", to.Scheme == "https" && port == "443":
-		return job.EncodeKey(host)
+		return queue.EncodeKey(host)
 	default:
-		return job.EncodeKey(net.JoinHostPort(host, port))
+		return queue.EncodeKey(net.JoinHostPort(host, port))
 	}
 }
 
-func (c callback) publish(ctx context.Context, to *url.URL, t job.Result) error {
+func (c callback) publish(ctx context.Context, to *url.URL, t queue.Result) error {
 	key, err := receiver(to)
 	if err != nil {
 		return err
@@ -109,12 +110,12 @@ func (c callback) publish(ctx context.Context, to *url.URL, t job.Result) error 
 	if len(c.tags) > 0 {
 		header[job.HeaderTag] = c.tags
 	}
-	_, err = c.producer.Publish(ctx, queue.Submission{Policy: c.through, Key: key, Header: header,
-		Body: t.Document(), IdempotencyKey: c.id})
+	_, err = c.producer.Publish(ctx, jet.Submission{Policy: c.through, Key: key, Header: header,
+		Body: job.Document(t), IdempotencyKey: c.id})
 	return err
 }
 
-func (c callback) lose(t job.Result, reason string, err error) {
+func (c callback) lose(t queue.Result, reason string, err error) {
 	c.seldom.Log("callback "+c.policy, slog.LevelWarn, "callback not queued",
 		"policy", c.policy, "job", t.Job, "through", c.through, "reason", reason, "error", err)
 	c.sink.Take(queue.Event{Type: queue.EventCallbackLost, Policy: c.policy, Job: t.Job,

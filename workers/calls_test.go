@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 func (b *bench) callers() *permits.Client {

@@ -7,16 +7,17 @@ import (
 	"path"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 type catalog struct {
 	log      *slog.Logger
-	names    queue.Names
+	names    jet.Names
 	handlers map[string]Handler // registered before Run
-	target   func(policy.Entry) (Handler, error)
+	target   func(inforce.Entry) (Handler, error)
 	policies map[string]policy.Policy // also deleted ones, whose jobs may still run
 	gone     map[string]time.Time     // when policies were first missed
 	running  map[string]Handler       // registered or of a target
@@ -40,7 +41,7 @@ func observed(handle Handler,
 // rememberGone, plus its timeout, is the time that a deleted policy is kept.
 const rememberGone = 10 * time.Minute
 
-func (c *catalog) learn(changed []string, set policy.Entries, now time.Time) {
+func (c *catalog) learn(changed []string, set inforce.Entries, now time.Time) {
 	for _, name := range changed {
 		entry := set[name]
 		delete(c.gone, name)
@@ -65,7 +66,7 @@ func (c *catalog) learn(changed []string, set policy.Entries, now time.Time) {
 	}
 }
 
-func (c *catalog) handlerOf(entry policy.Entry) Handler {
+func (c *catalog) handlerOf(entry inforce.Entry) Handler {
 	if handle := c.registered(entry.Policy.Name); handle != nil && entry.Policy.Target == nil {
 		return handle
 	}

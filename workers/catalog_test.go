@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/kit/policytest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -13,14 +14,14 @@ func TestTheCatalogForgetsPoliciesThatAreGone(t *testing.T) {
 	c := &catalog{policies: map[string]policy.Policy{}, gone: map[string]time.Time{},
 		running: map[string]Handler{}, keep: func(string, time.Duration) {}}
 	at := time.Now()
-	before := policy.Entries{}
+	before := inforce.Entries{}
 	learn := func(after time.Duration, names ...string) {
 		at = at.Add(after)
-		set := policy.Entries{}
+		set := inforce.Entries{}
 		for _, name := range names {
-			set[name] = &policy.Entry{Policy: policytest.Paced(name, 1, 1)}
+			set[name] = &inforce.Entry{Policy: policytest.Paced(name, 1, 1)}
 		}
-		c.learn(policy.Changed(before, set), set, at)
+		c.learn(inforce.Changed(before, set), set, at)
 		before = set
 	}
 	learn(0, "stays", "goes", "returns")
@@ -39,14 +40,14 @@ func TestHandlersOfUnchangedPoliciesAreKept(t *testing.T) {
 	made := map[string]int{}
 	c := &catalog{policies: map[string]policy.Policy{}, gone: map[string]time.Time{},
 		running: map[string]Handler{}, keep: func(string, time.Duration) {},
-		target: func(entry policy.Entry) (Handler, error) {
+		target: func(entry inforce.Entry) (Handler, error) {
 			made[entry.Policy.Name]++
 			return func(context.Context, Job) error { return nil }, nil
 		}}
-	before, same := policy.Entries{}, &policy.Entry{Policy: policytest.Paced("same", 1, 1)}
+	before, same := inforce.Entries{}, &inforce.Entry{Policy: policytest.Paced("same", 1, 1)}
 	for range 3 {
-		set := policy.Entries{"same": same, "changes": {Policy: policytest.Paced("changes", 1, 1)}}
-		c.learn(policy.Changed(before, set), set, time.Now())
+		set := inforce.Entries{"same": same, "changes": {Policy: policytest.Paced("changes", 1, 1)}}
+		c.learn(inforce.Changed(before, set), set, time.Now())
 		before = set
 	}
 	if made["same"] != 1 || made["changes"] != 3 || len(c.running) != 2 {

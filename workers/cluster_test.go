@@ -17,9 +17,9 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
@@ -135,7 +135,7 @@ func newClusterBench(t *testing.T, urls string) *bench {
 	t.Helper()
 	b := &bench{t: t, nc: connectAs(t, "test", urls)}
 	var err error
-	if b.broker, err = queue.NewBroker(b.nc, queue.Options{Replicas: 3}); err != nil {
+	if b.broker, err = jet.NewBroker(b.nc, jet.Options{Replicas: 3}); err != nil {
 		t.Fatal(err)
 	}
 	b.until("JetStream is set up", func() bool {
@@ -172,7 +172,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	drain := func(name string) (nc *nats.Conn, owns *ownership, stop func() error) {
 		nc, owns = connect(name), &ownership{}
 		d, err := New(nc, Options{Replicas: 3, Lease: lease,
-			Sink: on(queue.EventOwned, owns.owned)})
+			Sink: on(jet.EventOwned, owns.owned)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func TestLaw3ClusterLosesNothing(t *testing.T) {
 	}
 
 	all := ran.all()
-	for _, key := range []job.Key{"a", "b"} {
+	for _, key := range []queue.Key{"a", "b"} {
 		runs := map[string]int{}
 		var starts []time.Duration
 		for _, job := range all {

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // fleet is a group of drainers for the policy "api". Each can be cut off.
@@ -99,7 +99,7 @@ func (c *fleet) allRan(jobs int) {
 	if repeated > jobs/20 {
 		c.b.t.Errorf("%d of %d jobs ran more than once", repeated, jobs)
 	}
-	for _, key := range []job.Key{"a", "b"} {
+	for _, key := range []queue.Key{"a", "b"} {
 		var once []Job
 		for _, job := range c.ran.all() {
 			if job.Key == key && times[string(job.Body)] == 1 {

@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -31,7 +32,7 @@ func TestDamagedRecordsAreSetAside(t *testing.T) {
 	}
 	var ran seen
 	told := &waittest.Log{}
-	d, _ := b.drainer(Options{Lease: time.Second, Sink: on(queue.EventRecordDamaged,
+	d, _ := b.drainer(Options{Lease: time.Second, Sink: on(jet.EventRecordDamaged,
 		func(e queue.Event) { fmt.Fprintln(told, e.Name) })},
 		map[string]Handler{"api": ran.handle})
 	b.empty("api")
@@ -73,7 +74,7 @@ func TestARecordOfANewerFormatStopsItsPartition(t *testing.T) {
 			b.publish("api", "a", 0, 10)
 			var ran seen
 			told := &waittest.Log{}
-			d, _ := b.drainer(Options{Lease: time.Second, Sink: on(queue.EventRecordsNewer,
+			d, _ := b.drainer(Options{Lease: time.Second, Sink: on(jet.EventRecordsNewer,
 				func(e queue.Event) { fmt.Fprintln(told, "newer:", e.Value) })},
 				map[string]Handler{"api": ran.handle})
 			b.until("it is named", func() bool {

@@ -8,9 +8,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // TestJobsThatDoNotFitTheMemoryAreReadAgain publishes three times what fits into memory. Every job
@@ -38,7 +39,7 @@ func TestJobsThatDoNotFitTheMemoryAreReadAgain(t *testing.T) {
 	var ran seen
 	b.drain(Options{Memory: LeastMemory}, map[string]Handler{"api": ran.handle})
 	b.empty("api")
-	next := map[job.Key]int{}
+	next := map[queue.Key]int{}
 	for _, run := range ran.all() {
 		n := next[run.Key]
 		if !bytes.Equal(run.Body, body(string(run.Key), n)) ||
@@ -56,13 +57,13 @@ func TestDeadLettersAndRepeatsOfDeepJobs(t *testing.T) {
 	b := newBench(t, with(leaky("api", "1/h"), func(p *policy.Policy) { p.Partitions = 1 }))
 	var ran seen
 	b.drain(Options{Memory: LeastMemory}, map[string]Handler{"api": ran.handle})
-	producer := b.broker.NewProducer(queue.ProducerOptions{})
-	publish := func(id string, header map[string][]string) (queue.Receipt, error) {
+	producer := b.broker.NewProducer(jet.ProducerOptions{})
+	publish := func(id string, header map[string][]string) (jet.Receipt, error) {
 		if header == nil {
 			header = map[string][]string{}
 		}
 		header[job.HeaderSum] = []string{"sum of " + id}
-		return producer.Publish(t.Context(), queue.Submission{Policy: "api", Key: "k",
+		return producer.Publish(t.Context(), jet.Submission{Policy: "api", Key: "k",
 			IdempotencyKey: id, Header: header, Body: make([]byte, 3<<10)})
 	}
 	for i := range 1000 {
@@ -83,8 +84,8 @@ func TestDeadLettersAndRepeatsOfDeepJobs(t *testing.T) {
 		return err == nil && a.Removed == 1
 	})
 	_, err = publish("last", nil)
-	var ended *queue.EndedError
-	if !errors.As(err, &ended) || ended.How != job.EndCancelled || ended.Sum != "sum of last" {
+	var ended *jet.EndedError
+	if !errors.As(err, &ended) || ended.How != queue.EndCancelled || ended.Sum != "sum of last" {
 		t.Errorf("a repeat of what was cancelled is %v", err)
 	}
 	js, err := b.nc.JetStream(nats.MaxWait(deadline))
@@ -95,7 +96,7 @@ func TestDeadLettersAndRepeatsOfDeepJobs(t *testing.T) {
 	b.until("the job expires", func() bool {
 		m, err := js.GetLastMsg("PENSTOCK_DEAD_api", "penstock.dead.api.k")
 		letter = m
-		return err == nil && m.Header.Get("Penstock-Dead-Reason") == string(job.ReasonDeadline)
+		return err == nil && m.Header.Get("Penstock-Dead-Reason") == string(queue.ReasonDeadline)
 	})
 	if key := letter.Header.Get(job.HeaderIdempotencyKey); len(letter.Data) != 3<<10 ||
 		key != "late" {

@@ -17,11 +17,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/base/buildinfo"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/internal/server/installation"
-	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/alarm"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -38,9 +39,9 @@ type Drainer struct {
 
 	bell      *alarm.Alarm
 	rings     <-chan struct{}
-	next      pace.Instant   // rings then at the latest
-	ended     pace.Instant   // last outcome
-	set       policy.Entries // nil: unknown
+	next      pace.Instant    // rings then at the latest
+	ended     pace.Instant    // last outcome
+	set       inforce.Entries // nil: unknown
 	ready     bool
 	closed    bool
 	leave     <-chan struct{}  // begins to stop; nil once stopping
@@ -68,8 +69,8 @@ func New(nc *nats.Conn, o Options) (*Drainer, error) {
 		o.Ready = func() {}
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	broker, err := queue.NewBroker(nc,
-		queue.Options{Prefix: o.Prefix, Domain: o.Domain, Replicas: o.Replicas, Lister: o.Lister,
+	broker, err := jet.NewBroker(nc,
+		jet.Options{Prefix: o.Prefix, Domain: o.Domain, Replicas: o.Replicas, Lister: o.Lister,
 			Joins: o.WorkerOnly, Logger: o.Logger})
 	if err != nil {
 		return nil, err
@@ -126,9 +127,9 @@ func (d *Drainer) newerRecords() (names []string) {
 	return names
 }
 
-// AskValve is [queue.Broker.AskValve] without NATS for this drainer's own valves.
+// AskValve is [jet.Broker.AskValve] without NATS for this drainer's own valves.
 func (d *Drainer) AskValve(ctx context.Context, policy string, partition int,
-	q job.Question) (job.Answer, error) {
+	q Question) (Answer, error) {
 	return d.questions.valve(ctx, policy, partition, q)
 }
 
@@ -188,13 +189,13 @@ func (d *Drainer) tellLimits(now pace.Instant) {
 			d.sink.Take(queue.Event{Type: event, Policy: policy, Name: name, For: took})
 		}
 	}
-	d.core.Tell(now, take(queue.EventLate), take(queue.EventLimitBlocked),
+	d.core.Tell(now, take(jet.EventLate), take(jet.EventLimitBlocked),
 		func(policy string, buckets int) {
-			d.tell(queue.EventLowered, policy, int64(buckets))
+			d.tell(jet.EventLowered, policy, int64(buckets))
 		},
 		func(policy string, b valve.Breakers) { d.outages.changed(policy, b, now) },
-		func(policy string, left []LimitLeft) {
-			d.sink.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: policy, Data: left})
+		func(policy string, left []api.LimitLeft) {
+			d.sink.Take(queue.Event{Type: jet.EventLimitsLeft, Policy: policy, Data: left})
 		})
 }
 
@@ -215,11 +216,11 @@ func (d *Drainer) setUp(ctx context.Context) (made time.Time, err error) {
 		case nc.IsConnected():
 			if err = d.broker.Setup(ctx); err == nil {
 				made, err = d.broker.Tables().Partitions.Created(ctx)
-				if errors.Is(err, queue.ErrNoStream) { // it was deleted meanwhile
-					err = fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
+				if errors.Is(err, jet.ErrNoStream) { // it was deleted meanwhile
+					err = fmt.Errorf("%w: %w", jet.ErrUnavailable, err)
 				}
 			}
-			if !errors.Is(err, queue.ErrUnavailable) && nc.IsConnected() {
+			if !errors.Is(err, jet.ErrUnavailable) && nc.IsConnected() {
 				refused = err
 				return nil
 			}

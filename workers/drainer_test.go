@@ -15,11 +15,12 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -32,7 +33,7 @@ type bench struct {
 	t      *testing.T
 	server *embedded.Server
 	nc     *nats.Conn
-	broker *queue.Broker
+	broker *jet.Broker
 
 	restartable *embedded.Options
 	url         string
@@ -57,7 +58,7 @@ func (b *bench) setUp(policies ...policy.Policy) {
 	t := b.t
 	b.nc = b.connect()
 	var err error
-	if b.broker, err = queue.NewBroker(b.nc, queue.Options{}); err != nil {
+	if b.broker, err = jet.NewBroker(b.nc, jet.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	b.answered(func() error { return b.broker.Setup(t.Context()) })
@@ -85,8 +86,9 @@ func (b *bench) pause(paused bool) {
 	patch := fmt.Appendf(nil, `{"paused":%t}`, paused)
 	b.answered(func() error {
 		_, _, err := store.New(b.broker, nil).Change(b.t.Context(), "api",
-			store.Change{Act: store.Pull, Edit: func(_ policy.Entry, e *policy.Entry) (err error) {
-				e.Levers, err = e.Levers.Patch(patch, policy.Lever{})
+			store.Change{Act: store.Pull, Edit: func(_ inforce.Entry,
+				e *inforce.Entry) (err error) {
+				e.Levers, err = e.Levers.Patch(patch, inforce.Lever{})
 				return err
 			}})
 		return err
@@ -99,7 +101,7 @@ func (b *bench) answered(call func() error) {
 	var err error
 	b.until("NATS answers", func() bool {
 		err = call()
-		return !errors.Is(err, queue.ErrUnavailable)
+		return !errors.Is(err, jet.ErrUnavailable)
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -231,7 +233,7 @@ func (s *seen) all() []Job {
 	return jobs
 }
 
-func (s *seen) bodies(key job.Key) (bodies []string) {
+func (s *seen) bodies(key queue.Key) (bodies []string) {
 	for _, job := range s.all() {
 		if job.Key == key {
 			bodies = append(bodies, string(job.Body))
@@ -241,7 +243,7 @@ func (s *seen) bodies(key job.Key) (bodies []string) {
 }
 
 // jumps shows the jobs that did not start after the job published before, with their sequences.
-func (s *seen) jumps(key job.Key) (jumps []string) {
+func (s *seen) jumps(key queue.Key) (jumps []string) {
 	before := -1
 	for _, job := range s.all() {
 		if job.Key != key {
@@ -293,7 +295,7 @@ func TestDrainerKeepsRateAndOrder(t *testing.T) {
 	b.drain(Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))},
 		map[string]Handler{"api": ran.handle})
 	b.empty("api")
-	for key, n := range map[job.Key]int{"a": 250, "b": 120} {
+	for key, n := range map[queue.Key]int{"a": 250, "b": 120} {
 		if got := ran.bodies(key); !slices.Equal(got, numbers(n)) {
 			t.Errorf("bucket %s ran %v", key, got)
 		}
@@ -311,7 +313,7 @@ func TestDrainerKeepsRateAndOrder(t *testing.T) {
 
 func (b *bench) deadLetter(policy, key string) string {
 	b.t.Helper()
-	return b.letter(policy, key).Get(queue.HeaderDeadReason)
+	return b.letter(policy, key).Get(jet.HeaderDeadReason)
 }
 
 func (b *bench) letter(policy, key string) nats.Header {
@@ -357,7 +359,7 @@ func TestPlannedHandoverLosesAndRepeatsNothing(t *testing.T) {
 	}
 	b.empty("api")
 	stop()
-	for _, key := range []job.Key{"a", "b"} {
+	for _, key := range []queue.Key{"a", "b"} {
 		if got := ran.bodies(key); !slices.Equal(got, numbers(600)) {
 			t.Errorf("bucket %s ran %d jobs: %v\nout of order: %v", key, len(got), got,
 				ran.jumps(key))
@@ -374,7 +376,7 @@ func (b *bench) owner(key string) (r record.Owner) {
 	b.t.Helper()
 	b.answered(func() error {
 		found, err := b.broker.Tables().Partitions.Read(b.t.Context(), key)
-		if errors.Is(err, queue.ErrNotFound) {
+		if errors.Is(err, jet.ErrNotFound) {
 			return nil
 		}
 		if err == nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -23,17 +22,13 @@ func TestLeasesListPartitionsAndWorkers(t *testing.T) {
 		map[string]Handler{"api": func(context.Context, Job) error { <-block; return nil }})
 	stopOther := b.drain(Options{OwnAll: true}, nil)
 	b.publish("api", "a", 0, 2)
-	set, err := store.New(b.broker, nil).Policies(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	policies := []policy.Policy{{Name: "api", Rule: policy.Rule{Algorithm: policy.LeakingBucket}}}
 	var told []api.Drainer
 	see := func(what string, condition func() bool) {
 		t.Helper()
 		b.until(what, func() bool {
 			var err error
-			if told, err = Drainers(t.Context(), b.broker, set); err != nil {
+			if told, err = Drainers(t.Context(), b.broker, policies); err != nil {
 				t.Log(err)
 				return false
 			}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 )
 
 func TestAChangedJobOutlivesTheCrashOfItsOwner(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -121,7 +121,7 @@ func serve(p policy.Policy) (ctx context.Context, nc *nats.Conn, end func()) {
 	if nc, err = server.Connect(); err != nil {
 		log.Fatal(err)
 	}
-	broker, err := queue.NewBroker(nc, queue.Options{})
+	broker, err := jet.NewBroker(nc, jet.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

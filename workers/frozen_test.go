@@ -18,9 +18,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -92,7 +93,7 @@ func freezer(t *testing.T, how string) {
 		t.Fatal(err)
 	}
 	tell := func(e queue.Event) {
-		if e.Type == queue.EventStarted || e.Type == queue.EventReturned {
+		if e.Type == queue.EventStarted || e.Type == jet.EventReturned {
 			fmt.Println("passed:", e.Type == queue.EventStarted)
 		}
 	}

@@ -18,8 +18,9 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/base/files"
 	"github.com/penstock-mq/penstock/internal/base/seldom"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -33,7 +34,7 @@ type Job struct {
 	// if its stream is recreated.
 	IdempotencyKey string
 	Policy         string
-	Key            job.Key
+	Key            queue.Key
 	Body           []byte
 	Header         nats.Header // as published; may be nil
 	Attempt        int         // from 1; only failed attempts count
@@ -159,17 +160,17 @@ func (j Job) Awaited() bool {
 func (j Job) Kept() bool { return j.settled != nil && j.settled.kept }
 
 // Reply sets the result for waiting submitters and the policy's history. The last call counts, if
-// the job then is done or dead. A body of more than [job.MaxReply] bytes is dropped for submitters.
-// Status and header are for targets that have them.
+// the job then is done or dead. A body of more than [queue.MaxReply] bytes is dropped for
+// submitters. Status and header are for targets that have them.
 func (j Job) Reply(status int, header http.Header, body []byte) {
-	j.setReply(&job.Reply{Status: status, Header: header, Body: body})
+	j.setReply(&queue.Reply{Status: status, Header: header, Body: body})
 }
 
-func (j Job) setReply(r *job.Reply) {
+func (j Job) setReply(r *queue.Reply) {
 	if r == nil || !j.Awaited() && !j.Kept() {
 		return
 	}
-	if len(r.Body) > job.MaxReply {
+	if len(r.Body) > queue.MaxReply {
 		r.Body, r.Cut = r.Body[:job.KeptReply], true
 	}
 	j.settled.with(func(s *settled) { s.reply = r })
@@ -195,10 +196,10 @@ func Handle[T any](handle func(ctx context.Context, job Job, body T) error) Hand
 
 // coded wraps a handler of plain payloads. Without a codec a job counts no attempts, and waits for
 // a worker that has one.
-func coded(c job.Codec, handle Handler) Handler {
+func coded(c queue.Codec, handle Handler) Handler {
 	return func(ctx context.Context, j Job) error {
-		body, err := c.Open(j.Header, j.Body)
-		if errors.Is(err, job.ErrNoCodec) {
+		body, err := job.Open(c, j.Header, j.Body)
+		if errors.Is(err, queue.ErrNoCodec) {
 			return Misconfigured(err)
 		} else if err != nil {
 			return err
@@ -211,11 +212,11 @@ func coded(c job.Codec, handle Handler) Handler {
 	}
 }
 
-func (s *settled) encode(c job.Codec) (err error) {
+func (s *settled) encode(c queue.Codec) (err error) {
 	s.with(func(s *settled) {
 		if r := s.reply; r != nil {
 			s.reply = nil
-			if r.Header, r.Body, err = c.Seal(r.Header, r.Body); err == nil {
+			if r.Header, r.Body, err = job.Seal(c, r.Header, r.Body); err == nil {
 				s.reply = r
 			}
 		}
@@ -329,7 +330,7 @@ type settled struct {
 	mu    sync.Mutex
 	costs map[string]int64
 	pause time.Duration
-	reply *job.Reply
+	reply *queue.Reply
 	kept  bool
 
 	progress string
@@ -352,7 +353,7 @@ func (s *settled) with(do func(s *settled)) {
 	}
 }
 
-func (s *settled) said() (r *job.Reply) {
+func (s *settled) said() (r *queue.Reply) {
 	s.with(func(s *settled) { r = s.reply })
 	return r
 }

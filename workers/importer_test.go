@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -48,7 +49,7 @@ func TestDrainerOutcomes(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch e.Type {
-		case queue.EventDone, queue.EventFailed, queue.EventThrottled, queue.EventUncounted:
+		case queue.EventDone, queue.EventFailed, queue.EventThrottled, jet.EventUncounted:
 			finished[e.Name]++
 		}
 		switch e.Type {
@@ -97,7 +98,7 @@ func TestDrainerOutcomes(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("not every job ended")
 	}
-	broker, err := queue.NewBroker(nc, queue.Options{})
+	broker, err := jet.NewBroker(nc, jet.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +123,8 @@ func TestDrainerOutcomes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]workers.Reason{
-		"fails": workers.ReasonAttempts, "permanent": workers.ReasonPermanent,
+	for key, want := range map[string]queue.Reason{
+		"fails": queue.ReasonAttempts, "permanent": queue.ReasonPermanent,
 	} {
 		m, err := js.GetLastMsg("PENSTOCK_DEAD_mail", "penstock.dead.mail."+key)
 		if err != nil {

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // An observer sees how late starts are, and why: here the only worker is busy for a fifth of a
@@ -23,7 +24,7 @@ func TestAnObserverGetsTheCausesOfLateStarts(t *testing.T) {
 	heard := map[string]time.Duration{}
 	began := make(chan time.Time, 10)
 	free := make(chan struct{})
-	b.drain(Options{Sink: on(queue.EventLate, func(e queue.Event) {
+	b.drain(Options{Sink: on(jet.EventLate, func(e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		heard[e.Policy+": "+e.Name] += e.For

@@ -12,10 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -66,10 +68,10 @@ func TestLaw1BoundHoldsForPlainClients(t *testing.T) {
 	}
 }
 
-func (b *bench) running(policy string, key job.Key) int { return b.bucket(policy, key).Running }
+func (b *bench) running(policy string, key queue.Key) int { return b.bucket(policy, key).Running }
 
 // bucket returns the valve's state of a bucket; Running is -1 without an answer.
-func (b *bench) bucket(policy string, key job.Key) job.BucketState {
+func (b *bench) bucket(policy string, key queue.Key) job.BucketState {
 	p := 0
 	for p < 2 && job.Partition("penstock.jobs."+policy+"."+string(key), 2) != p {
 		p++
@@ -113,7 +115,7 @@ func TestLaw3NothingIsLostWhenTheServerRestarts(t *testing.T) {
 	}
 	b.empty("api")
 	crew.allRan(jobs)
-	for _, key := range []job.Key{"a", "b"} {
+	for _, key := range []queue.Key{"a", "b"} {
 		var starts []time.Duration
 		for _, job := range crew.ran.all() {
 			if job.Key == key {
@@ -173,9 +175,9 @@ func TestLaw5IsolationOfBuckets(t *testing.T) {
 	p := leaky("api", "100/s")
 	p.Workers, p.Timeout = 8, policy.Duration(time.Hour)
 	b := newBench(t, p, with(leaky("other", "100/s"), func(p *policy.Policy) { p.Workers = 2 }))
-	paused := policy.Override{Paused: true}
+	paused := inforce.Override{Paused: true}
 	if _, err := store.New(b.broker, nil).ChangeOverride(t.Context(), "api", "paused",
-		func(store.Override) (policy.Override, error) { return paused, nil }); err != nil {
+		func(store.Override) (inforce.Override, error) { return paused, nil }); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"hangs", "throttles", "fails", "paused"} {
@@ -264,10 +266,10 @@ func TestLaw7AClearNoSaysWhyAndWhenToComeBack(t *testing.T) {
 	p := leaky("api", "1/m")
 	p.Capacity = 3
 	b := newBench(t, p)
-	producer := b.broker.NewProducer(queue.ProducerOptions{})
-	submit := func() (queue.Receipt, error) {
+	producer := b.broker.NewProducer(jet.ProducerOptions{})
+	submit := func() (jet.Receipt, error) {
 		return producer.Publish(t.Context(),
-			queue.Submission{Policy: "api", Key: "a", Body: []byte("x")})
+			jet.Submission{Policy: "api", Key: "a", Body: []byte("x")})
 	}
 	partition := job.Partition(b.broker.Names().Jobs("api", "a"), p.WithDefaults().Partitions)
 	for range 3 {
@@ -275,13 +277,13 @@ func TestLaw7AClearNoSaysWhyAndWhenToComeBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := submit(); !errors.Is(err, queue.ErrFull) {
+	if _, err := submit(); !errors.Is(err, jet.ErrFull) {
 		t.Fatalf("a full bucket says %v", err)
 	}
 	var ran seen
 	b.drain(Options{}, map[string]Handler{"api": ran.handle})
 	b.until("the first job is done", func() bool { return len(ran.all()) == 1 })
-	if _, err := submit(); err != nil && !errors.Is(err, queue.ErrFull) {
+	if _, err := submit(); err != nil && !errors.Is(err, jet.ErrFull) {
 		t.Fatal(err)
 	}
 	var answer job.Answer
@@ -294,7 +296,7 @@ func TestLaw7AClearNoSaysWhyAndWhenToComeBack(t *testing.T) {
 		t.Errorf("come back in %d ms; the next start is within a minute", answer.DelayMS)
 	}
 	if _, err := producer.Publish(t.Context(),
-		queue.Submission{Policy: "nobody", Key: "a"}); !errors.Is(err, queue.ErrNoStream) {
+		jet.Submission{Policy: "nobody", Key: "a"}); !errors.Is(err, jet.ErrNoStream) {
 		t.Errorf("an unknown policy says %v", err)
 	}
 }

@@ -13,9 +13,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/claims"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/claims"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -25,7 +26,7 @@ import (
 // callees have goroutines.
 type lender struct {
 	*calls
-	broker  *queue.Broker
+	broker  *jet.Broker
 	catalog *catalog
 	jobs    context.Context
 	own     *remote // this drainer's own offers return here too
@@ -41,7 +42,7 @@ type lender struct {
 // workforce has a policy's lent workers. It outlives a policy whose jobs run: that may come back.
 type workforce struct {
 	handle Handler
-	keys   map[job.Key]int // by bucket, open claims at ""
+	keys   map[queue.Key]int // by bucket, open claims at ""
 
 	subject string // of offers; empty: it takes none
 	stop    func() // ends these
@@ -53,7 +54,7 @@ type loan struct {
 	policy string
 	crew   *workforce
 	handle Handler
-	key    job.Key // of the job; the loop's
+	key    queue.Key // of the job; the loop's
 	at     pace.Instant
 	jumps  uint64
 }
@@ -88,7 +89,7 @@ func (l *lender) serve(changed iter.Seq[string]) {
 				continue
 			}
 			if crew == nil {
-				crew = &workforce{keys: map[job.Key]int{}}
+				crew = &workforce{keys: map[queue.Key]int{}}
 				l.crews[name] = crew
 			} else if crew.subject != "" {
 				crew.stop()
@@ -179,7 +180,7 @@ func (l *lender) claim(name, to string, understood bool) {
 
 // room returns the free workers for other drainers' jobs, and the buckets that have too many of
 // the lent ones for another one: see [crew.Workers.MayTake]. Any bucket may get the open claims.
-func (c *workforce) room(free, lent int) (slots int, except []job.Key) {
+func (c *workforce) room(free, lent int) (slots int, except []queue.Key) {
 	open := c.keys[""]
 	most := 3*(free-1) - open
 	if free <= 0 || most < 0 {
@@ -194,12 +195,12 @@ func (c *workforce) room(free, lent int) (slots int, except []job.Key) {
 		}
 	}
 	if len(except) > mostExcept {
-		slices.SortFunc(except, func(a, b job.Key) int { return c.keys[b] - c.keys[a] })
+		slices.SortFunc(except, func(a, b queue.Key) int { return c.keys[b] - c.keys[a] })
 	}
 	return free, except[:min(len(except), mostExcept)]
 }
 
-func (c *workforce) count(key job.Key, n int) {
+func (c *workforce) count(key queue.Key, n int) {
 	if c.keys[key] += n; c.keys[key] == 0 {
 		delete(c.keys, key)
 	}
@@ -290,7 +291,7 @@ func (l *lender) attempt(k *loan, j Job, to string, lease time.Duration) job.Set
 	s := o.Settlement()
 	j.settled.with(func(settled *settled) {
 		if settled.pass = nil; settled.reply != nil {
-			reply := settled.reply.Within(l.nc.MaxPayload())
+			reply := job.Within(*settled.reply, l.nc.MaxPayload())
 			s.Reply = &reply
 		}
 	})

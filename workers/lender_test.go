@@ -10,8 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // owner plays a valve in another process.
@@ -158,7 +159,7 @@ func TestAJobThatIsReadTooLateGoesBack(t *testing.T) {
 			}
 			var ran seen
 			k := &loan{Claimant: d.lender.claims.Open("x"), handle: ran.handle, at: d.now(),
-				crew: &workforce{keys: map[job.Key]int{}}, jumps: d.clock.Jumps()}
+				crew: &workforce{keys: map[queue.Key]int{}}, jumps: d.clock.Jumps()}
 			offers, err := p.nc.SubscribeSync("offer")
 			if err != nil || p.nc.Flush() != nil {
 				t.Fatal(err)
@@ -280,7 +281,7 @@ func TestClaimsExceptBucketsThatHaveTheirShare(t *testing.T) {
 			t.Fatalf("claim %d: %+v", n, c)
 		}
 	}
-	if _, c := p.offers(); c.Slots != 4 || !slices.Equal(c.Except, []job.Key{"a"}) {
+	if _, c := p.offers(); c.Slots != 4 || !slices.Equal(c.Except, []queue.Key{"a"}) {
 		t.Errorf("claim %+v", c)
 	}
 	close(release)
@@ -297,19 +298,19 @@ func TestClaimsExceptBucketsThatHaveTheirShare(t *testing.T) {
 func TestRoomForOtherDrainersJobs(t *testing.T) {
 	for _, c := range []struct {
 		all    int
-		keys   map[job.Key]int
+		keys   map[queue.Key]int
 		free   int
 		except string
 	}{
-		{all: 1, keys: map[job.Key]int{}, free: 1, except: "[]"},
-		{all: 1, keys: map[job.Key]int{"": 1}, free: 0, except: "[]"},
-		{all: 2, keys: map[job.Key]int{"a": 1}, free: 1, except: "[a]"},
-		{all: 2, keys: map[job.Key]int{"": 1}, free: 0, except: "[]"},
-		{all: 8, keys: map[job.Key]int{"": 6}, free: 0, except: "[]"},
-		{all: 8, keys: map[job.Key]int{"": 5}, free: 3, except: "[]"},
-		{all: 8, keys: map[job.Key]int{"a": 3, "b": 1, "": 1}, free: 3, except: "[]"},
-		{all: 8, keys: map[job.Key]int{"a": 3, "b": 1, "": 2}, free: 2, except: "[a]"},
-		{all: 8, keys: map[job.Key]int{"a": 3, "b": 3}, free: 2, except: "[]"},
+		{all: 1, keys: map[queue.Key]int{}, free: 1, except: "[]"},
+		{all: 1, keys: map[queue.Key]int{"": 1}, free: 0, except: "[]"},
+		{all: 2, keys: map[queue.Key]int{"a": 1}, free: 1, except: "[a]"},
+		{all: 2, keys: map[queue.Key]int{"": 1}, free: 0, except: "[]"},
+		{all: 8, keys: map[queue.Key]int{"": 6}, free: 0, except: "[]"},
+		{all: 8, keys: map[queue.Key]int{"": 5}, free: 3, except: "[]"},
+		{all: 8, keys: map[queue.Key]int{"a": 3, "b": 1, "": 1}, free: 3, except: "[]"},
+		{all: 8, keys: map[queue.Key]int{"a": 3, "b": 1, "": 2}, free: 2, except: "[a]"},
+		{all: 8, keys: map[queue.Key]int{"a": 3, "b": 3}, free: 2, except: "[]"},
 	} {
 		lent := 0
 		for _, n := range c.keys {
@@ -320,9 +321,9 @@ func TestRoomForOtherDrainersJobs(t *testing.T) {
 			t.Errorf("%+v: %d free, except %v", c, free, except)
 		}
 	}
-	many := &workforce{keys: map[job.Key]int{"hangs": 2}}
+	many := &workforce{keys: map[queue.Key]int{"hangs": 2}}
 	for i := range 1000 {
-		many.keys[job.Key(fmt.Sprint("k", i))] = 1
+		many.keys[queue.Key(fmt.Sprint("k", i))] = 1
 	}
 	if _, except := many.room(1, 1002); len(except) != mostExcept || except[0] != "hangs" {
 		t.Errorf("%d buckets, %s first", len(except), except[0])

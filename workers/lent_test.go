@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 )
 
 // A process that begins to own a policy whose jobs it runs for another owner has only the workers

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/base/notice"
 	"github.com/penstock-mq/penstock/internal/base/seldom"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -117,7 +118,7 @@ var leaseLost = notice.Kind{Level: slog.LevelWarn,
 func (p *proof) look(c *core.Core, now pace.Instant) {
 	held := now < c.Lease.Fence
 	if held != p.held || p.health.Load() == nil {
-		p.loop.tell(queue.EventLease, "", queue.Whether(held))
+		p.loop.tell(jet.EventLease, "", jet.Whether(held))
 		p.held = held
 	}
 	var health error

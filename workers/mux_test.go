@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/workerstest"
 )

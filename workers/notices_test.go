@@ -14,8 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -63,8 +65,8 @@ func targetPolicy(name string) policy.Policy {
 	return p
 }
 
-func targetOf(run Handler) func(policy.Entry) (Handler, error) {
-	return func(entry policy.Entry) (Handler, error) {
+func targetOf(run Handler) func(inforce.Entry) (Handler, error) {
+	return func(entry inforce.Entry) (Handler, error) {
 		if entry.Policy.Target == nil {
 			return nil, nil
 		}
@@ -133,7 +135,7 @@ func TestCallsThatFailAreOneLineAndOneWhenTheyNoLongerDo(t *testing.T) {
 				if answers.Load() {
 					return nil
 				}
-				return queue.ErrUnavailable
+				return jet.ErrUnavailable
 			})
 			ended.Add(1)
 		}()
@@ -210,7 +212,7 @@ func TestJobsWithoutWorkersAreReported(t *testing.T) {
 	log := &logged{t: t}
 	var mu sync.Mutex
 	var observed []bool
-	b.valve(Options{Logger: log.logger(), Sink: on(queue.EventWithoutWorkers, func(e queue.Event) {
+	b.valve(Options{Logger: log.logger(), Sink: on(jet.EventWithoutWorkers, func(e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		observed = append(observed, e.Value > 0)

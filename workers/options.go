@@ -5,11 +5,11 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/penstock-mq/penstock/api"
 	"github.com/penstock-mq/penstock/internal/base/container"
-	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // LeastMemory is the minimum of [Options.Memory], in bytes.
@@ -48,10 +48,10 @@ type Options struct {
 	// docs/workers-protocol.md.
 	WorkerOnly bool
 	// Codec decodes the jobs of registered handlers, and encodes the replies to encoded jobs.
-	Codec job.Codec
+	Codec queue.Codec
 	// Target returns the handler of a policy without a registered one, or a nil Handler. Nil: only
 	// registered handlers run.
-	Target func(policy.Entry) (Handler, error)
+	Target func(Policy) (Handler, error)
 	// Grace is the time for running jobs to finish when the drainer stops; default 30 s.
 	Grace time.Duration
 	// Ready is called once, when the drainer holds its lease and takes part.
@@ -62,12 +62,28 @@ type Options struct {
 	// returned context and job, and the returned function gets the attempt's error. Job.Header is
 	// the stored header: clone it before changes.
 	Attempt func(context.Context, Job) (context.Context, Job, func(error))
-	// Lister is a broker of this process that calls [queue.Broker.Ration] periodically, if there
-	// is one: the drainer need not list all streams, too.
-	Lister *queue.Broker
+	// Lister lists all streams periodically in this process, so that the drainer need not. Package
+	// penstock has one; default none.
+	Lister *Broker
 	// Logger defaults to [slog.Default].
 	Logger *slog.Logger
 }
 
-// LimitLeft is the number of units of a limit on starts available now, and its maximum.
-type LimitLeft = api.LimitLeft
+// Policy is a policy as it applies in an installation.
+//
+//	Policy       policy.Policy // in force: as written, with overrides and defaults
+//	Written      policy.Policy // by its master, a file or the API
+//	Source       string        // the master: file or api
+//	Set          string        // of a file
+//	TargetSource string        // file or api: decides where the target may be
+//	Draining     bool          // takes no new jobs, and is gone once its queue is empty
+//	Paused       bool          // by an operator
+type Policy = inforce.Entry
+
+// Broker, Question and Answer are for the other packages of Penstock: the queues of an
+// installation, and what valves are asked and answer.
+type (
+	Broker   = jet.Broker
+	Question = job.Question
+	Answer   = job.Answer
+)

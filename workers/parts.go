@@ -6,9 +6,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -19,7 +20,7 @@ import (
 // parts are a drainer's. None depends on the drainer.
 type parts struct {
 	*calls
-	broker    *queue.Broker
+	broker    *jet.Broker
 	catalog   *catalog
 	gate      *gate
 	callbacks *callbacks
@@ -33,14 +34,14 @@ type parts struct {
 	*unreadable
 }
 
-func newParts(nc *nats.Conn, broker *queue.Broker, jobs context.Context, o Options) *parts {
+func newParts(nc *nats.Conn, broker *jet.Broker, jobs context.Context, o Options) *parts {
 	l := newLoop(o.Logger, queue.Sinks{o.Sink, broker.Events(), attempts{o.Logger}})
 	c := newCalls(l, nc, patience(o.Lease))
 	p := &parts{calls: c, broker: broker,
 		catalog: &catalog{log: o.Logger, names: broker.Names(), target: o.Target,
 			attempt: o.Attempt, keep: func(policy string, keep time.Duration) {
 				broker.Events().KeepHistory(policy, keep,
-					func() { l.tell(queue.EventHistoryLost, policy, 1) })
+					func() { l.tell(jet.EventHistoryLost, policy, 1) })
 			},
 			handlers: map[string]Handler{}, policies: map[string]policy.Policy{},
 			gone: map[string]time.Time{}, running: map[string]Handler{}},
@@ -54,7 +55,7 @@ func newParts(nc *nats.Conn, broker *queue.Broker, jobs context.Context, o Optio
 		memory: o.Memory, all: map[handle.Partition]*backlog{},
 		owned: map[string]int{}, places: make(chan struct{}, openAtOnce), unreadable: p.unreadable}
 	p.callbacks = &callbacks{calls: c,
-		producer: broker.NewProducer(queue.ProducerOptions{Timeout: c.patience})}
+		producer: broker.NewProducer(jet.ProducerOptions{Timeout: c.patience})}
 	p.pool = &pool{calls: c, gate: p.gate, broker: broker, catalog: p.catalog, backlogs: p.backlogs,
 		callbacks: p.callbacks, jobs: jobs, results: make(chan core.Finished, 1024)}
 	p.remote = &remote{calls: c, pool: p.pool, catalog: p.catalog, patient: o.Lease / 2,

@@ -14,9 +14,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // fillLean makes a policy's stream deliver without bodies: over 16 MiB, in large messages that wait
@@ -95,9 +95,9 @@ func TestNoHeaderOfAPublisherBlocksABucket(t *testing.T) {
 	b.drain(Options{}, map[string]Handler{"api": ran.handle})
 	for key := range poison {
 		b.until("the job behind "+key+" ran", func() bool {
-			return len(ran.bodies(job.Key(key))) == 2
+			return len(ran.bodies(queue.Key(key))) == 2
 		})
-		if got := ran.bodies(job.Key(key)); len(got[0]) != 5000 || got[1] != "behind it" {
+		if got := ran.bodies(queue.Key(key)); len(got[0]) != 5000 || got[1] != "behind it" {
 			t.Errorf("%s: ran with %d and %q", key, len(got[0]), got[1])
 		}
 	}
@@ -177,14 +177,14 @@ func TestHeadersThatCannotBeReadMakeADeadLetter(t *testing.T) {
 			for i, block := range blocks {
 				key := fmt.Sprintf("k%d", i)
 				b.until("the job behind it ran", func() bool {
-					got := ran.bodies(job.Key(key))
+					got := ran.bodies(queue.Key(key))
 					return len(got) > 0 && got[len(got)-1] == "7"
 				})
 				b.until("the place is free", func() bool {
-					n, err := b.broker.BucketDepth(t.Context(), "api", 0, job.Key(key))
+					n, err := b.broker.BucketDepth(t.Context(), "api", 0, queue.Key(key))
 					return err == nil && n == 0
 				})
-				if got := ran.bodies(job.Key(key)); len(got) != 1 {
+				if got := ran.bodies(queue.Key(key)); len(got) != 1 {
 					t.Errorf("%q ran: %q", block, got)
 				} else if reason := b.deadLetter("api", key); reason != "malformed" {
 					t.Errorf("%q became a dead letter for %q", block, reason)
@@ -220,7 +220,7 @@ func TestAReplayedJobRunsWithTheKeyOfItsFirstRun(t *testing.T) {
 	if err != nil || len(letters) != 1 {
 		t.Fatalf("%v, %v", letters, err)
 	}
-	if _, err := b.broker.NewProducer(queue.ProducerOptions{}).Replay(t.Context(), "api",
+	if _, err := b.broker.NewProducer(jet.ProducerOptions{}).Replay(t.Context(), "api",
 		letters[0].ID); err != nil {
 		t.Fatal(err)
 	}

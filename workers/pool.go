@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -19,7 +20,7 @@ import (
 type pool struct {
 	*calls
 	gate      *gate
-	broker    *queue.Broker
+	broker    *jet.Broker
 	catalog   *catalog
 	backlogs  *backlogs
 	callbacks *callbacks
@@ -83,7 +84,7 @@ func (p *pool) attempt(r valve.Run) *attempt {
 // tell, if not nil, starts what passes; see [valve.Ticket.Decide].
 func (a *attempt) begin(tell func()) (passed bool) {
 	if a.began, passed = a.run.Decide(a.gate.check, tell); !passed {
-		a.sink.Take(queue.Event{Type: queue.EventReturned, Policy: a.job.Policy,
+		a.sink.Take(queue.Event{Type: jet.EventReturned, Policy: a.job.Policy,
 			Name: string(a.run.Returned())})
 		a.report(record.Outcome{Seq: a.run.Seq, Kind: record.OutcomeReturned})
 		return false
@@ -209,8 +210,8 @@ func (j Job) event(kind string) queue.Event {
 
 var ends = map[record.OutcomeKind]string{record.OutcomeDone: queue.EventDone,
 	record.OutcomeFailed: queue.EventFailed, record.OutcomePermanent: queue.EventFailed,
-	record.OutcomeThrottled: queue.EventThrottled, record.OutcomeReturned: queue.EventUncounted,
-	record.OutcomeUncounted: queue.EventUncounted}
+	record.OutcomeThrottled: queue.EventThrottled, record.OutcomeReturned: jet.EventUncounted,
+	record.OutcomeUncounted: jet.EventUncounted}
 
 func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 	e := j.event(ends[o.Kind])
@@ -222,13 +223,13 @@ func (j Job) ended(o record.Outcome, took time.Duration) queue.Event {
 }
 
 // told returns the result for waiters, if the job has ended. Others end when they are buried.
-func told(j Job, o record.Outcome) (t job.Result, ended bool) {
-	t = job.Result{Job: j.ID, Attempts: j.Attempt - 1}
+func told(j Job, o record.Outcome) (t queue.Result, ended bool) {
+	t = queue.Result{Job: j.ID, Attempts: j.Attempt - 1}
 	switch o.Kind {
 	case record.OutcomeDone:
-		t.End = job.EndDone
+		t.End = queue.EndDone
 	case record.OutcomePermanent:
-		t.End, t.Reason, t.Error = job.EndDead, job.ReasonPermanent, o.Error
+		t.End, t.Reason, t.Error = queue.EndDead, queue.ReasonPermanent, o.Error
 		t.Attempts = j.Attempt
 	default:
 		return t, false
@@ -248,7 +249,7 @@ func (a attempts) Take(e queue.Event) {
 	switch e.Type {
 	case queue.EventStarted:
 		a.log.Debug("start", append(args, "wait", max(0, e.At.Sub(e.Accepted)), "started", e.At)...)
-	case queue.EventDone, queue.EventFailed, queue.EventThrottled, queue.EventUncounted:
+	case queue.EventDone, queue.EventFailed, queue.EventThrottled, jet.EventUncounted:
 		args = append(args, "outcome", e.Name, "took", e.For)
 		if e.Answer != "" {
 			args = append(args, "answer", e.Answer)

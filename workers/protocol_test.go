@@ -7,8 +7,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue/claims"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/claims"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -67,7 +68,7 @@ func TestReportsOfARun(t *testing.T) {
 	for _, c := range []struct {
 		text, carried string
 		outcome       record.Outcome
-		reply         *job.Reply // nil: none
+		reply         *queue.Reply // nil: none
 	}{
 		{text: `{"v":1,"op":"settle","status":"done"}`,
 			outcome: record.Outcome{Kind: record.OutcomeDone}},
@@ -82,10 +83,10 @@ func TestReportsOfARun(t *testing.T) {
 		{text: `{"v":1,"op":"progress","progress":"40 %"}`},
 		{text: `{"v":1,"op":"settle","status":"done"}`, carried: "x",
 			outcome: record.Outcome{Kind: record.OutcomeDone},
-			reply:   &job.Reply{Body: []byte("x")}},
+			reply:   &queue.Reply{Body: []byte("x")}},
 		{text: `{"v":1,"op":"settle","status":"done","reply":{"status":201}}`, carried: "x",
 			outcome: record.Outcome{Kind: record.OutcomeDone},
-			reply:   &job.Reply{Status: 201, Body: []byte("x")}},
+			reply:   &queue.Reply{Status: 201, Body: []byte("x")}},
 	} {
 		m := &nats.Msg{Data: []byte(c.text)}
 		if c.carried != "" {

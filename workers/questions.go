@@ -13,18 +13,18 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
-// Drainers lists the drainers with a lease, by host and process.
-func Drainers(ctx context.Context, b *queue.Broker,
-	set policy.Entries) (drainers []api.Drainer, err error) {
+// Drainers lists the drainers with a lease, by host and process, with what they own of policies.
+func Drainers(ctx context.Context, b *Broker,
+	policies []policy.Policy) (drainers []api.Drainer, err error) {
 	t := b.Tables()
 	var leases, owners []kv.Record
 	var now time.Time
@@ -61,11 +61,11 @@ func Drainers(ctx context.Context, b *queue.Broker,
 		d := api.Drainer{ID: found.Key, Host: r.Host, PID: r.PID, Version: r.Version,
 			StartedAt: r.Started, Alive: err == nil && age <= r.Lease, LeaseMS: r.Lease, AgeMS: age,
 			Draining: r.Leaving, Policies: map[string]api.DrainerPolicy{}, Unreadable: err != nil}
-		for name, entry := range set {
-			if p := entry.Policy; p.HasQueue() && r.Runs(name) {
-				d.Policies[name] = api.DrainerPolicy{Owned: []int{}}
+		for _, p := range policies {
+			if p.HasQueue() && r.Runs(p.Name) {
+				d.Policies[p.Name] = api.DrainerPolicy{Owned: []int{}}
 				if p.Target != nil {
-					d.Policies[name] = api.DrainerPolicy{Owned: []int{}, Workers: p.Workers,
+					d.Policies[p.Name] = api.DrainerPolicy{Owned: []int{}, Workers: p.Workers,
 						Free: p.Workers}
 				}
 			}
@@ -96,7 +96,7 @@ func Drainers(ctx context.Context, b *queue.Broker,
 
 type questions struct {
 	*calls
-	broker *queue.Broker
+	broker *jet.Broker
 	served sync.Map // by handle.Partition without tenure
 }
 
@@ -143,9 +143,9 @@ func (q *questions) valve(ctx context.Context, policy string, partition int,
 		}
 		return a, nil
 	case <-ctx.Done():
-		return job.Answer{}, fmt.Errorf("%w: %w", queue.ErrUnavailable, ctx.Err())
+		return job.Answer{}, fmt.Errorf("%w: %w", jet.ErrUnavailable, ctx.Err())
 	case <-q.stopped:
-		return job.Answer{}, queue.ErrUnavailable
+		return job.Answer{}, jet.ErrUnavailable
 	}
 }
 

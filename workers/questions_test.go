@@ -8,9 +8,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 )
 
@@ -34,7 +34,7 @@ func TestTheJobsOfOneQuestionAreBounded(t *testing.T) {
 	var err error
 	b.until("one about too many is answered", func() bool {
 		_, err = ask(100_000)
-		return !errors.Is(err, queue.ErrUnavailable)
+		return !errors.Is(err, jet.ErrUnavailable)
 	})
 	if err == nil ||
 		!strings.Contains(err.Error(), "at most 512 jobs can be requested at once, not 100000") {
@@ -93,7 +93,7 @@ func TestAValveInTheSameProcessIsAskedDirectly(t *testing.T) {
 		t.Error("the start is not told again")
 	}
 	if _, err := owner.AskValve(t.Context(), "api", 0, job.Question{Op: "dance"}); err == nil ||
-		errors.Is(err, queue.ErrUnavailable) {
+		errors.Is(err, jet.ErrUnavailable) {
 		t.Errorf("a refusal is %v", err)
 	}
 	if err := b.nc.Flush(); err != nil {

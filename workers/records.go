@@ -7,9 +7,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -36,7 +37,7 @@ func (r performer) write(p core.Put) {
 	if err == nil {
 		revision, err = table.Put(ctx, p.Key, value, p.Revision)
 	}
-	if errors.Is(err, queue.ErrTooLarge) {
+	if errors.Is(err, jet.ErrTooLarge) {
 		r.seldom.Log("record", slog.LevelError,
 			"record exceeds the server's max_payload",
 			"record", p.Key, "bytes", len(value), "max_payload", r.nc.MaxPayload())
@@ -52,7 +53,7 @@ func (r performer) Read(p core.Put) {
 		var found kv.Record
 		if r.retry(r.life, "read record "+p.Key, func() (err error) {
 			found, err = r.table(p.Table).Read(r.life, p.Key)
-			if errors.Is(err, queue.ErrNotFound) {
+			if errors.Is(err, jet.ErrNotFound) {
 				found.Deleted, err = true, nil
 			}
 			return err
@@ -132,11 +133,11 @@ func save(ctx context.Context, table *kv.Table, s *valve.Save) error {
 	if err == nil {
 		s.Revision = revision
 	}
-	if !errors.Is(err, queue.ErrConflict) {
+	if !errors.Is(err, jet.ErrConflict) {
 		return err
 	}
 	found, read := table.Read(ctx, key)
-	if read != nil && !errors.Is(read, queue.ErrNotFound) {
+	if read != nil && !errors.Is(read, jet.ErrNotFound) {
 		return fmt.Errorf("%w, read back: %w", err, read)
 	}
 	if read != nil || found.Deleted {
@@ -156,7 +157,7 @@ func (p performer) Bury(u valve.Burial) {
 		return
 	}
 	created := b.born(u.Stored)
-	letter := queue.DeadLetter{
+	letter := jet.DeadLetter{
 		Policy: u.Part.Policy, Key: u.Key, Seq: u.Seq, Partition: u.Part.Number,
 		Stored: u.Stored, Reason: string(u.Reason), Error: u.Detail, Attempts: u.Attempts,
 		Header: u.Header, Body: u.Body,
@@ -164,10 +165,10 @@ func (p performer) Bury(u valve.Burial) {
 	}
 	letter.Bodyless = !p.catalog.policies[letter.Policy].Dead.KeepsBodies()
 	through := p.catalog.policies[letter.Policy].Callbacks
-	end := job.Result{Job: job.ID(letter.Policy, u.Seq), End: job.EndDead, Reason: u.Reason,
+	end := queue.Result{Job: job.ID(letter.Policy, u.Seq), End: queue.EndDead, Reason: u.Reason,
 		Error: u.Detail, Attempts: u.Attempts}
 	// then the process that ran it queued the callback
-	called := u.Reason == job.ReasonPermanent
+	called := u.Reason == queue.ReasonPermanent
 	var discarded uint64
 	p.persist(b.ctx, purpose{letter.Policy, "store dead letter"}, func() error {
 		if fence, now := p.gate.check(); now >= fence {
@@ -200,12 +201,12 @@ func (p performer) Bury(u valve.Burial) {
 			letter.Policy, "job", end.Job, "key", u.Key.Raw(), "reason", u.Reason, "error",
 			u.Detail)
 		if discarded > 0 {
-			p.tell(queue.EventDiscarded, letter.Policy, int64(discarded))
+			p.tell(jet.EventDiscarded, letter.Policy, int64(discarded))
 			p.seldom.Log("discarded "+letter.Policy, slog.LevelWarn,
 				"discarding the oldest dead letters: the policy's limit is reached", "policy",
 				letter.Policy, "letters", discarded)
 		}
-		if u.Reason != job.ReasonPermanent { // then waiters have the reply
+		if u.Reason != queue.ReasonPermanent { // then waiters have the reply
 			p.broker.PublishResult(letter.Header, end)
 		}
 		p.sink.Take(queue.Event{Type: queue.EventDead, Policy: letter.Policy, Job: end.Job,

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 )
 
 // The job would run again, because its end could not be stored.
@@ -33,7 +33,7 @@ func TestNothingStartsWhileNothingCanBeStored(t *testing.T) {
 	if n := ran.Load(); n != 10 {
 		t.Errorf("%d jobs started", n-10)
 	}
-	if err := d.Health(); !errors.Is(err, queue.ErrStorage) {
+	if err := d.Health(); !errors.Is(err, jet.ErrStorage) {
 		t.Errorf("it feels %v", err)
 	}
 	d.Refuse(nil)

@@ -13,8 +13,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue/claims"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/claims"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -386,7 +387,7 @@ func readReport(m *nats.Msg, now time.Time) (c job.Claim, o record.Outcome, err 
 			o.Error = "the worker gave no reason"
 		}
 		if len(reply) > 0 && c.Reply == nil {
-			c.Reply = &job.Reply{}
+			c.Reply = &queue.Reply{}
 		}
 		if c.Reply != nil {
 			c.Reply.Body = reply

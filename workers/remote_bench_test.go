@@ -12,7 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 func (b *bench) lend(o Options, handlers map[string]Handler) (stop func()) {
@@ -64,7 +65,7 @@ func (b *bench) script(name string, offered func(s *scripted, offer *nats.Msg)) 
 }
 
 // claim claims a job with free slots, and returns the valve's turn; nil: none came.
-func (s *scripted) claim(offer *nats.Msg, slots int, except ...job.Key) *nats.Msg {
+func (s *scripted) claim(offer *nats.Msg, slots int, except ...queue.Key) *nats.Msg {
 	answer, err := s.nc.RequestMsg(&nats.Msg{Subject: offer.Reply,
 		Data: said(job.Claim{Op: job.OpClaim, Want: job.WantJob, Slots: slots, Except: except})},
 		deadline)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 

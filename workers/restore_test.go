@@ -10,10 +10,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstock-mq/penstock/internal/queue/backup"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/backup"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -44,7 +44,7 @@ func TestABackupOfOneServerIsRestoredOntoThree(t *testing.T) {
 	second.drain(Options{Replicas: 3, Lease: 4 * time.Second},
 		map[string]Handler{"api": ran.handle})
 	second.until("all jobs have run", func() bool { return len(ran.all()) >= 2*jobs })
-	for _, key := range []job.Key{"a", "b"} {
+	for _, key := range []queue.Key{"a", "b"} {
 		next := 0
 		for _, j := range ran.all() {
 			if j.Key == key && string(j.Body) != fmt.Sprint(next) {
@@ -91,7 +91,7 @@ func newRestored(t *testing.T, file []byte) *bench {
 	_, urls := threeNodes(t)
 	b := &bench{t: t, url: urls, nc: connectAs(t, "test", urls)}
 	var err error
-	if b.broker, err = queue.NewBroker(b.nc, queue.Options{Replicas: 3}); err != nil {
+	if b.broker, err = jet.NewBroker(b.nc, jet.Options{Replicas: 3}); err != nil {
 		t.Fatal(err)
 	}
 	contents, err := backup.Restore(t.Context(), b.broker, bytes.NewReader(file))

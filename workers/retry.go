@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/base/seldom"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -183,18 +183,6 @@ func (s *struggles) end(ctx context.Context) {
 			time.Since(s.since).Round(time.Millisecond))
 	}
 }
-
-// Reason says why a job became a dead letter.
-type Reason = job.Reason
-
-// Reasons of dead letters.
-const (
-	ReasonPermanent = job.ReasonPermanent
-	ReasonAttempts  = job.ReasonAttempts
-	ReasonDeadline  = job.ReasonDeadline
-	ReasonMalformed = job.ReasonMalformed
-	ReasonCrashed   = job.ReasonCrashed
-)
 
 type wrapped struct{ error }
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // TestARollingRestartRunsNoJobTwice restarts a cluster's servers one by one under a queue of
@@ -62,12 +62,12 @@ func TestARollingRestartRunsNoJobTwice(t *testing.T) {
 	p.Partitions, p.Capacity = 2, jobs
 	b.put(p)
 	keys := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
-	producer := b.broker.NewProducer(queue.ProducerOptions{})
+	producer := b.broker.NewProducer(jet.ProducerOptions{})
 	body := make([]byte, 512)
 	for i := range jobs {
-		subject := b.broker.Names().Jobs("api", job.Key(keys[i%len(keys)]))
+		subject := b.broker.Names().Jobs("api", queue.Key(keys[i%len(keys)]))
 		if i%1000 == 999 {
-			s := queue.Submission{Policy: "api", Key: "a", Body: body}
+			s := jet.Submission{Policy: "api", Key: "a", Body: body}
 			if _, err := producer.Publish(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}

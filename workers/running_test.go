@@ -15,9 +15,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -81,7 +82,7 @@ func TestPoisonJobCrashesThreeOwners(t *testing.T) {
 	b.drain(Options{}, map[string]Handler{"api": ran.handle})
 	b.publish("api", "poison", 1, 1)
 	b.empty("api")
-	if got := b.deadLetter("api", "poison"); got != string(ReasonCrashed) {
+	if got := b.deadLetter("api", "poison"); got != string(queue.ReasonCrashed) {
 		t.Errorf("dead letter %q", got)
 	}
 	if got := ran.bodies("poison"); len(got) != 1 || got[0] != "1" {
@@ -134,7 +135,7 @@ func TestAttemptsSurviveACrash(t *testing.T) {
 	if got := attempts[len(attempts)-2:]; got[0] != 3 || got[1] != 4 {
 		t.Errorf("attempts %v; the crash must neither count nor forget any", attempts)
 	}
-	if got := b.deadLetter("api", "a"); got != string(ReasonAttempts) {
+	if got := b.deadLetter("api", "a"); got != string(queue.ReasonAttempts) {
 		t.Errorf("dead letter %q", got)
 	}
 }
@@ -170,10 +171,10 @@ func TestAttemptsTimeOut(t *testing.T) {
 			for _, policy := range []string{"api", "patient"} {
 				b.empty(policy)
 				letter := b.letter(policy, "a")
-				if reason := letter.Get(queue.HeaderDeadReason); reason != string(ReasonAttempts) {
+				if reason := letter.Get(jet.HeaderDeadReason); reason != string(queue.ReasonAttempts) {
 					t.Errorf("%s: dead letter %q", policy, reason)
 				}
-				said := letter.Get(queue.HeaderDeadError)
+				said := letter.Get(jet.HeaderDeadError)
 				if said != "call target: no answer within 50ms, the timeout" {
 					t.Errorf("%s: the dead letter says %q", policy, said)
 				}
@@ -217,8 +218,8 @@ func TestHeadersThroughADrainer(t *testing.T) {
 	var ran seen
 	b.drain(Options{}, map[string]Handler{"api": ran.handle})
 	b.empty("api")
-	for key, want := range map[string]Reason{"deadline": ReasonDeadline,
-		"malformed": ReasonMalformed} {
+	for key, want := range map[string]queue.Reason{"deadline": queue.ReasonDeadline,
+		"malformed": queue.ReasonMalformed} {
 		if got := b.deadLetter("api", key); got != string(want) {
 			t.Errorf("%s: dead letter %q", key, got)
 		}

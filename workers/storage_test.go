@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -57,7 +58,7 @@ func TestALostLeaseIsReported(t *testing.T) {
 	d, err := New(b.connect(),
 		Options{OwnAll: true, Logger: slog.New(slog.NewTextHandler(log, nil)),
 			Lease: 1_000_000_000,
-			Sink:  on(queue.EventLease, func(e queue.Event) { held.Store(e.Value > 0) })})
+			Sink:  on(jet.EventLease, func(e queue.Event) { held.Store(e.Value > 0) })})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestThreeNodesKeepRoomForLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	broker, err := queue.NewBroker(nc, queue.Options{Replicas: 3})
+	broker, err := jet.NewBroker(nc, jet.Options{Replicas: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,12 +134,12 @@ func TestThreeNodesKeepRoomForLeases(t *testing.T) {
 			return broker.Apply(t.Context(), p) == nil
 		})
 	}
-	producer := broker.NewProducer(queue.ProducerOptions{})
+	producer := broker.NewProducer(jet.ProducerOptions{})
 	fill := func(name string) (taken int) {
 		for {
 			_, err := producer.Publish(t.Context(),
-				queue.Submission{Policy: name, Key: "a", Body: make([]byte, 512<<10)})
-			if errors.Is(err, queue.ErrStreamFull) {
+				jet.Submission{Policy: name, Key: "a", Body: make([]byte, 512<<10)})
+			if errors.Is(err, jet.ErrStreamFull) {
 				return taken
 			}
 			if err != nil {

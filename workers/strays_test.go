@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 )
 
@@ -47,7 +48,7 @@ func TestWildcardPublishesDelayNoOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, l := range page {
-			if after = l.ID; l.Reason == string(ReasonMalformed) {
+			if after = l.ID; l.Reason == string(queue.ReasonMalformed) {
 				letters++
 			}
 		}

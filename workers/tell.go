@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/base/notice"
-	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -25,8 +26,8 @@ func (p performer) TellAccepted(j valve.Seen) { p.tellJob(queue.EventAccepted, j
 func (p performer) TellCancelled(j valve.Seen) {
 	p.tellJob(queue.EventCancelled, j)
 	if j.Reason != "" {
-		p.broker.PublishResult(j.Header, job.Result{Job: job.ID(j.Part.Policy, j.Seq),
-			End: job.EndCancelled, Error: j.Reason})
+		p.broker.PublishResult(j.Header, queue.Result{Job: job.ID(j.Part.Policy, j.Seq),
+			End: queue.EndCancelled, Error: j.Reason})
 	}
 }
 
@@ -84,7 +85,7 @@ var targetDown = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 type outage struct {
 	valve.Breakers
 	since  pace.Instant
-	key    job.Key
+	key    queue.Key
 	err    string
 	toldAt pace.Instant
 }
@@ -104,7 +105,7 @@ func (o *outages) changed(policy string, b valve.Breakers, now pace.Instant) {
 		p.since = now
 	}
 	p.Breakers = b
-	o.loop.tell(queue.EventBreakers, policy, int64(b.Open()))
+	o.loop.tell(jet.EventBreakers, policy, int64(b.Open()))
 }
 
 func (o *outages) look(now pace.Instant) {
@@ -163,7 +164,7 @@ func (u *unreadable) setAside(ctx context.Context, from *kv.Table, key string, b
 	}
 	u.in.log.Error("rebuilding a damaged record", "bucket", from.Bucket(), "key", key,
 		"kept_in", u.table.Bucket(), "kept_as", name)
-	u.in.sink.Take(queue.Event{Type: queue.EventRecordDamaged, Name: from.Bucket()})
+	u.in.sink.Take(queue.Event{Type: jet.EventRecordDamaged, Name: from.Bucket()})
 	note := fmt.Sprintf("%s was damaged and is being rebuilt; its bytes are kept as %s in KV %s",
 		recordName(from, key), name, u.table.Bucket())
 	u.mu.Lock()
@@ -178,7 +179,7 @@ func (u *unreadable) look(newer []string) {
 	u.newer = newer
 	u.mu.Unlock()
 	if u.in.notices.Tell(&newerRecords, "", strings.Join(newer, ", "), "records", newer) {
-		u.in.tell(queue.EventRecordsNewer, "", int64(len(newer)))
+		u.in.tell(jet.EventRecordsNewer, "", int64(len(newer)))
 	}
 }
 
@@ -216,7 +217,7 @@ var (
 )
 
 // note reports why a handler, or a name in [Options.Policies], has no effect.
-func (l *loop) note(k *notice.Kind, name string, entry *policy.Entry) {
+func (l *loop) note(k *notice.Kind, name string, entry *inforce.Entry) {
 	why := ""
 	switch {
 	case entry == nil:
@@ -262,7 +263,7 @@ func (w *workerless) offered(policy string, local bool, result crew.Offered,
 
 func (w *workerless) set(policy string, is bool) {
 	if w.notices.Tell(&noWorkers, policy, notice.If(is)) {
-		w.tell(queue.EventWithoutWorkers, policy, queue.Whether(is))
+		w.tell(jet.EventWithoutWorkers, policy, jet.Whether(is))
 	}
 }
 

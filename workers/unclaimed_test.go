@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 )
 
 // No drainer keeps partitions of a retired policy, and when the policy returns its jobs run.

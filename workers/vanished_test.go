@@ -14,7 +14,6 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -40,7 +39,7 @@ func TestDrainersOutliveTheirTables(t *testing.T) {
 			// By the owners' clocks: drainers lend workers, whose Job.Started is later by the way
 			// of a message.
 			var mu sync.Mutex
-			starts := map[job.Key][]time.Duration{}
+			starts := map[queue.Key][]time.Duration{}
 			note := queue.SinkFunc(func(e queue.Event) {
 				if e.Type == queue.EventStarted {
 					mu.Lock()

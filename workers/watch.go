@@ -10,11 +10,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/queue/kv"
 	"github.com/penstock-mq/penstock/workers/internal/core"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -46,7 +46,7 @@ func (d *Drainer) watch() {
 	watches := map[string]func(synced func()) error{
 		"overrides": func(synced func()) error {
 			return store.New(d.broker, d.log).WatchOverrides(d.life,
-				func(name string, key job.Key, o policy.Override, _ bool) {
+				func(name string, key queue.Key, o inforce.Override, _ bool) {
 					d.send(core.Overridden{Policy: name, Key: key, Override: o})
 				}, synced)
 		},
@@ -57,7 +57,7 @@ func (d *Drainer) watch() {
 			return d.watchRecords(core.TablePartitions, "*.*", synced)
 		},
 		"policies": func(synced func()) error {
-			follow := func(set policy.Entries, changed []string) {
+			follow := func(set inforce.Entries, changed []string) {
 				// Waiting merges concurrent changes.
 				ask(d.loop, func() bool { d.setPolicies(set, changed, d.now()); return true })
 				synced()
@@ -111,9 +111,9 @@ func (d *Drainer) SetPolicies(names []string) {
 }
 
 // setPolicies follows a set. changed names what differs from the last one; nil: it is compared.
-func (d *Drainer) setPolicies(set policy.Entries, changed []string, now pace.Instant) {
+func (d *Drainer) setPolicies(set inforce.Entries, changed []string, now pace.Instant) {
 	if changed == nil {
-		changed = policy.Changed(d.set, set)
+		changed = inforce.Changed(d.set, set)
 	}
 	d.set = set
 	d.backlogs.policiesChange(changed)
@@ -138,7 +138,7 @@ func (d *Drainer) configure(changed []string, now pace.Instant) {
 			delete(d.lender.apart, name)
 		}
 		if own != d.core.MayOwn(name) {
-			d.tell(queue.EventOwnable, name, queue.Whether(own))
+			d.tell(jet.EventOwnable, name, jet.Whether(own))
 			if !own {
 				d.outages.forget(name)
 			}

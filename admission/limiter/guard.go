@@ -12,6 +12,8 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -47,7 +49,7 @@ func newBreaker(o Options) *gobreaker.TwoStepCircuitBreaker[struct{}] {
 }
 
 func (o Options) storeUp(up bool) {
-	o.Sink.Take(queue.Event{Type: queue.EventStoreUp, Value: queue.Whether(up)})
+	o.Sink.Take(queue.Event{Type: jet.EventStoreUp, Value: jet.Whether(up)})
 }
 
 type lastError struct {
@@ -102,7 +104,7 @@ func (g *guarded) Refund(ctx context.Context, from admission.Caller, n int64) er
 	case g.local != nil:
 		return g.local.of(g).Refund(ctx, from, n)
 	}
-	return fmt.Errorf("%w: %w", admission.ErrStore, err)
+	return fmt.Errorf("%w: %w", admit.ErrStore, err)
 }
 
 type question func(*limits, context.Context, admission.Caller, int64) (admission.Checked, error)
@@ -128,7 +130,7 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 	cause error) (
 	admission.Checked, error) {
 
-	g.factory.options.Sink.Take(queue.Event{Type: queue.EventFellBack, Policy: g.policy.Name,
+	g.factory.options.Sink.Take(queue.Event{Type: jet.EventFellBack, Policy: g.policy.Name,
 		Name: string(g.policy.OnStoreError)})
 	g.tell(cause)
 	switch {
@@ -147,7 +149,7 @@ func (g *guarded) without(ctx context.Context, q question, from admission.Caller
 		}
 		return checked, err
 	}
-	return admission.Checked{}, fmt.Errorf("%w: %w", admission.ErrStore, cause)
+	return admission.Checked{}, fmt.Errorf("%w: %w", admit.ErrStore, cause)
 }
 
 // tell logs once a minute what trips no breaker: a policy's foreign values, and a cluster's servers

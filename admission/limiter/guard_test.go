@@ -16,10 +16,11 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
 	"github.com/penstock-mq/penstock/internal/kit/redistest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 var k = admission.Caller{Key: "k"}
@@ -229,7 +230,7 @@ func TestOneBadKeyIsNoOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 20 {
-		if c, err := bad.Take(t.Context(), k, 1); !errors.Is(err, admission.ErrStore) {
+		if c, err := bad.Take(t.Context(), k, 1); !errors.Is(err, admit.ErrStore) {
 			t.Fatalf("%+v, %v", c, err)
 		}
 	}
@@ -274,7 +275,7 @@ func TestAFrozenMasterIsLoggedAndNoOutage(t *testing.T) {
 	})
 	l := s.limit(tokens("api", 30_000), policy.Open)
 	ask := func(key int) {
-		from := admission.Caller{Key: job.Key(strconv.Itoa(key))}
+		from := admission.Caller{Key: queue.Key(strconv.Itoa(key))}
 		if checked, err := l.Take(t.Context(), from, 1); err != nil || !checked.Allowed {
 			t.Errorf("%+v, %v", checked, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
 	"github.com/penstock-mq/penstock/internal/kit/redistest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -38,9 +39,9 @@ func (s *shared) Take(e queue.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch e.Type {
-	case queue.EventStoreUp:
+	case jet.EventStoreUp:
 		s.up = e.Value > 0
-	case queue.EventFellBack:
+	case jet.EventFellBack:
 		s.fell[e.Policy+" "+e.Name]++
 	}
 }

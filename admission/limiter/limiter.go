@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/algorithms/memstore"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
 	"github.com/penstock-mq/penstock/internal/base/container"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -352,7 +353,7 @@ func openStore[S any](s site, rule algorithms.Rule[S], before Store) (limitStore
 	}
 	quota := admission.Quota{Policy: s.policy.Name, Units: rule.Most(), Window: rule.Bound().Window}
 	if b := rule.Bound(); b.Window == 0 {
-		quota.Window = admission.FillTime(b.Units, b.Rate)
+		quota.Window = admit.FillTime(b.Units, b.Rate)
 	}
 	o := limitStore{quota: quota, commit: func() {}}
 	if same, ok := before.(changeable[S]); ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 func rate(text string) algorithms.Rate {
@@ -162,7 +162,7 @@ func testSeveralLimits(t *testing.T, factory *limiter.Factory) {
 	if limit.Quota != (admission.Quota{Policy: "api/per-user", Units: 2, Window: 2 * time.Hour}) {
 		t.Errorf("the tightest quota is %+v", limit.Quota)
 	}
-	user := func(key job.Key) func(int64, bool) admission.Checked {
+	user := func(key queue.Key) func(int64, bool) admission.Checked {
 		return taking(t, limit.Limiter, admission.Caller{Key: key})
 	}
 	user("a")(2, true)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
+	"github.com/penstock-mq/penstock/internal/kit/algorithmstest"
 )
 
 func perSecond(n int64) algorithms.Rate { return algorithms.Rate{Count: n, Per: time.Second} }

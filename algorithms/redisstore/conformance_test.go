@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
+	"github.com/penstock-mq/penstock/internal/kit/algorithmstest"
 )
 
 func conform[S any](rule algorithms.Rule[S]) func(t *testing.T) {

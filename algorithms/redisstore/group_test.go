@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
+	"github.com/penstock-mq/penstock/internal/kit/algorithmstest"
 )
 
 func newTestGroup(c *Client, r algorithmstest.GroupRules) *Group {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
+	"github.com/penstock-mq/penstock/internal/kit/algorithmstest"
 )
 
 // TestMulDiv compares the scripts' multiplication with math/big in its valid range: a and b below

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/algorithms"
-	"github.com/penstock-mq/penstock/algorithms/algorithmstest"
-	"github.com/penstock-mq/penstock/algorithms/memstore"
-	"github.com/penstock-mq/penstock/internal/kit/redistest"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/algorithms/memstore"
+	"github.com/penstock-mq/penstock/internal/kit/algorithmstest"
+	"github.com/penstock-mq/penstock/internal/kit/redistest"
 )
 
 // TestForeignValues checks that a stored value that is not a state is an error that names the key,

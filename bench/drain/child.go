@@ -22,7 +22,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"
@@ -158,13 +159,13 @@ func runDrainer(spec drainerSpec) error {
 			fmt.Println("ready")
 		}, Sink: queue.SinkFunc(func(e queue.Event) {
 			switch e.Type {
-			case queue.EventOwned:
+			case jet.EventOwned:
 				announce(e.Policy, int(e.Value))
-			case queue.EventReturned:
+			case jet.EventReturned:
 				returned.Add(1)
 			}
 		}),
-		Target: func(entry policy.Entry) (workers.Handler, error) {
+		Target: func(entry inforce.Entry) (workers.Handler, error) {
 			call, err := target(entry)
 			if call == nil || err != nil {
 				return nil, err

@@ -14,7 +14,8 @@ import (
 
 	"github.com/penstock-mq/penstock/bench/paper"
 	"github.com/penstock-mq/penstock/bench/usage"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
@@ -202,7 +203,7 @@ func (d *depths) look(ctx context.Context) error {
 func (d *depths) add(ctx context.Context, n int) error {
 	subjects := make([]string, depthKeys)
 	for i := range subjects {
-		subjects[i] = d.broker.Names().Jobs(depthPolicy, job.Key(keyName(i)))
+		subjects[i] = d.broker.Names().Jobs(depthPolicy, queue.Key(keyName(i)))
 	}
 	body := make([]byte, depthBytes)
 	for range n {
@@ -252,7 +253,7 @@ func (d *depths) observe(ctx context.Context, name string, judged bool) ([]figur
 		next := time.Now().Add(10 * time.Millisecond)
 		m := mark{Group: groupProbe, Number: uint32(i), Published: monotonic()}
 		subject := d.broker.Names().Jobs(depthPolicy,
-			job.Key(fmt.Sprintf("probe-%d-%d", len(d.phases), i)))
+			queue.Key(fmt.Sprintf("probe-%d-%d", len(d.phases), i)))
 		if _, err := d.js.Publish(ctx, subject, m.body()); err != nil {
 			return nil, fmt.Errorf("publish: %w", err)
 		}

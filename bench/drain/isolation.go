@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/bench/paper"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
@@ -74,7 +74,7 @@ func (b *bench) manyKeys(ctx context.Context, busy bool) ([]figure, error) {
 		return nil, err
 	}
 	defer by.process.Kill()
-	if err := fill(ctx, p.js, p.refused, func(job.Key) string {
+	if err := fill(ctx, p.js, p.refused, func(queue.Key) string {
 		return p.broker.Names().Jobs(policy, "big")
 	}, bigKey, 1); err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (p *penstock) publishFew(ctx context.Context, policy string) error {
 			if err := p.keepTime(ctx, at); err != nil {
 				return err
 			}
-			subject := p.broker.Names().Jobs(policy, job.Key(keyName(key)))
+			subject := p.broker.Names().Jobs(policy, queue.Key(keyName(key)))
 			for _, n := range numbers {
 				if err := send(p.js, subject,
 					mark{Group: groupFew, Key: uint32(key), Number: n}); err != nil {
@@ -165,7 +165,7 @@ func (p *penstock) publishIdle(ctx context.Context, policy string,
 		if err := p.keepTime(ctx, begin.Add(time.Duration(i)*time.Second/idleRate)); err != nil {
 			return 0, err
 		}
-		subject := p.broker.Names().Jobs(policy, job.Key(fmt.Sprintf("idle-%d", i)))
+		subject := p.broker.Names().Jobs(policy, queue.Key(fmt.Sprintf("idle-%d", i)))
 		if err := send(p.js, subject, mark{Group: groupIdle, Key: uint32(i)}); err != nil {
 			return 0, err
 		}

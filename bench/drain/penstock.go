@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/bench/usage"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
@@ -32,7 +32,7 @@ type penstock struct {
 	url      string
 	nc       *nats.Conn
 	js       jetstream.JetStream
-	broker   *queue.Broker
+	broker   *jet.Broker
 	refused  chan error
 }
 
@@ -68,7 +68,7 @@ func (p *penstock) begin(ctx context.Context, policies []string) (err error) {
 	if p.js, p.refused, err = newPublisher(p.nc); err != nil {
 		return err
 	}
-	if p.broker, err = queue.NewBroker(p.nc, queue.Options{}); err != nil {
+	if p.broker, err = jet.NewBroker(p.nc, jet.Options{}); err != nil {
 		return err
 	}
 	return nil
@@ -114,10 +114,10 @@ func stored(ctx context.Context, js jetstream.JetStream, refused chan error) err
 }
 
 func fill(ctx context.Context, js jetstream.JetStream, refused chan error,
-	subject func(job.Key) string, n, keys int) error {
+	subject func(queue.Key) string, n, keys int) error {
 	subjects := make([]string, keys)
 	for i := range subjects {
-		subjects[i] = subject(job.Key(keyName(i)))
+		subjects[i] = subject(queue.Key(keyName(i)))
 	}
 	for i := range n {
 		if err := send(js, subjects[i%keys],
@@ -131,7 +131,7 @@ func fill(ctx context.Context, js jetstream.JetStream, refused chan error,
 func keyName(i int) string { return "key-" + strconv.Itoa(i) }
 
 func (p *penstock) fill(ctx context.Context, policy string, n, keys int) error {
-	return fill(ctx, p.js, p.refused, func(k job.Key) string {
+	return fill(ctx, p.js, p.refused, func(k queue.Key) string {
 		return p.broker.Names().Jobs(policy, k)
 	}, n, keys)
 }

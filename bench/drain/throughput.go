@@ -14,11 +14,11 @@ import (
 
 	"github.com/penstock-mq/penstock/bench/paper"
 	"github.com/penstock-mq/penstock/bench/usage"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -151,7 +151,7 @@ type throughputRun struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	refused chan error
-	broker  *queue.Broker
+	broker  *jet.Broker
 }
 
 const (
@@ -166,7 +166,7 @@ func (t *throughputRun) prepare(ctx context.Context) (err error) {
 	if t.js, t.refused, err = newPublisher(t.nc); err != nil {
 		return err
 	}
-	if t.broker, err = queue.NewBroker(t.nc, queue.Options{}); err != nil {
+	if t.broker, err = jet.NewBroker(t.nc, jet.Options{}); err != nil {
 		return err
 	}
 	if err := t.broker.Setup(ctx); err != nil {
@@ -190,7 +190,7 @@ func (t *throughputRun) prepare(ctx context.Context) (err error) {
 }
 
 func (t *throughputRun) fill(ctx context.Context, policy string) error {
-	return fill(ctx, t.js, t.refused, func(k job.Key) string {
+	return fill(ctx, t.js, t.refused, func(k queue.Key) string {
 		return t.broker.Names().Admitted(policy, k)
 	}, t.Jobs, throughputKeys)
 }
@@ -335,7 +335,7 @@ func (t *throughputRun) idle(ctx context.Context, other *nats.Conn, started chan
 		}
 		begin = time.Now()
 		if err := t.nc.Publish(t.broker.Names().Admitted(drainedPolicy,
-			job.Key(keyName(i%throughputKeys))), body); err != nil {
+			queue.Key(keyName(i%throughputKeys))), body); err != nil {
 			return r, fmt.Errorf("publish: %w", err)
 		}
 		select {

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 )
 
 const (
@@ -85,7 +85,7 @@ func (n *node) fill(prefix string, keys, jobs int) float64 {
 }
 
 func (n *node) holds(jobs int) float64 {
-	broker := get(queue.NewBroker(n.nc, queue.Options{}))
+	broker := get(jet.NewBroker(n.nc, jet.Options{}))
 	return n.until("the valve holds all jobs", func() error {
 		a, err := broker.AskValve(n.b.ctx, policy, 0,
 			job.Question{Op: job.OpJob, Jobs: []uint64{uint64(jobs)}})

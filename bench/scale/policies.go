@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/penstock-mq/penstock/bench/paper"
-	"github.com/penstock-mq/penstock/policy/store"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 )
 
 func (b *bench) policies(n int) []figure {

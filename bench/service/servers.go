@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/bench/build"
 	"github.com/penstock-mq/penstock/bench/usage"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
 	"github.com/penstock-mq/penstock/internal/kit/redistest"
 )

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/admission/permits"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 )
 
 const (
@@ -25,7 +25,7 @@ func beCaller(natsURL, to, policy string) error {
 	if err != nil {
 		return err
 	}
-	names, err := queue.NewNames("")
+	names, err := jet.NewNames("")
 	if err != nil {
 		return err
 	}

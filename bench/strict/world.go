@@ -20,8 +20,8 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
 	"github.com/penstock-mq/penstock/internal/kit/wiretest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
@@ -223,12 +223,12 @@ func (w *world) listen(server string) (err error) {
 	if w.nc, err = nats.Connect(server); err != nil {
 		return err
 	}
-	names, err := queue.NewNames("")
+	names, err := jet.NewNames("")
 	if err != nil {
 		return err
 	}
 	for _, r := range w.rows {
-		_, err := w.nc.Subscribe(names.Event(r.name, job.Key(key)), func(m *nats.Msg) {
+		_, err := w.nc.Subscribe(names.Event(r.name, queue.Key(key)), func(m *nats.Msg) {
 			var e queue.Event
 			if json.Unmarshal(m.Data, &e) != nil || e.Type != queue.EventDone {
 				return

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
 )
 

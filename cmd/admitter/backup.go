@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/queue/backup"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/internal/server/daemon"
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/backup"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
@@ -30,7 +30,7 @@ limit counters; configuration, tokens, certificates and other files
 func makeBackup(args []string, stdout, stderr io.Writer) int {
 	return overInstallation("backup", "Writes the installation (jobs, dead letters, policies, "+
 		"limits of keys, attempts) to FILE,\nrunning or not.", args, stdout, stderr,
-		func(ctx context.Context, b *queue.Broker, file string) error {
+		func(ctx context.Context, b *jet.Broker, file string) error {
 			c, err := writeWhole(ctx, b, file)
 			if err == nil {
 				tell(stdout, "wrote "+file, c)
@@ -43,7 +43,7 @@ func makeBackup(args []string, stdout, stderr io.Writer) int {
 func restore(args []string, stdout, stderr io.Writer) int {
 	return overInstallation("restore", "Restores a backup into an empty installation, "+
 		"completely or not at all.", args, stdout, stderr,
-		func(ctx context.Context, b *queue.Broker, file string) error {
+		func(ctx context.Context, b *jet.Broker, file string) error {
 			from, err := os.Open(file)
 			if err != nil {
 				return err
@@ -64,7 +64,7 @@ func tell(to io.Writer, what string, c backup.Contents) {
 	}
 }
 
-func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Contents, error) {
+func writeWhole(ctx context.Context, b *jet.Broker, file string) (backup.Contents, error) {
 	// Renaming would replace a device or a pipe.
 	if info, err := os.Stat(file); file == "" || err == nil && !info.Mode().IsRegular() {
 		return backup.Contents{}, fmt.Errorf("%q: want the name of a regular file", file)
@@ -90,7 +90,7 @@ func writeWhole(ctx context.Context, b *queue.Broker, file string) (backup.Conte
 }
 
 func overInstallation(name, does string, args []string, stdout, stderr io.Writer,
-	do func(ctx context.Context, b *queue.Broker, file string) error) int {
+	do func(ctx context.Context, b *jet.Broker, file string) error) int {
 	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	config.Flags(flags)
 	return subcommand(name+" FILE [flags]", does, flags, args, stdout, stderr,
@@ -106,8 +106,8 @@ func overInstallation(name, does string, args []string, stdout, stderr io.Writer
 				return daemon.Failed, err
 			}
 			defer leave()
-			b, err := queue.NewBroker(nc,
-				queue.Options{Prefix: c.NATS.Prefix, Domain: c.NATS.Domain,
+			b, err := jet.NewBroker(nc,
+				jet.Options{Prefix: c.NATS.Prefix, Domain: c.NATS.Domain,
 					Replicas: c.NATS.Replicas})
 			if err == nil {
 				err = do(ctx, b, file)

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission/limiter"
-	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/admission/outbound"
 	"github.com/penstock-mq/penstock/internal/base/notice"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/internal/server/daemon"
 	"github.com/penstock-mq/penstock/internal/server/envoy"
 	"github.com/penstock-mq/penstock/internal/server/follow"
@@ -153,7 +154,7 @@ type proxyAt struct {
 // routes reports the mistakes of the proxies' routes that the policies in force and files reveal.
 type routes struct {
 	proxies  []proxyAt
-	policies func() policy.Entries // nil: not known yet
+	policies func() inforce.Entries // nil: not known yet
 	observe  func(faults map[[2]string]int)
 	notices  *notice.Log
 }

@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/base/buildinfo"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const mostShown = 60
@@ -47,7 +48,7 @@ func echo(out io.Writer) http.Handler {
 }
 
 // banner returns the policies and three commands to try.
-func banner(address, nats string, set policy.Entries) string {
+func banner(address, nats string, set inforce.Entries) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nPenstock %s serves HTTP at http://%s and NATS at %s.\nIts console is "+
 		"http://%[2]s/console/. Policies:\n\n", buildinfo.Version(), address, nats)

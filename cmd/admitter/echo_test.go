@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -13,7 +14,7 @@ func TestBanner(t *testing.T) {
 	limits := policy.Limits{{Name: "a"}, {Name: "b"}}
 	shared := paced("shared")
 	shared.OutflowTotal = shared.Outflow
-	got := banner("127.0.0.1:1", "nats://127.0.0.1:2", policy.Entries{
+	got := banner("127.0.0.1:1", "nats://127.0.0.1:2", inforce.Entries{
 		"api":    {Policy: policy.Policy{Name: "api", Limits: limits}},
 		"held":   {Policy: paced("held"), Paused: true},
 		"old":    {Policy: paced("old"), Draining: true},

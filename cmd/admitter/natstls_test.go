@@ -14,7 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/kit/certtest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
-	"github.com/penstock-mq/penstock/queue/roles"
+	"github.com/penstock-mq/penstock/internal/queue/roles"
 )
 
 func TestTheEmbeddedServersCertificateIsReloaded(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/queue/roles"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/roles"
 )
 
 type natsUsers struct {

@@ -15,10 +15,11 @@ import (
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
-	"github.com/penstock-mq/penstock/admission/outbound"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/admission/outbound"
 	"github.com/penstock-mq/penstock/internal/base/clienttls"
 	"github.com/penstock-mq/penstock/internal/base/notice"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/internal/server/daemon"
 	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/internal/server/guard"
@@ -78,7 +79,7 @@ func serve(ctx context.Context, process *daemon.Process, drain bool, echoAt stri
 			return err
 		}
 		beside.routes = &routes{proxies: beside.proxies, observe: metrics.OutboundFaults(),
-			policies: func() policy.Entries { return p.Policies() },
+			policies: func() inforce.Entries { return p.Policies() },
 			notices:  notice.New(process.Log)}
 		o.Parts = beside.routes.parts
 	}

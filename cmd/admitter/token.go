@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nkeys"
 	"github.com/spf13/pflag"
 
-	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/server/daemon"
 )
 

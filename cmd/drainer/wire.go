@@ -8,9 +8,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/httpapi"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
+	"github.com/penstock-mq/penstock/internal/admission/httpapi"
 	"github.com/penstock-mq/penstock/internal/server/daemon"
 	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/internal/server/guard"
@@ -113,7 +113,7 @@ func parts(ctx context.Context, nc *nats.Conn, drainer *workers.Drainer,
 	files *follow.Status) []health.Part {
 	process := health.Part{Name: "process", Status: "running"}
 	if ctx.Err() != nil {
-		process.Err = admission.ErrStopping
+		process.Err = admit.ErrStopping
 	}
 	connection := health.Part{Name: "nats", Status: "connected"}
 	if !nc.IsConnected() {

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/admission/permits"
 )
 
 // Throttled returns an interceptor of unary calls. The key is the connection's target; a
@@ -24,12 +23,12 @@ func Throttled(p penstock.Acquirer, policy string) grpc.UnaryClientInterceptor {
 			return status.Error(codes.ResourceExhausted, err.Error())
 		}
 		err = invoke(ctx, method, request, reply, cc, options...)
-		result := permits.Result{Status: permits.Done}
+		result := penstock.CallResult{Status: penstock.CallDone}
 		switch status.Code(err) {
 		case codes.ResourceExhausted:
-			result.Status = permits.Throttled
+			result.Status = penstock.CallThrottled
 		case codes.Unavailable:
-			result.Status = permits.Unavailable
+			result.Status = penstock.CallUnavailable
 		}
 		permit.Settle(result)
 		return err

@@ -74,7 +74,7 @@ func TestATypeScriptClientIsGenerated(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS("testdata/typescript")); err != nil {
 		t.Fatal(err)
 	}
-	description, err := filepath.Abs("../../admission/httpapi/openapi.yaml")
+	description, err := filepath.Abs("../../api/openapi.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package apitest validates the answers of a running server against the description of its API,
-// admission/httpapi/openapi.yaml. It is a separate module, because users of the packages should not
+// api/openapi.yaml. It is a separate module, because users of the packages should not
 // depend on OpenAPI validators.
 package apitest
 
@@ -44,7 +44,7 @@ var braces = regexp.MustCompile(`\\\{[a-z]+\\\}`)
 
 func source(t *testing.T) []byte {
 	t.Helper()
-	text, err := os.ReadFile("../../admission/httpapi/openapi.yaml")
+	text, err := os.ReadFile("../../api/openapi.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

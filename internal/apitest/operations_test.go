@@ -1,8 +1,9 @@
 package apitest
 
 import (
-	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/admission/manage"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 )
 
@@ -125,7 +126,7 @@ var endpoints = map[string]endpoint{
 		answers{200: is(manage.Overrides{})}},
 	"GET /v1/policies/{policy}/keys/{key}": {"getOverride", "keys", known, nil,
 		answers{200: is(manage.Override{}, etag...), 304: is(nil, etag...)}},
-	"PUT /v1/policies/{policy}/keys/{key}": {"putOverride", "keys", matched, policy.Override{},
+	"PUT /v1/policies/{policy}/keys/{key}": {"putOverride", "keys", matched, inforce.Override{},
 		answers{200: is(manage.Override{}, etag...), 409: problem, 412: problem}},
 	"PATCH /v1/policies/{policy}/keys/{key}": {"patchOverride", "keys", matched, patch{}, patched(
 		manage.Override{})},

@@ -4,10 +4,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/penstock-mq/penstock/admission/httpapi"
-	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/admission/httpapi"
+	"github.com/penstock-mq/penstock/internal/admission/manage"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 )
 
 func (g *generator) query(p httpapi.Parameter, s section) members {
@@ -91,7 +91,7 @@ var querySchemas = map[string]members{
 	"reason":   {"type", "string", "enum", job.Reasons},
 	"wait":     {"type", "string", "examples", []any{"30s"}},
 	"for":      {"type", "string", "examples", []any{"1h"}},
-	"because":  {"type", "string", "maxLength", policy.MaxBecause},
+	"because":  {"type", "string", "maxLength", inforce.MaxBecause},
 	"set":      name,
 	"name":     name,
 	"paused":   {"type", "integer", "enum", []any{0, 1}},

@@ -11,13 +11,14 @@ import (
 
 	"github.com/invopop/jsonschema"
 
-	"github.com/penstock-mq/penstock/admission/manage"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/admission/manage"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/server/audit"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 // schemas are generated from structs and their comments.
@@ -71,14 +72,14 @@ var enums = map[reflect.Type][]any{
 var values = map[string][]any{
 	"Accepted.verdict":      words("allowed", "queued"),
 	"Accepted.no_result":    words("time", "repeat", "busy", "stopping"),
-	"Outcome.end":           words(job.EndDone, job.EndDead, job.EndCancelled),
+	"Outcome.end":           words(queue.EndDone, queue.EndDead, queue.EndCancelled),
 	"Rejected.verdict":      words("rejected"),
 	"Rejected.reason":       words("queue-full", "rate-limited", "deadline-unreachable"),
 	"Job.state":             words(append(manage.JobStates, manage.JobCancelled)...),
 	"EndedJob.state":        words(ends...),
 	"Event.type":            words(queue.EventTypes...),
-	"PolicyDocument.source": words(policy.SourceFile, policy.SourceAPI),
-	"PolicyDocument.state":  words(policy.StateLive, policy.StateDraining),
+	"PolicyDocument.source": words(inforce.SourceFile, inforce.SourceAPI),
+	"PolicyDocument.state":  words(inforce.StateLive, inforce.StateDraining),
 	"Settlement.answer":     words(job.SettledAnswered, job.SettledUnanswered, job.SettledUnsent),
 	"AnswerWait.unit":       words(policy.AnswerUnits...),
 	"Grant.rights":          words("submit", "check", "read", "operate", "admin"),
@@ -86,7 +87,8 @@ var values = map[string][]any{
 		job.Running, job.Finishing), words(ends...)...),
 }
 
-var ends = []job.End{job.EndDead, job.EndReplayed, job.EndCancelled, job.EndPurged, job.EndDone}
+var ends = []queue.End{queue.EndDead, queue.EndReplayed, queue.EndCancelled, queue.EndPurged,
+	queue.EndDone}
 
 // optional are fields that a request may leave out although an answer has them.
 var optional = []string{"PolicySettings.name", "Limit.key"}
@@ -101,7 +103,8 @@ func reflectAll(t *testing.T) *schemas {
 	s := &schemas{types: map[string]reflect.Type{}, all: map[string]*jsonschema.Schema{}}
 	s.reflector = &jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true,
 		Mapper: s.mapped, Namer: s.named}
-	for _, dir := range []string{"api", "policy", "admission/manage", "workers/audit"} {
+	for _, dir := range []string{"api", "policy", "internal/queue/inforce",
+		"internal/admission/manage", "internal/server/audit"} {
 		err := s.reflector.AddGoComments("github.com/penstock-mq/penstock/internal/apitest",
 			"../../"+dir, jsonschema.WithFullComment())
 		if err != nil {
@@ -212,9 +215,12 @@ func (s *schemas) finish(name string, schema *jsonschema.Schema, of reflect.Type
 
 var goName = regexp.MustCompile(`\b[A-Z][A-Za-z0-9]*\b`)
 
-// jsonNames replaces the names of fields in comments of package policy by their names on the wire.
+// jsonNames replaces the names of fields in comments of the packages of policies by their names on
+// the wire.
 func (s *schemas) jsonNames(of reflect.Type, text string) string {
-	if of.PkgPath() != reflect.TypeFor[policy.Policy]().PkgPath() {
+	switch of.PkgPath() {
+	case reflect.TypeFor[policy.Policy]().PkgPath(), reflect.TypeFor[inforce.Override]().PkgPath():
+	default:
 		return text
 	}
 	return goName.ReplaceAllStringFunc(text, func(word string) string {

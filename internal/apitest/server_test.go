@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
 )
 

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/permits"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 )
 
 const (

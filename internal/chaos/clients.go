@@ -16,16 +16,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const clientPatience = 6 * time.Second
 
 type clients struct {
 	w       *world
-	names   queue.Names
+	names   jet.Names
 	nc      *nats.Conn
 	http    *http.Client
 	calls   *http.Client
@@ -40,7 +40,7 @@ type clients struct {
 const maxUnderWay = 400
 
 func newClients(w *world) (*clients, error) {
-	names, err := queue.NewNames("")
+	names, err := jet.NewNames("")
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (s *submission) told(status int, body []byte) {
 }
 
 func (c *clients) straight(s *submission, header nats.Header) {
-	answer, err := c.nc.RequestMsg(&nats.Msg{Subject: c.names.Jobs(s.policy, job.Key(s.key)),
+	answer, err := c.nc.RequestMsg(&nats.Msg{Subject: c.names.Jobs(s.policy, queue.Key(s.key)),
 		Header: header,
 		Data:   []byte(s.name)}, clientPatience)
 	if err != nil {

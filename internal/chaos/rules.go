@@ -7,9 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 type rule struct {
@@ -91,15 +92,15 @@ func configuration(rules []rule, lease time.Duration, target string) string {
 }
 
 func (h *history) partition(b bucket) int {
-	names, err := queue.NewNames("")
+	names, err := jet.NewNames("")
 	if err != nil {
 		panic(err)
 	}
 	for _, r := range h.rules {
 		if r.name == b.policy {
-			subject := names.Jobs(b.policy, job.Key(b.key))
+			subject := names.Jobs(b.policy, queue.Key(b.key))
 			if r.door {
-				subject = names.Admitted(b.policy, job.Key(b.key))
+				subject = names.Admitted(b.policy, queue.Key(b.key))
 			}
 			return job.Partition(subject, r.partitions)
 		}

@@ -20,13 +20,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
 	policyName = "demo"
 	fromStart  = "demo-from-start"
-	bucketKey  = job.Key("customer-1")
+	bucketKey  = queue.Key("customer-1")
 	partitions = 8
 	outflow    = apiLimit
 	peak       = 1.0125 * outflow // a policy's default

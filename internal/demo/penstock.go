@@ -16,8 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 type penstock struct {
@@ -26,7 +27,7 @@ type penstock struct {
 	killed   *process
 	httpURL  string
 
-	names     queue.Names
+	names     jet.Names
 	nc        *nats.Conn
 	js        jetstream.JetStream
 	stream    jetstream.Stream
@@ -96,7 +97,7 @@ func (p *penstock) connect(ctx context.Context, url string) (err error) {
 	if p.nc, err = nats.Connect(url, nats.Name("demo")); err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
-	broker, err := queue.NewBroker(p.nc, queue.Options{})
+	broker, err := jet.NewBroker(p.nc, jet.Options{})
 	if err != nil {
 		return err
 	}

@@ -18,9 +18,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 )
 
 // TestCallsOutliveTheirOwner kills the owner of a bucket with waiting calls and jobs, through the
@@ -158,7 +158,7 @@ func TestCallsLeaveNothingBehind(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		names, _ := queue.NewNames("")
+		names, _ := jet.NewNames("")
 		callers, err := permits.New(nc, names)
 		if err != nil {
 			t.Error(err)

@@ -22,10 +22,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sys/unix"
 
-	"github.com/penstock-mq/penstock/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
-	"github.com/penstock-mq/penstock/queue"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"
 )
@@ -58,7 +58,7 @@ func call(url string) error {
 	if err != nil {
 		return err
 	}
-	names, _ := queue.NewNames("")
+	names, _ := jet.NewNames("")
 	callers, err := permits.New(nc, names)
 	if err != nil {
 		return err

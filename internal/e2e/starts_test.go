@@ -15,9 +15,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/audit"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/server/audit"
 )
 
 // limited is a target that counts arrivals in each of its windows, requests and tokens, as third
@@ -127,7 +127,7 @@ func TestATargetSeesNoneOfItsLimitsBroken(t *testing.T) {
 
 func (c *cluster) auditor() *audit.Auditor {
 	c.t.Helper()
-	broker, err := queue.NewBroker(c.connect(), queue.Options{})
+	broker, err := jet.NewBroker(c.connect(), jet.Options{})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ import (
 
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/internal/kit/redistest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/internal/server/envoy"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -127,7 +128,7 @@ func (counted) FlushGauge(string, uint64)  {}
 func (counted) FlushTimer(string, float64) {}
 
 func (c counted) Take(e queue.Event) {
-	if e.Type == queue.EventHits {
+	if e.Type == jet.EventHits {
 		c[strings.TrimPrefix(e.Name, envoy.Prefix)+"."+e.Reason] += uint64(e.Value)
 	}
 }

@@ -26,9 +26,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/kit/certtest"
 	"github.com/penstock-mq/penstock/internal/kit/redistest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"

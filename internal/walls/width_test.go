@@ -19,7 +19,7 @@ const (
 )
 
 var wide = map[string]string{
-	"admission/answer/problem.go": "the address of a problem type",
+	"internal/admission/answer/problem.go": "the address of a problem type",
 }
 
 // free matches Markdown lines that cannot be broken: rows of tables, and a single long word such as

@@ -13,12 +13,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock/internal/base/seldom"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
-	"github.com/penstock-mq/penstock/queue/roles"
+	"github.com/penstock-mq/penstock/internal/queue/roles"
 )
 
 func start(t *testing.T, o Options) *Server {

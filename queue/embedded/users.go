@@ -10,14 +10,18 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
-	"github.com/penstock-mq/penstock/queue/roles"
+	"github.com/penstock-mq/penstock/internal/queue/roles"
 )
+
+// Role is what a NATS user may do: producer, checker, caller, reader, worker, operator, drainer or
+// admitter (docs/operate.md).
+type Role = roles.Role
 
 // User is a NATS user of the embedded server, with the rights of a role.
 type User struct {
-	// Name is the login name, and names the inbox: [roles.Inbox].
-	Name string     `json:"name"`
-	Role roles.Role `json:"role"`
+	// Name is the login name, and names the inbox: _INBOX.NAME.
+	Name string `json:"name"`
+	Role Role   `json:"role"`
 	// Policies are names, or "*"; empty for drainers and admitters.
 	Policies []string `json:"policies"`
 	// Either a bcrypt hash, or the public key of a seed.

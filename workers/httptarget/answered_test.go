@@ -17,6 +17,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/kit/answertest"
 	"github.com/penstock-mq/penstock/internal/kit/certtest"
 	"github.com/penstock-mq/penstock/internal/kit/h2test"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"
@@ -104,7 +105,7 @@ func TestOutcomesSayWhetherTheTargetHasAnswered(t *testing.T) {
 		p.Timeout = policy.Duration(500 * time.Millisecond)
 		policies, clients[p.Name] = append(policies, p), c.client
 	}
-	answers := answertest.Run(t, func(e policy.Entry) (workers.Handler, error) {
+	answers := answertest.Run(t, func(e inforce.Entry) (workers.Handler, error) {
 		client := cmp.Or(clients[e.Policy.Name], httptarget.Client())
 		return httptarget.New(httptarget.Options{Client: client})(e)
 	}, policies...)

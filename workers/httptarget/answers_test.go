@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
@@ -22,7 +23,7 @@ func handlerOf(t *testing.T, to policy.HTTPTarget, answer http.HandlerFunc) work
 	t.Cleanup(server.Close)
 	to.URL = server.URL
 	handle, err := httptarget.New(httptarget.Options{Client: httptarget.Client()})(
-		policy.Entry{Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &to}}})
+		inforce.Entry{Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &to}}})
 	if err != nil {
 		t.Fatal(err)
 	}

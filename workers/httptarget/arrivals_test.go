@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/httptarget"
@@ -63,7 +64,7 @@ func TestNoWindowAtTheTargetHoldsMoreThanTheLimit(t *testing.T) {
 			p = p.WithDefaults()
 			p.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: target.URL}}
 			handle, err := httptarget.New(httptarget.Options{Client: client})(
-				policy.Entry{Policy: p})
+				inforce.Entry{Policy: p})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -25,7 +26,7 @@ func TestAJobThatAsksForMoreThanItsPolicyAllowsIsNotSent(t *testing.T) {
 	handle, err := New(
 		Options{
 			Client: Client()})(
-		policy.Entry{Policy: policy.Policy{Name: "api",
+		inforce.Entry{Policy: policy.Policy{Name: "api",
 			Target: &policy.Target{HTTP: &policy.HTTPTarget{
 				URL: base, Forward: policy.Forward{"X-Tenant"}, Methods: []string{"PUT", "POST"},
 				PathPrefix: &prefix}}}})

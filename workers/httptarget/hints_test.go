@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/httptarget"
@@ -24,7 +25,7 @@ func TestAnEmptyQuotaPausesTheBucket(t *testing.T) {
 	target := p
 	target.Target = &policy.Target{HTTP: &policy.HTTPTarget{URL: server.URL}}
 	handle, err := httptarget.New(httptarget.Options{Client: httptarget.Client()})(
-		policy.Entry{Policy: target})
+		inforce.Entry{Policy: target})
 	if err != nil {
 		t.Fatal(err)
 	}

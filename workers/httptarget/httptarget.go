@@ -23,8 +23,10 @@ import (
 	"github.com/penstock-mq/penstock/internal/base/oneshot"
 	"github.com/penstock-mq/penstock/internal/base/reach"
 	"github.com/penstock-mq/penstock/internal/base/redact"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -45,7 +47,7 @@ const (
 // Options are the settings of [New]. The zero value works.
 type Options struct {
 	// Allow lists networks that all targets may reach. Otherwise targets from a file
-	// ([policy.Entry.TargetSource]) may not use link-local addresses, where clouds serve metadata;
+	// ([inforce.Entry.TargetSource]) may not use link-local addresses, where clouds serve metadata;
 	// all others may not use the drainer's own machine either. Connections are checked, so a DNS
 	// change cannot bypass it. A proxy from the environment is not restricted.
 	Allow []netip.Prefix
@@ -56,13 +58,13 @@ type Options struct {
 
 // New returns a function for [workers.Options.Target]: the handlers of policies with an HTTP
 // target.
-func New(o Options) func(policy.Entry) (workers.Handler, error) {
+func New(o Options) func(inforce.Entry) (workers.Handler, error) {
 	file, others := o.Client, o.Client
 	if o.Client == nil {
 		file = guarded(reach.Rules{Operator: true, Allow: o.Allow}, http.ProxyFromEnvironment)
 		others = guarded(reach.Rules{Allow: o.Allow}, http.ProxyFromEnvironment)
 	}
-	return func(entry policy.Entry) (workers.Handler, error) {
+	return func(entry inforce.Entry) (workers.Handler, error) {
 		p := entry.Policy
 		if p.Target == nil || p.Target.HTTP == nil {
 			return nil, nil
@@ -73,7 +75,7 @@ func New(o Options) func(policy.Entry) (workers.Handler, error) {
 		}
 		t := &target{client: others, base: base, policy: p.Target,
 			maxDelay: time.Duration(p.MaxDelay)}
-		if entry.TargetSource == policy.SourceFile {
+		if entry.TargetSource == inforce.SourceFile {
 			if !p.Target.Calls() { // the operator does not choose the URLs of callbacks
 				t.client = file
 			}
@@ -226,7 +228,7 @@ func (t *target) handle(ctx context.Context, j workers.Job) error {
 		}
 	}
 	if j.Awaited() {
-		most = max(most, job.MaxReply+1)
+		most = max(most, queue.MaxReply+1)
 	}
 	part := &io.LimitedReader{R: response.Body, N: most}
 	body, broken := io.ReadAll(part)

@@ -16,8 +16,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -26,7 +27,7 @@ func handlerFor(t *testing.T, base string) workers.Handler { return handlerWith(
 func handlerWith(t *testing.T, client *http.Client, base string) workers.Handler {
 	t.Helper()
 	handle, err := New(Options{Client: client})(
-		policy.Entry{Policy: policy.Policy{Name: "api",
+		inforce.Entry{Policy: policy.Policy{Name: "api",
 			Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base}}}})
 	if err != nil || handle == nil {
 		t.Fatalf("handler %v, error %v", handle == nil, err)
@@ -131,7 +132,7 @@ func TestARefusalWhenNothingIsLeftIsAPause(t *testing.T) {
 			w.Header().Set("X-RateLimit-Reset", "30")
 			w.WriteHeader(c.status)
 		})
-		handle, err := New(Options{Client: Client()})(policy.Entry{Policy: policy.Policy{
+		handle, err := New(Options{Client: Client()})(inforce.Entry{Policy: policy.Policy{
 			Name: "api",
 			Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base,
 				RateLimitHeaders: c.hints}}}})
@@ -286,7 +287,7 @@ func TestATargetThatSwitchesProtocolsHoldsNoWorker(t *testing.T) {
 	ctx := within(t)
 	for want, handle := range map[string]workers.Handler{
 		"permanent": handlerFor(t, base),
-		"unavailable": of(t, New(Options{}), policy.SourceFile, policy.HTTPTarget{URL: base,
+		"unavailable": of(t, New(Options{}), inforce.SourceFile, policy.HTTPTarget{URL: base,
 			OAuth2: &policy.OAuth2{TokenURL: base, ClientID: "x", ClientSecretFile: secret}}),
 	} {
 		answered := make(chan error, 1)
@@ -359,7 +360,7 @@ func TestErrorsQuoteTheAnswerShortly(t *testing.T) {
 }
 
 func TestPoliciesWithoutTarget(t *testing.T) {
-	if handle, err := New(Options{})(policy.Entry{}); handle != nil || err != nil {
+	if handle, err := New(Options{})(inforce.Entry{}); handle != nil || err != nil {
 		t.Errorf("handler %v, error %v", handle != nil, err)
 	}
 }

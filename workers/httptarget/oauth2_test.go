@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/kit/certtest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 )
@@ -82,7 +83,7 @@ func (i *issuer) start(t *testing.T) (handle workers.Handler, file string) {
 	i.secret, i.valid = "first-secret", map[string]bool{}
 	file = filepath.Join(t.TempDir(), "secret")
 	put(t, file, i.secret)
-	return of(t, New(Options{}), policy.SourceFile, policy.HTTPTarget{
+	return of(t, New(Options{}), inforce.SourceFile, policy.HTTPTarget{
 		URL: serve(t, i.target),
 		OAuth2: &policy.OAuth2{TokenURL: serve(t, i.token), ClientID: "penstock",
 			ClientSecretFile: file, Scopes: []string{"a", "b"},
@@ -225,7 +226,7 @@ func TestClientCertificates(t *testing.T) {
 		}
 	}
 	target := policy.HTTPTarget{URL: server.URL, TLS: files}
-	handle := of(t, New(Options{}), policy.SourceFile, target)
+	handle := of(t, New(Options{}), inforce.SourceFile, target)
 	if err := handle(within(t), workers.Job{}); !workers.IsMisconfigured(err) ||
 		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("without files: %v", err)
@@ -252,7 +253,7 @@ func TestClientCertificates(t *testing.T) {
 	install(second, "penstock-3")
 	succeeds("penstock-3 2")
 
-	handle = of(t, New(Options{}), policy.SourceAPI, target)
+	handle = of(t, New(Options{}), inforce.SourceAPI, target)
 	if err := handle(within(t), workers.Job{}); err == nil {
 		t.Error("a policy of the API shows the drainer's certificate")
 	}

@@ -16,15 +16,16 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/base/reach"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 )
 
-func of(t *testing.T, choose func(policy.Entry) (workers.Handler, error), source string,
+func of(t *testing.T, choose func(inforce.Entry) (workers.Handler, error), source string,
 	target policy.HTTPTarget) workers.Handler {
 
 	t.Helper()
-	handle, err := choose(policy.Entry{TargetSource: source,
+	handle, err := choose(inforce.Entry{TargetSource: source,
 		Policy: policy.Policy{Name: "api", Target: &policy.Target{HTTP: &target}}})
 	if err != nil {
 		t.Fatal(err)
@@ -43,15 +44,15 @@ func TestForbiddenTargets(t *testing.T) {
 	for _, c := range []struct {
 		source, url, want string
 	}{
-		{policy.SourceFile, base, ""},
-		{policy.SourceAPI, base, "127.0.0.1 is this machine's own"},
+		{inforce.SourceFile, base, ""},
+		{inforce.SourceAPI, base, "127.0.0.1 is this machine's own"},
 		{"", base, "127.0.0.1 is this machine's own"},
-		{policy.SourceAPI, "http://localhost:" + port, "is this machine's own"},
-		{policy.SourceAPI, "http://[::ffff:127.0.0.1]:" + port, "127.0.0.1 is this machine's own"},
-		{policy.SourceAPI, "http://0.0.0.0:" + port, "is this machine's own"},
-		{policy.SourceAPI, "http://169.254.169.254/latest/meta-data",
+		{inforce.SourceAPI, "http://localhost:" + port, "is this machine's own"},
+		{inforce.SourceAPI, "http://[::ffff:127.0.0.1]:" + port, "127.0.0.1 is this machine's own"},
+		{inforce.SourceAPI, "http://0.0.0.0:" + port, "is this machine's own"},
+		{inforce.SourceAPI, "http://169.254.169.254/latest/meta-data",
 			"169.254.169.254 is link-local"},
-		{policy.SourceFile, "http://169.254.169.254/latest/meta-data",
+		{inforce.SourceFile, "http://169.254.169.254/latest/meta-data",
 			"169.254.169.254 is link-local"},
 	} {
 		before := asked.Load()
@@ -69,7 +70,7 @@ func TestForbiddenTargets(t *testing.T) {
 		}
 	}
 	allowing := New(Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	if err := of(t, allowing, policy.SourceAPI, policy.HTTPTarget{URL: base})(within(t),
+	if err := of(t, allowing, inforce.SourceAPI, policy.HTTPTarget{URL: base})(within(t),
 		workers.Job{}); err != nil {
 		t.Errorf("an allowed one: %v", err)
 	}
@@ -116,7 +117,7 @@ func TestHeadersFromFiles(t *testing.T) {
 		Headers: policy.TargetHeaders{"Authorization": {File: file}}}
 	job := workers.Job{Header: nats.Header{"Penstock-Forward-Authorization": {"forwarded"}}}
 	choose := New(Options{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	handle := of(t, choose, policy.SourceFile, target)
+	handle := of(t, choose, inforce.SourceFile, target)
 
 	err := handle(within(t), job)
 	if !workers.IsMisconfigured(err) || !strings.Contains(err.Error(), "no such file") {
@@ -137,7 +138,7 @@ func TestHeadersFromFiles(t *testing.T) {
 		t.Errorf("two lines: %v", err)
 	}
 	// Authors of policies through the API must not be able to send the drainer's files anywhere.
-	if err := of(t, choose, policy.SourceAPI, target)(within(t), workers.Job{}); err != nil {
+	if err := of(t, choose, inforce.SourceAPI, target)(within(t), workers.Job{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-seen; len(got) > 0 {
@@ -156,7 +157,7 @@ func TestCredentialsAreNotInErrors(t *testing.T) {
 	if err := os.WriteFile(file, []byte("Bearer from-a-file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	handle := of(t, New(Options{}), policy.SourceFile, policy.HTTPTarget{URL: base,
+	handle := of(t, New(Options{}), inforce.SourceFile, policy.HTTPTarget{URL: base,
 		Headers: policy.TargetHeaders{"Authorization": {File: file}}})
 	job := workers.Job{Header: nats.Header{"Penstock-Forward-X-Api-Key": {"forwarded-one"}}}
 	err := handle(within(t), job)

@@ -15,8 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -61,17 +62,18 @@ func TestRequestsAreSignedForPoliciesOfTheFile(t *testing.T) {
 		t.Helper()
 		p := policy.Policy{Name: "p", Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: base,
 			Sign: &policy.Signing{HMACFile: key}}}}
-		handle, err := New(Options{Client: Client()})(policy.Entry{Policy: p, TargetSource: source})
+		handle, err := New(Options{Client: Client()})(inforce.Entry{Policy: p,
+			TargetSource: source})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return handle
 	}
 	run := func(handle workers.Handler, body string) error {
-		return handle(within(t), workers.Job{ID: "p:1", Policy: "p", Key: job.Key("k"),
+		return handle(within(t), workers.Job{ID: "p:1", Policy: "p", Key: queue.Key("k"),
 			Body: []byte(body)})
 	}
-	signed := handler(policy.SourceFile, file)
+	signed := handler(inforce.SourceFile, file)
 	for _, body := range []string{"x", "", strings.Repeat("\x00", 100_000)} {
 		if err := run(signed, body); err != nil {
 			t.Errorf("%.10q: %v", body, err)
@@ -81,7 +83,7 @@ func TestRequestsAreSignedForPoliciesOfTheFile(t *testing.T) {
 		t.Errorf("a signature shows: %v", err)
 	}
 	before := served.Load()
-	if err := run(handler(policy.SourceAPI, file), "x"); err == nil ||
+	if err := run(handler(inforce.SourceAPI, file), "x"); err == nil ||
 		served.Load() == before {
 		t.Errorf("a policy of the API reads a file: %v", err)
 	}
@@ -91,7 +93,7 @@ func TestRequestsAreSignedForPoliciesOfTheFile(t *testing.T) {
 	}
 	before = served.Load()
 	for _, bad := range []string{short, file + ".gone"} {
-		if err := run(handler(policy.SourceFile, bad), "x"); err == nil ||
+		if err := run(handler(inforce.SourceFile, bad), "x"); err == nil ||
 			strings.Contains(err.Error(), "0123456789") || served.Load() != before {
 			t.Errorf("%s: %v", bad, err)
 		}

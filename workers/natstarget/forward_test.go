@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/natstarget"
@@ -59,7 +60,7 @@ func TestNoJobCommandsTheStreamBehindItsTarget(t *testing.T) {
 
 func TestAPolicyMayForwardNothing(t *testing.T) {
 	nc := connect(t)
-	handle, err := natstarget.New(nc, "penstock")(policy.Entry{Policy: policy.Policy{
+	handle, err := natstarget.New(nc, "penstock")(inforce.Entry{Policy: policy.Policy{
 		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: "svc",
 			Forward: policy.Forward{}}}}})
 	if err != nil {
@@ -78,7 +79,7 @@ func TestNoTargetIsPenstocksOwnSubject(t *testing.T) {
 			Rule: policy.Rule{Algorithm: policy.LeakingBucket, Outflow: algorithms.Rate{Count: 1,
 				Per: 1e9}, Capacity: 1},
 			Target: &policy.Target{NATS: &policy.NATSTarget{Subject: subject}}}
-		if handle, err := natstarget.New(nil, "staging")(policy.Entry{Policy: p}); err == nil ||
+		if handle, err := natstarget.New(nil, "staging")(inforce.Entry{Policy: p}); err == nil ||
 			handle != nil {
 			t.Errorf("%s is a target", subject)
 		}

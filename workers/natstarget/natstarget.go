@@ -26,9 +26,10 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/base/answers"
 	"github.com/penstock-mq/penstock/internal/base/redact"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -41,8 +42,8 @@ const (
 
 // New returns a function for [workers.Options.Target]: the handlers of policies with a NATS target.
 // A subject under the installation's prefix is an error, except the subjects of jobs.
-func New(nc *nats.Conn, prefix string) func(policy.Entry) (workers.Handler, error) {
-	return func(entry policy.Entry) (workers.Handler, error) {
+func New(nc *nats.Conn, prefix string) func(inforce.Entry) (workers.Handler, error) {
+	return func(entry inforce.Entry) (workers.Handler, error) {
 		p := entry.Policy
 		if p.Target == nil || p.Target.NATS == nil {
 			return nil, nil
@@ -102,7 +103,7 @@ func (t *target) request(j workers.Job) *nats.Msg {
 		m.Header[job.HeaderTag] = tags
 	}
 	m.Header.Set("Idempotency-Key", j.IdempotencyKey)
-	m.Header.Set(nats.MsgIdHdr, queue.ChainedID(j.Policy, j.Key, j.IdempotencyKey))
+	m.Header.Set(nats.MsgIdHdr, jet.ChainedID(j.Policy, j.Key, j.IdempotencyKey))
 	return m
 }
 
@@ -141,12 +142,12 @@ func judge(reply *nats.Msg, hidden ...string) error {
 
 // judgeStored returns the result of a reply that may come from a stream.
 func judgeStored(reply []byte) error {
-	refusal := queue.PublishRefusal(reply)
+	refusal := jet.PublishRefusal(reply)
 	switch {
-	case errors.Is(refusal, queue.ErrFull), errors.Is(refusal, queue.ErrStreamFull),
-		errors.Is(refusal, queue.ErrStorage):
+	case errors.Is(refusal, jet.ErrFull), errors.Is(refusal, jet.ErrStreamFull),
+		errors.Is(refusal, jet.ErrStorage):
 		return workers.RetryAfter(absent, refusal)
-	case errors.Is(refusal, queue.ErrTooLarge):
+	case errors.Is(refusal, jet.ErrTooLarge):
 		return workers.Permanent(refusal)
 	}
 	return refusal

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock-mq/penstock/internal/kit/answertest"
 	"github.com/penstock-mq/penstock/internal/kit/brokertest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"
 	"github.com/penstock-mq/penstock/workers"
@@ -33,7 +34,7 @@ func connect(t *testing.T) *nats.Conn {
 
 func target(t *testing.T, nc *nats.Conn, subject string) workers.Handler {
 	t.Helper()
-	handle, err := natstarget.New(nc, "penstock")(policy.Entry{Policy: policy.Policy{
+	handle, err := natstarget.New(nc, "penstock")(inforce.Entry{Policy: policy.Policy{
 		Target: &policy.Target{NATS: &policy.NATSTarget{Subject: subject}}}})
 	if err != nil || handle == nil {
 		t.Fatal(handle == nil, err)
@@ -54,7 +55,8 @@ func respond(t *testing.T, nc *nats.Conn, subject string,
 func TestOtherTargetsAreIgnored(t *testing.T) {
 	for _, p := range []policy.Policy{{},
 		{Target: &policy.Target{HTTP: &policy.HTTPTarget{URL: "http://a"}}}} {
-		if handle, err := natstarget.New(nil, "penstock")(policy.Entry{Policy: p}); handle != nil ||
+		if handle, err := natstarget.New(nil, "penstock")(
+			inforce.Entry{Policy: p}); handle != nil ||
 			err != nil {
 			t.Errorf("%+v: a handler: %v, %v", p.Target, handle != nil, err)
 		}
@@ -293,7 +295,7 @@ func TestService(t *testing.T) {
 	var throttled atomic.Int64
 	drainer, err := workers.New(nc, workers.Options{
 		Lease: time.Second,
-		Target: func(entry policy.Entry) (workers.Handler, error) {
+		Target: func(entry inforce.Entry) (workers.Handler, error) {
 			handle, err := natstarget.New(nc, "penstock")(entry)
 			return func(ctx context.Context, job workers.Job) error {
 				err := handle(ctx, job)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // Reason is why a request is refused.
@@ -38,7 +38,7 @@ type Report struct {
 
 // KeyFigures are the results of one key.
 type KeyFigures struct {
-	Key job.Key `json:"key"`
+	Key queue.Key `json:"key"`
 	Figures
 }
 
@@ -93,7 +93,7 @@ type Bin struct {
 type account struct {
 	options Options
 	policy  string
-	keys    map[job.Key]*keyAccount
+	keys    map[queue.Key]*keyAccount
 	reasons map[Reason]int64
 	held    int64
 	first   int64
@@ -102,7 +102,7 @@ type account struct {
 }
 
 type keyAccount struct {
-	key job.Key
+	key queue.Key
 	Figures
 	held  int64
 	waits []time.Duration
@@ -113,7 +113,7 @@ type keyAccount struct {
 type slot struct{ at, cost int64 }
 
 func newAccount(policy string, o Options) *account {
-	return &account{options: o, policy: policy, keys: map[job.Key]*keyAccount{},
+	return &account{options: o, policy: policy, keys: map[queue.Key]*keyAccount{},
 		reasons: map[Reason]int64{}, width: time.Millisecond}
 }
 

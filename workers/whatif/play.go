@@ -17,14 +17,14 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 )
 
 // Request is one request of a trace.
 type Request struct {
 	At       int64 // Unix ns, 0 or later
-	Key      job.Key
+	Key      queue.Key
 	IP       string        // of the client; empty if unknown
 	Cost     int64         // at least 1
 	Deadline time.Duration // from At; 0: as in the [Options]

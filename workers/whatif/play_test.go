@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const begin = int64(1_900_000_000) * int64(time.Second)
 
-func at(key job.Key, ms ...int64) (all []Request) {
+func at(key queue.Key, ms ...int64) (all []Request) {
 	for _, n := range ms {
 		all = append(all, Request{At: begin + n*int64(time.Millisecond), Key: key, Cost: 1})
 	}
@@ -221,7 +221,7 @@ func drawn(seed uint64, n int, mean time.Duration) (all []Request) {
 	rng, now := rand.New(rand.NewPCG(seed, 1)), begin
 	for len(all) < n {
 		now += int64(rng.ExpFloat64() * float64(mean) * 4)
-		key := job.Key(fmt.Sprintf("key-%d", int(rng.ExpFloat64()*2)))
+		key := queue.Key(fmt.Sprintf("key-%d", int(rng.ExpFloat64()*2)))
 		for range 1 + int(rng.ExpFloat64()*3) {
 			all = append(all, Request{At: now, Key: key, Cost: 1 + int64(rng.ExpFloat64()/2)})
 			now += int64(rng.ExpFloat64() * float64(mean) / 10)
@@ -271,7 +271,8 @@ func BenchmarkPlay(b *testing.B) {
 			now += int64(time.Second)
 		}
 		now += int64(rng.ExpFloat64() * float64(100*time.Microsecond))
-		requests[i] = Request{At: now, Key: job.Key(fmt.Sprintf("key-%d", rng.IntN(1000))), Cost: 1}
+		requests[i] = Request{At: now, Key: queue.Key(fmt.Sprintf("key-%d", rng.IntN(1000))),
+			Cost: 1}
 	}
 	for _, c := range []struct{ name, policy string }{
 		{"queue", `"algorithm": "leaking_bucket", "outflow": "2/s", "capacity": 20`},

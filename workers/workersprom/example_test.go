@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/workersprom"
@@ -21,7 +22,7 @@ func ExampleNew() {
 	options := workers.Options{Sink: sink}
 
 	// The drainer reports a new policy, and a start.
-	options.Sink.Take(queue.Event{Type: queue.EventOwnable, Policy: "stripe", Value: 1})
+	options.Sink.Take(queue.Event{Type: jet.EventOwnable, Policy: "stripe", Value: 1})
 	options.Sink.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
 	families, err := registry.Gather()
 	if err != nil {

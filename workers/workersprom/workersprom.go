@@ -16,9 +16,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/internal/server/promsink"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/workers"
 )
 
 // New registers a drainer's metrics and returns the sink that updates them. Each drainer needs a
@@ -29,7 +30,7 @@ import (
 // A policy's counters begin at zero with its first start, and are deleted with it. Series that
 // alerts need exist as soon as the drainer has the policy.
 func New(registerer prometheus.Registerer) (queue.Sink, error) {
-	ownable := &promsink.Group{Of: []string{queue.EventOwnable}}
+	ownable := &promsink.Group{Of: []string{jet.EventOwnable}}
 	first := &promsink.Group{Of: []string{queue.EventStarted, queue.EventDone, queue.EventDead,
 		queue.EventCancelled}}
 	policy, outcome := []string{"policy"}, []string{"policy", "outcome"}
@@ -42,21 +43,21 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 			Help: "Jobs that their worker returned before starting them, by reason: rate " +
 				"(no slot at the last check), lease or order (an earlier job came " +
 				"back).",
-			Labels: reason, Of: []string{queue.EventReturned}, Zeros: promsink.Zeros{
+			Labels: reason, Of: []string{jet.EventReturned}, Zeros: promsink.Zeros{
 				first: {"rate", "lease", "order"}}},
 		promsink.Metric{Name: "penstock_start_delay_seconds_total",
 			Help:   "Delay of starts beyond what the outflow of their bucket allowed, by cause.",
-			Labels: []string{"policy", "cause"}, Of: []string{queue.EventLate},
+			Labels: []string{"policy", "cause"}, Of: []string{jet.EventLate},
 			Add: promsink.Seconds, Zeros: promsink.Zeros{
 				first: {"processor"}}},
 		promsink.Metric{Name: "penstock_limit_blocked_seconds_total",
 			Help:   "Total time for which a limit on starts held back buckets with waiting jobs.",
-			Labels: limit, Of: []string{queue.EventLimitBlocked}, Add: promsink.Seconds},
+			Labels: limit, Of: []string{jet.EventLimitBlocked}, Add: promsink.Seconds},
 		promsink.Metric{Name: "penstock_attempts_total",
 			Help: "Attempts that ended, by outcome: done, failed, throttled, permanent, returned " +
 				"(not started after all) or uncounted (interrupted).",
 			Labels: outcome, Of: []string{queue.EventDone, queue.EventFailed,
-				queue.EventThrottled, queue.EventUncounted}, Zeros: promsink.Zeros{
+				queue.EventThrottled, jet.EventUncounted}, Zeros: promsink.Zeros{
 				first: {"done", "failed", "throttled", "permanent", "returned", "uncounted"}}},
 		promsink.Metric{Name: "penstock_jobs_total",
 			Help: "Jobs that ended, by outcome: done, dead (a dead letter of any reason) or " +
@@ -68,46 +69,46 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 			Help: "Answers that reported the target's limit as exhausted without throttling; " +
 				"the bucket pauses.",
 			Labels: policy, Of: []string{queue.EventDone, queue.EventFailed,
-				queue.EventUncounted}, Zeros: zero,
-			Add: func(e queue.Event) float64 { return float64(queue.Whether(e.PauseMS > 0)) }},
+				jet.EventUncounted}, Zeros: zero,
+			Add: func(e queue.Event) float64 { return float64(jet.Whether(e.PauseMS > 0)) }},
 		promsink.Metric{Name: "penstock_breaker_open",
 			Help: "Open breakers in this process: one for each bucket whose target is down, and " +
 				"one for all of its buckets.",
-			Labels: policy, Of: []string{queue.EventBreakers}, Gauge: true},
+			Labels: policy, Of: []string{jet.EventBreakers}, Gauge: true},
 		promsink.Metric{Name: "penstock_partitions_owned",
 			Help:   "Partitions owned by this process.",
-			Labels: policy, Of: []string{queue.EventOwned}, Gauge: true},
+			Labels: policy, Of: []string{jet.EventOwned}, Gauge: true},
 		promsink.Metric{Name: "penstock_adapted_buckets",
 			Help: "Buckets in this process that run below their outflow, because their " +
 				"target throttled them.",
-			Labels: policy, Of: []string{queue.EventLowered}, Gauge: true},
+			Labels: policy, Of: []string{jet.EventLowered}, Gauge: true},
 		promsink.Metric{Name: "penstock_policy_without_workers",
 			Help: "1 while due jobs have no worker, neither in the process that owns " +
 				"their partition nor elsewhere.",
-			Labels: policy, Of: []string{queue.EventWithoutWorkers}, Gauge: true},
+			Labels: policy, Of: []string{jet.EventWithoutWorkers}, Gauge: true},
 		promsink.Metric{Name: "penstock_lease_held",
 			Help: "Whether this drainer holds its lease: 1, or 0 while nothing starts.",
-			Of:   []string{queue.EventLease}, Gauge: true},
+			Of:   []string{jet.EventLease}, Gauge: true},
 		promsink.Metric{Name: "penstock_records_damaged_total",
 			Help: "Unreadable records of partitions, attempts and leases that were " +
 				"set aside and rebuilt.",
-			Of: []string{queue.EventRecordDamaged}},
+			Of: []string{jet.EventRecordDamaged}},
 		promsink.Metric{Name: "penstock_records_newer",
 			Help: "Records of a newer format. Each blocks a partition, or the succession " +
 				"of a drainer.",
-			Of: []string{queue.EventRecordsNewer}, Gauge: true},
+			Of: []string{jet.EventRecordsNewer}, Gauge: true},
 		promsink.Metric{Name: "penstock_callbacks_lost_total",
 			Help: "Outcomes not posted to their Penstock-Callback, by reason: full (the queue " +
 				"of the callbacks) or refused.",
 			Labels: reason, Of: []string{queue.EventCallbackLost}},
 		promsink.Metric{Name: "penstock_dead_letters_discarded_total",
 			Help:   "Dead letters discarded, oldest first, to make room for new ones.",
-			Labels: policy, Of: []string{queue.EventDiscarded}, Add: promsink.Value,
+			Labels: policy, Of: []string{jet.EventDiscarded}, Add: promsink.Value,
 			Zeros: zero},
 		promsink.Metric{Name: "penstock_history_lost_total",
 			Help: "Ended jobs missing from the history of policies with result_retention, " +
 				"because the server did not store them, or not in time.",
-			Labels: policy, Of: []string{queue.EventHistoryLost}, Zeros: zero},
+			Labels: policy, Of: []string{jet.EventHistoryLost}, Zeros: zero},
 	)
 	starts(s)
 	limitsLeft(s)
@@ -117,7 +118,7 @@ func New(registerer prometheus.Registerer) (queue.Sink, error) {
 		} else {
 			s.Forget(e.Policy)
 		}
-	}, queue.EventOwnable)
+	}, jet.EventOwnable)
 	return s, s.Err()
 }
 
@@ -180,13 +181,13 @@ func limitsLeft(s *promsink.Sink) {
 	}, []string{"policy", "limit", "kind"})
 	s.Register(units, open)
 	var mu sync.Mutex
-	told := map[string][]workers.LimitLeft{}
+	told := map[string][]api.LimitLeft{}
 	s.On(func(e queue.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		left, _ := e.Data.([]workers.LimitLeft)
+		left, _ := e.Data.([]api.LimitLeft)
 		for _, l := range told[e.Policy] {
-			here := func(is workers.LimitLeft) bool { return is.Name == l.Name }
+			here := func(is api.LimitLeft) bool { return is.Name == l.Name }
 			if !slices.ContainsFunc(left, here) {
 				units.DeletePartialMatch(
 					prometheus.Labels{"policy": e.Policy, "limit": l.Name})
@@ -196,7 +197,7 @@ func limitsLeft(s *promsink.Sink) {
 		if told[e.Policy] = left; len(left) == 0 {
 			delete(told, e.Policy)
 		}
-		if e.Type == queue.EventOwnable && e.Value == 0 {
+		if e.Type == jet.EventOwnable && e.Value == 0 {
 			open.DeletePartialMatch(prometheus.Labels{"policy": e.Policy})
 		}
 		for _, l := range left {
@@ -206,5 +207,5 @@ func limitsLeft(s *promsink.Sink) {
 				units.WithLabelValues(e.Policy, l.Name, "max").Set(float64(l.Most))
 			}
 		}
-	}, queue.EventLimitsLeft, queue.EventOwnable)
+	}, jet.EventLimitsLeft, jet.EventOwnable)
 }

@@ -9,8 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
@@ -43,7 +44,7 @@ func TestSeriesOfAPolicyComeWithItsFirstJobAndGoWithIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "stripe", Value: queue.Whether(true)})
+	o.Take(queue.Event{Type: jet.EventOwnable, Policy: "stripe", Value: jet.Whether(true)})
 	none := values(t, r)
 	for _, alerted := range []string{"penstock_starts_total{stripe}",
 		"penstock_jobs_total{dead,stripe}"} {
@@ -69,10 +70,10 @@ func TestSeriesOfAPolicyComeWithItsFirstJobAndGoWithIt(t *testing.T) {
 			t.Errorf("%s: %v, %v", want, value, found)
 		}
 	}
-	o.Take(queue.Event{Type: queue.EventOwned, Policy: "stripe", Value: 8})
-	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "stripe", Value: queue.Whether(false)})
-	o.Take(queue.Event{Type: queue.EventBreakers, Policy: "stripe", Value: 0})
-	o.Take(queue.Event{Type: queue.EventOwned, Policy: "stripe"})
+	o.Take(queue.Event{Type: jet.EventOwned, Policy: "stripe", Value: 8})
+	o.Take(queue.Event{Type: jet.EventOwnable, Policy: "stripe", Value: jet.Whether(false)})
+	o.Take(queue.Event{Type: jet.EventBreakers, Policy: "stripe", Value: 0})
+	o.Take(queue.Event{Type: jet.EventOwned, Policy: "stripe"})
 	for name := range values(t, r) {
 		if strings.Contains(name, "stripe") {
 			t.Errorf("%s is left of a policy that is gone", name)
@@ -87,8 +88,8 @@ func TestAttemptsAndJobsAreTwoCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
-	o.Take(queue.Event{Type: queue.EventReturned, Policy: "stripe", Name: "lease"})
-	o.Take(queue.Event{Type: queue.EventLate, Policy: "stripe", Name: "throttled_by_target",
+	o.Take(queue.Event{Type: jet.EventReturned, Policy: "stripe", Name: "lease"})
+	o.Take(queue.Event{Type: jet.EventLate, Policy: "stripe", Name: "throttled_by_target",
 		For: 3 * time.Second})
 	o.Take(queue.Event{Type: queue.EventFailed, Policy: "stripe", Name: "failed"})
 	o.Take(queue.Event{Type: queue.EventStarted, Policy: "stripe"})
@@ -138,8 +139,8 @@ func TestRemaindersOfLimitsAreGauges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "mail", Value: queue.Whether(true)})
-	all := []workers.LimitLeft{{Name: "daily", Left: 7, Most: 100},
+	o.Take(queue.Event{Type: jet.EventOwnable, Policy: "mail", Value: jet.Whether(true)})
+	all := []api.LimitLeft{{Name: "daily", Left: 7, Most: 100},
 		{Name: "account", Left: 2, Most: 5, Open: 3}, {Name: "key", Open: 9}}
 	told := func(want string) {
 		t.Helper()
@@ -153,12 +154,12 @@ func TestRemaindersOfLimitsAreGauges(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all})
+	o.Take(queue.Event{Type: jet.EventLimitsLeft, Policy: "mail", Data: all})
 	told("map[open{account,mail}:3 open{daily,mail}:0 open{key,mail}:9 " +
 		"{left,account,mail}:2 {left,daily,mail}:7 {max,account,mail}:5 {max,daily,mail}:100]")
-	o.Take(queue.Event{Type: queue.EventLimitsLeft, Policy: "mail", Data: all[1:2]})
+	o.Take(queue.Event{Type: jet.EventLimitsLeft, Policy: "mail", Data: all[1:2]})
 	told("map[open{account,mail}:3 open{daily,mail}:0 open{key,mail}:0 " +
 		"{left,account,mail}:2 {max,account,mail}:5]")
-	o.Take(queue.Event{Type: queue.EventOwnable, Policy: "mail", Value: queue.Whether(false)})
+	o.Take(queue.Event{Type: jet.EventOwnable, Policy: "mail", Value: jet.Whether(false)})
 	told("map[]")
 }

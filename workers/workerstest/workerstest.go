@@ -21,13 +21,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
+	"github.com/penstock-mq/penstock/internal/server/audit"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers"
-	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 // Patience is a [Kit]'s longest wait before it fails the test.
@@ -37,8 +38,8 @@ const Patience = 30 * time.Second
 type Kit struct {
 	t        testing.TB
 	server   *embedded.Server
-	broker   *queue.Broker
-	producer *queue.Producer
+	broker   *jet.Broker
+	producer *jet.Producer
 	handlers map[string]workers.Handler
 	drainer  sync.Once
 
@@ -87,10 +88,10 @@ func New(t testing.TB, policies ...policy.Policy) *Kit {
 		ends:     map[string][]queue.Event{},
 		reported: map[string]int{},
 	}
-	if k.broker, err = queue.NewBroker(k.Connect(), queue.Options{}); err != nil {
+	if k.broker, err = jet.NewBroker(k.Connect(), jet.Options{}); err != nil {
 		t.Fatalf("workerstest: %v", err)
 	}
-	k.producer = k.broker.NewProducer(queue.ProducerOptions{})
+	k.producer = k.broker.NewProducer(jet.ProducerOptions{})
 	if err := k.broker.Setup(t.Context()); err != nil {
 		t.Fatalf("workerstest: %v", err)
 	}
@@ -117,7 +118,7 @@ func (k *Kit) Connect() *nats.Conn {
 }
 
 // Broker gives access to queues, policies and dead letters.
-func (k *Kit) Broker() *queue.Broker { return k.broker }
+func (k *Kit) Broker() *workers.Broker { return k.broker }
 
 // SetPolicy stores a policy with defaults, even while jobs run.
 func (k *Kit) SetPolicy(p policy.Policy) {
@@ -144,8 +145,14 @@ func (k *Kit) policy(name string) (p policy.Policy, known bool) {
 	return p, known
 }
 
+// Auditor has what was observed of all starts.
+//
+//	Breaches() []Breach   // broken limits, which print as sentences
+//	Figures() []Figure    // observations of all limits
+type Auditor = audit.Auditor
+
 // Audit observes all starts, and fails the test at its end if they broke a limit.
-func (k *Kit) Audit() *audit.Auditor {
+func (k *Kit) Audit() *Auditor {
 	k.t.Helper()
 	auditor := audit.New(k.broker, audit.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -246,11 +253,11 @@ func (k *Kit) Publish(policy, key string, body []byte, n int) {
 	}
 }
 
-// TryPublish submits one job and returns why it was refused; see [queue.ErrFull].
+// TryPublish submits one job and returns why it was refused; see [jet.ErrFull].
 func (k *Kit) TryPublish(policy, key string, body []byte) error {
 	k.t.Helper()
 	k.drainer.Do(func() { k.start() })
-	encoded, err := job.EncodeKey(key)
+	encoded, err := queue.EncodeKey(key)
 	if err != nil {
 		return err
 	}
@@ -258,7 +265,7 @@ func (k *Kit) TryPublish(policy, key string, body []byte) error {
 	if !known {
 		return fmt.Errorf("there is no policy %q", policy)
 	}
-	_, err = k.producer.Publish(k.t.Context(), queue.Submission{
+	_, err = k.producer.Publish(k.t.Context(), jet.Submission{
 		Policy: policy, Key: encoded, Body: body, Admitted: p.Door(),
 	})
 	return err
@@ -355,11 +362,11 @@ func (k *Kit) broken(of string) (broken []audit.Breach) {
 	k.until("%d of %d starts of %s were reported", of, func() (n, want int) {
 		return k.reported[of], len(k.starts[of])
 	})
-	judge, set := audit.NewJudge(math.MaxInt), policy.Entries{}
+	judge, set := audit.NewJudge(math.MaxInt), inforce.Entries{}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for name, p := range k.policies {
-		set[name] = &policy.Entry{Policy: p}
+		set[name] = &inforce.Entry{Policy: p}
 	}
 	judge.Follow(set, time.Now())
 	for _, h := range k.events {

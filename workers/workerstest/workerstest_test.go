@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
@@ -190,7 +191,7 @@ func TestFullBucketRefuses(t *testing.T) {
 	})
 	kit.Publish("slow", "k", nil, 2)
 	<-running
-	if err := kit.TryPublish("slow", "k", nil); !errors.Is(err, queue.ErrFull) {
+	if err := kit.TryPublish("slow", "k", nil); !errors.Is(err, jet.ErrFull) {
 		t.Errorf("third job: %v", err)
 	}
 }

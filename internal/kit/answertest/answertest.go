@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
@@ -15,7 +17,7 @@ import (
 
 // Run runs a job of each policy at its target, and returns what their first ends say of answers: by
 // policy "none", "unsent", or "" if one has begun.
-func Run(t testing.TB, target func(policy.Entry) (workers.Handler, error),
+func Run(t testing.TB, target func(inforce.Entry) (workers.Handler, error),
 	policies ...policy.Policy) map[string]string {
 	t.Helper()
 	kit := workerstest.New(t, policies...)
@@ -24,7 +26,7 @@ func Run(t testing.TB, target func(policy.Entry) (workers.Handler, error),
 		Target: target,
 		Sink: queue.SinkFunc(func(e queue.Event) {
 			switch e.Type {
-			case queue.EventDone, queue.EventFailed, queue.EventThrottled, queue.EventUncounted:
+			case queue.EventDone, queue.EventFailed, queue.EventThrottled, jet.EventUncounted:
 				ends <- e
 			}
 		})})
@@ -40,9 +42,9 @@ func Run(t testing.TB, target func(policy.Entry) (workers.Handler, error),
 			t.Error(err)
 		}
 	}()
-	producer := kit.Broker().NewProducer(queue.ProducerOptions{})
+	producer := kit.Broker().NewProducer(jet.ProducerOptions{})
 	for _, p := range policies {
-		if _, err := producer.Publish(t.Context(), queue.Submission{Policy: p.Name,
+		if _, err := producer.Publish(t.Context(), jet.Submission{Policy: p.Name,
 			Key: "a"}); err != nil {
 			t.Fatal(err)
 		}

@@ -7,9 +7,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/kit/natstest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
 
@@ -22,9 +22,9 @@ func Start(t testing.TB, o embedded.Options) (*embedded.Server, *nats.Conn) {
 }
 
 // Open returns a broker with tables, and with policies with defaults and their streams.
-func Open(t testing.TB, nc *nats.Conn, policies ...policy.Policy) *queue.Broker {
+func Open(t testing.TB, nc *nats.Conn, policies ...policy.Policy) *jet.Broker {
 	t.Helper()
-	broker, err := queue.NewBroker(nc, queue.Options{})
+	broker, err := jet.NewBroker(nc, jet.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

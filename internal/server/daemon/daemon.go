@@ -23,19 +23,19 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/penstock-mq/penstock/admission/access"
 	"github.com/penstock-mq/penstock/config"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/base/buildinfo"
 	"github.com/penstock-mq/penstock/internal/base/container"
 	"github.com/penstock-mq/penstock/internal/base/files"
 	"github.com/penstock-mq/penstock/internal/base/nearest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/internal/server/guard"
 	// Files of clients may name a provider.
 	_ "github.com/penstock-mq/penstock/internal/server/openid"
 	"github.com/penstock-mq/penstock/internal/server/telemetry"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers"
 )
 
@@ -318,7 +318,7 @@ func statusOf(err error, otherwise int) int {
 	_, unreadable := errors.AsType[*fs.PathError](err)
 	_, taken := errors.AsType[*net.OpError](err)
 	_, invalid := errors.AsType[*policy.InvalidError](err)
-	_, fixed := errors.AsType[*queue.ImmutableError](err)
+	_, fixed := errors.AsType[*jet.ImmutableError](err)
 	switch {
 	case invalid || fixed:
 		return Invalid

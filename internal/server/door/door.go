@@ -16,36 +16,38 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/console"
-	"github.com/penstock-mq/penstock/admission/httpapi"
-	"github.com/penstock-mq/penstock/admission/manage"
-	"github.com/penstock-mq/penstock/admission/natsapi"
-	"github.com/penstock-mq/penstock/admission/permits"
-	"github.com/penstock-mq/penstock/admission/schedules"
-	"github.com/penstock-mq/penstock/admission/watch"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
+	"github.com/penstock-mq/penstock/internal/admission/console"
+	"github.com/penstock-mq/penstock/internal/admission/httpapi"
+	"github.com/penstock-mq/penstock/internal/admission/manage"
+	"github.com/penstock-mq/penstock/internal/admission/natsapi"
+	"github.com/penstock-mq/penstock/internal/admission/permits"
+	"github.com/penstock-mq/penstock/internal/admission/schedules"
+	"github.com/penstock-mq/penstock/internal/admission/watch"
 	"github.com/penstock-mq/penstock/internal/base/buildinfo"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/server/audit"
 	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 	"github.com/penstock-mq/penstock/internal/server/targets"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 // publishTimeout bounds how long a submission waits for JetStream.
 const publishTimeout = 5 * time.Second
 
 type Options struct {
-	Broker     *queue.Broker
-	Valves     admission.Valves
+	Broker     *jet.Broker
+	Valves     admit.Valves
 	Limits     Limits
 	Sink       queue.Sink
 	Submitting func(policy string, stored nats.Header) (nats.Header, func(admission.Outcome, error))
 	Allow      []netip.Prefix
 	Connect    func(name string) (*nats.Conn, error)
 	Followed   func(ctx context.Context, policy string, revision uint64)
-	Audited    func(policy string, key job.Key) (audit.Standing, bool) // nil: no audit
+	Audited    func(policy string, key queue.Key) (audit.Standing, bool) // nil: no audit
 	HTTP       HTTP
 	Requests   *nats.Conn // for the NATS API; nil: not served
 	Grace      time.Duration
@@ -69,7 +71,7 @@ type Limits interface {
 type Door struct {
 	options Options
 
-	Service   *admission.Service
+	Service   *admit.Service
 	Schedules *schedules.Service
 	Manage    *manage.Service
 	Handler   http.Handler
@@ -77,7 +79,7 @@ type Door struct {
 	// Listening closes when NATS requests arrive.
 	Listening lifecycle.Latch
 
-	budget *admission.Budget
+	budget *admit.Budget
 	watch  *watch.Watch
 	mu     sync.Mutex
 	calls  *permits.Client
@@ -88,11 +90,11 @@ type Door struct {
 // New does not start the door.
 func New(o Options) *Door {
 	d := &Door{options: o, watch: watch.New(o.Broker), Listening: make(lifecycle.Latch),
-		budget: admission.NewBudget(admission.DefaultBudget())}
+		budget: admit.NewBudget(admit.DefaultBudget())}
 	d.Sink = queue.Sinks{o.Sink, d.watch, o.Broker.Events()}
-	producer := o.Broker.NewProducer(queue.ProducerOptions{FailFast: true, Timeout: publishTimeout})
-	d.Service = admission.New(o.Broker.Names(), producer, o.Valves, o.Limits.Limit,
-		admission.Options{Sink: d.Sink, Outcomes: o.Broker, Callback: targets.Callback(o.Allow),
+	producer := o.Broker.NewProducer(jet.ProducerOptions{FailFast: true, Timeout: publishTimeout})
+	d.Service = admit.New(o.Broker.Names(), producer, o.Valves, o.Limits.Limit,
+		admit.Options{Sink: d.Sink, Outcomes: o.Broker, Callback: targets.Callback(o.Allow),
 			Submitting: o.Submitting})
 	d.Manage = manage.New(o.Broker, producer, manage.Options{Followed: o.Followed,
 		Possible: d.possible, Watch: d.watch, Audited: o.Audited, Logger: o.Log})
@@ -116,15 +118,15 @@ func (d *Door) possible(before, p policy.Policy) []policy.Problem {
 }
 
 // Follow lets the door follow a set of policies. changed names what differs from the last one.
-func (d *Door) Follow(set policy.Entries, changed []string) {
+func (d *Door) Follow(set inforce.Entries, changed []string) {
 	if err := d.Service.SetPolicies(set, changed...); err != nil {
 		d.options.Log.Error("policies keep their former form, or stay out", "error", err)
 	}
-	news := policy.Entries{}
+	news := inforce.Entries{}
 	for _, name := range changed {
 		news[name] = set[name]
 	}
-	d.Sink.Take(queue.Event{Type: queue.EventFollowed, Data: news})
+	d.Sink.Take(queue.Event{Type: jet.EventFollowed, Data: news})
 }
 
 // Callers returns the client for permits of a policy, whose connection is made for the first call.
@@ -148,7 +150,7 @@ func (d *Door) Callers(policy string) (*permits.Client, error) {
 		}
 		d.calls.Callable, d.calls.Unanswered = d.callable, broker.Unanswered
 		d.calls.Refused = func(policy string) {
-			d.options.Broker.Tally().Count(policy, queue.CountRefused, 1)
+			d.options.Broker.Tally().Count(policy, jet.CountRefused, 1)
 		}
 	}
 	return d.calls, nil
@@ -156,7 +158,7 @@ func (d *Door) Callers(policy string) (*permits.Client, error) {
 
 func (d *Door) callable(policy string) error {
 	if d.stopping.Load() {
-		return fmt.Errorf("%w: %w", admission.ErrUnavailable, admission.ErrStopping)
+		return fmt.Errorf("%w: %w", admission.ErrUnavailable, admit.ErrStopping)
 	}
 	return d.Service.Callable(policy)
 }
@@ -200,6 +202,6 @@ func (d *Door) Parts() []func(context.Context) error {
 
 func (d *Door) answered(api string) func(status int) {
 	return func(status int) {
-		d.Sink.Take(queue.Event{Type: queue.EventAnswered, Name: api, Value: int64(status)})
+		d.Sink.Take(queue.Event{Type: jet.EventAnswered, Name: api, Value: int64(status)})
 	}
 }

@@ -12,16 +12,17 @@ import (
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/internal/kit/natstest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/internal/server/door"
 	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue"
 )
 
 func TestACallWhoseFirstConnectionFailsIsUnavailable(t *testing.T) {
 	nc, log := natstest.New(t), slog.New(slog.DiscardHandler)
-	broker, err := queue.NewBroker(nc, queue.Options{Logger: log})
+	broker, err := jet.NewBroker(nc, jet.Options{Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestACallWhoseFirstConnectionFailsIsUnavailable(t *testing.T) {
 		HTTP:    door.HTTP{Guard: unused},
 		Connect: func(string) (*nats.Conn, error) { return nc, away }})
 	defer d.Close()
-	d.Follow(policy.Entries{"mail": {Policy: policy.Policy{Name: "mail",
+	d.Follow(inforce.Entries{"mail": {Policy: policy.Policy{Name: "mail",
 		Rule: policy.Rule{Algorithm: policy.LeakingBucket, Capacity: 1,
 			Outflow: algorithms.Rate{Count: 1, Per: time.Second}}}.WithDefaults()}},
 		[]string{"mail"})

@@ -27,7 +27,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/penstock-mq/penstock/admission"
-	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/server/guard"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 )

@@ -19,9 +19,10 @@ import (
 
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 )
 
 type Options struct {
-	NewLimit admission.NewLimit
+	NewLimit admit.NewLimit
 	// default closed: the gateway's configuration decides
 	OnStoreError policy.OnStoreError
 	Shared       bool
@@ -101,7 +102,7 @@ func (s *Service) Reload() error {
 	s.naming.Lock()
 	maps.DeleteFunc(s.named, func(_, of string) bool { return !slices.Contains(names, of) })
 	s.naming.Unlock()
-	s.options.Sink.Take(queue.Event{Type: queue.EventGateways, Data: names})
+	s.options.Sink.Take(queue.Event{Type: jet.EventGateways, Data: names})
 	return nil
 }
 
@@ -268,11 +269,11 @@ func (s *Service) ask(ctx context.Context, q asked) (*Status, error) {
 	seconds := (reset + time.Second - 1) / time.Second // rounded up
 	status.DurationUntilReset = &durationpb.Duration{Seconds: int64(seconds)}
 	if l.Shadow {
-		s.options.Sink.Take(queue.Event{Type: queue.EventShadowed, Policy: l.counter.name,
-			Name: l.counter.name, Value: queue.Whether(over), For: decision.RetryAfter})
+		s.options.Sink.Take(queue.Event{Type: jet.EventShadowed, Policy: l.counter.name,
+			Name: l.counter.name, Value: jet.Whether(over), For: decision.RetryAfter})
 	}
-	s.options.Sink.Take(queue.Event{Type: queue.EventChecked, Policy: l.counter.name,
-		Value: queue.Whether(status.Code == code(false))})
+	s.options.Sink.Take(queue.Event{Type: jet.EventChecked, Policy: l.counter.name,
+		Value: jet.Whether(status.Code == code(false))})
 	return status, nil
 }
 
@@ -291,7 +292,7 @@ func (l *Limit) decide(ctx context.Context, q asked) (_ algorithms.Decision, bef
 	if l.counter.limiter == nil {
 		return algorithms.Decision{}, 0, nil
 	}
-	ask, from := l.counter.limiter, admission.Caller{Key: job.Key(q.counted)}
+	ask, from := l.counter.limiter, admission.Caller{Key: queue.Key(q.counted)}
 	var checked admission.Checked
 	var err error
 	most := uint64(l.Rate.RequestsPerUnit)
@@ -347,7 +348,7 @@ func (s *Service) conclude(answer *ratelimit.RateLimitResponse, of []asked) (tig
 		switch {
 		case quota:
 			quotas++
-			quotasOver += int(queue.Whether(over))
+			quotasOver += int(jet.Whether(over))
 		case over:
 			answer.OverallCode = code(true)
 			tightest = status
@@ -389,7 +390,7 @@ func (s *Service) tell(q asked, before uint64, allowed bool, err error) {
 	}
 	tell := func(stat string, hits uint64) {
 		if hits > 0 {
-			s.options.Sink.Take(queue.Event{Type: queue.EventHits, Policy: q.limit.counter.name,
+			s.options.Sink.Take(queue.Event{Type: jet.EventHits, Policy: q.limit.counter.name,
 				Name: q.name, Reason: stat, Value: int64(hits)})
 		}
 	}

@@ -18,8 +18,10 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/admission/limiter"
 	"github.com/penstock-mq/penstock/admission/limiter/inredis"
+	"github.com/penstock-mq/penstock/internal/admission/admit"
 	"github.com/penstock-mq/penstock/internal/kit/redistest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/internal/server/envoy"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
@@ -56,15 +58,15 @@ func (o *told) count(what string) {
 func (o *told) Take(e queue.Event) {
 	yes := e.Value > 0
 	switch e.Type {
-	case queue.EventGateways:
+	case jet.EventGateways:
 		o.names, _ = e.Data.([]string)
-	case queue.EventChecked:
+	case jet.EventChecked:
 		o.count(e.Policy + map[bool]string{true: " allowed", false: " refused"}[yes])
-	case queue.EventHits:
+	case jet.EventHits:
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.hits[e.Name+" "+e.Reason] += e.Value
-	case queue.EventShadowed:
+	case jet.EventShadowed:
 		o.count(e.Policy + map[bool]string{true: " over", false: " within"}[yes])
 	}
 }
@@ -396,7 +398,7 @@ func TestWithoutTheStore(t *testing.T) {
 		for range 2 {
 			a, err := decide(context.Background(), s, 3, of("ip", "a"), of("tokens", "a"))
 			if err != nil {
-				if !errors.Is(err, admission.ErrStore) {
+				if !errors.Is(err, admit.ErrStore) {
 					t.Error(err)
 				}
 				got = []string{"error"}

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/server/follow"
 	"github.com/penstock-mq/penstock/internal/server/hosts"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/kit/certtest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/internal/server/follow"

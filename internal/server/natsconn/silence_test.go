@@ -11,13 +11,13 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/kit/natstest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/internal/server/natsconn"
-	"github.com/penstock-mq/penstock/queue"
 )
 
 // client is a broker whose connection began at the cluster's first server, and its log.
 type client struct {
-	*queue.Broker
+	*jet.Broker
 	t    *testing.T
 	log  *waittest.Log
 	born time.Time
@@ -33,7 +33,7 @@ func newClient(t *testing.T, replicas int, urls ...string) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	c.Broker, err = queue.NewBroker(nc, queue.Options{Replicas: replicas, Logger: log})
+	c.Broker, err = jet.NewBroker(nc, jet.Options{Replicas: replicas, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +160,8 @@ func TestAnAnswerToTheProbeEndsASilenceBeforeItCounts(t *testing.T) {
 	c := newClient(t, 1, start(t, "127.0.0.1:0").URL())
 	c.setUp()
 	for range 20 {
-		_, err := c.NewProducer(queue.ProducerOptions{}).Publish(natstest.Context(t),
-			queue.Submission{Policy: "missing", Key: "a"})
+		_, err := c.NewProducer(jet.ProducerOptions{}).Publish(natstest.Context(t),
+			jet.Submission{Policy: "missing", Key: "a"})
 		if err == nil {
 			t.Fatal("a job of a missing policy was stored")
 		}

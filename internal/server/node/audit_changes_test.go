@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/admission/access"
+	"github.com/penstock-mq/penstock/internal/admission/access"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue/embedded"

@@ -15,9 +15,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
-	"github.com/penstock-mq/penstock/queue/job"
 )
 
 // wait for NATS before Run follows the last known policies
@@ -28,18 +29,18 @@ const keepAfter = time.Second
 
 // known holds the policies from NATS or, until they arrive, the last known ones, for checks only.
 type known struct {
-	follow func(set policy.Entries, changed []string)
+	follow func(set inforce.Entries, changed []string)
 
-	turn     sync.Mutex     // held while a set takes effect, to apply sets in order
-	followed policy.Entries // last given to follow
+	turn     sync.Mutex      // held while a set takes effect, to apply sets in order
+	followed inforce.Entries // last given to follow
 
 	mu      sync.Mutex
-	set     policy.Entries // nil until they arrive
-	changed chan struct{}  // at the next change; nil without a waiter
+	set     inforce.Entries // nil until they arrive
+	changed chan struct{}   // at the next change; nil without a waiter
 }
 
 // take follows a set.
-func (k *known) take(set policy.Entries) {
+func (k *known) take(set inforce.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
 	k.pass(set)
@@ -52,14 +53,14 @@ func (k *known) take(set policy.Entries) {
 	}
 }
 
-func (k *known) pass(set policy.Entries) {
-	changed := policy.Changed(k.followed, set)
+func (k *known) pass(set inforce.Entries) {
+	changed := inforce.Changed(k.followed, set)
 	if k.followed = set; k.follow != nil {
 		k.follow(set, changed)
 	}
 }
 
-func (k *known) followInstead(others func() policy.Entries) {
+func (k *known) followInstead(others func() inforce.Entries) {
 	k.turn.Lock()
 	defer k.turn.Unlock()
 	if k.policies() == nil {
@@ -67,7 +68,7 @@ func (k *known) followInstead(others func() policy.Entries) {
 	}
 }
 
-func (k *known) policies() policy.Entries {
+func (k *known) policies() inforce.Entries {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.set
@@ -117,17 +118,17 @@ type kept[T any] struct {
 	Policies []T `json:"policies"`
 }
 
-func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
+func (c *cache) lastKnown(configured []policy.Policy) inforce.Entries {
 	set, err := c.read()
 	if err != nil {
 		c.log.Warn("policy cache unusable", "file", c.file, "error", err)
 	}
 	from := c.file
 	if set == nil {
-		set, from = policy.Entries{}, "the configuration"
+		set, from = inforce.Entries{}, "the configuration"
 		for _, p := range configured {
 			p = p.WithDefaults()
-			set[p.Name] = &policy.Entry{Policy: p, Written: p, Source: policy.SourceFile}
+			set[p.Name] = &inforce.Entry{Policy: p, Written: p, Source: inforce.SourceFile}
 		}
 	}
 	c.log.Warn(
@@ -138,7 +139,7 @@ func (c *cache) lastKnown(configured []policy.Policy) policy.Entries {
 }
 
 // Revisions are zero: any from NATS is newer.
-func (c *cache) read() (policy.Entries, error) {
+func (c *cache) read() (inforce.Entries, error) {
 	text, err := os.ReadFile(c.file)
 	if c.file == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -147,9 +148,9 @@ func (c *cache) read() (policy.Entries, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &found)
 	}
-	set := policy.Entries{}
+	set := inforce.Entries{}
 	for _, record := range found.Policies {
-		var entry policy.Entry
+		var entry inforce.Entry
 		if entry, err = store.Parse(record); err != nil {
 			break
 		}
@@ -161,7 +162,7 @@ func (c *cache) read() (policy.Entries, error) {
 	return set, nil
 }
 
-func (c *cache) keep(set policy.Entries) {
+func (c *cache) keep(set inforce.Entries) {
 	if err := c.write(set); err != nil {
 		c.log.Warn("policy cache not written", "file", c.file, "error", err)
 	}
@@ -171,8 +172,8 @@ func (c *cache) keep(set policy.Entries) {
 var cached = regexp.MustCompile(`^(\{\s*"v":|\s*$)`)
 
 // A crash leaves the former file intact.
-func (c *cache) write(set policy.Entries) error {
-	next := kept[*policy.Entry]{V: job.FormatVersion}
+func (c *cache) write(set inforce.Entries) error {
+	next := kept[*inforce.Entry]{V: job.FormatVersion}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		next.Policies = append(next.Policies, set[name])
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/base/notice"
-	"github.com/penstock-mq/penstock/policy"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 )
 
 func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
@@ -22,7 +22,7 @@ func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 			defer close(done)
 			k.wait(t.Context(), "a", 5)
 		}()
-		for _, set := range []policy.Entries{{"b": {Revision: 7}}, {"a": {Revision: 4}}} {
+		for _, set := range []inforce.Entries{{"b": {Revision: 7}}, {"a": {Revision: 4}}} {
 			synctest.Wait()
 			k.take(set)
 		}
@@ -32,7 +32,7 @@ func TestAWriterWaitsUntilItsPolicyIsFollowed(t *testing.T) {
 			t.Fatal("went on too early")
 		default:
 		}
-		k.take(policy.Entries{"a": {Revision: 6}})
+		k.take(inforce.Entries{"a": {Revision: 6}})
 		<-done
 		k.wait(t.Context(), "a", 6)
 
@@ -55,7 +55,7 @@ func TestACacheReplacesNoOtherFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.kept = nil
-		c.keep(policy.Entries{})
+		c.keep(inforce.Entries{})
 		now, err := os.ReadFile(file)
 		theirs := text != "" && !strings.Contains(text, `"v"`)
 		if err != nil || (string(now) == text) != theirs {

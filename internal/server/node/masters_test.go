@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock-mq/penstock"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -127,7 +128,7 @@ func TestAMisspeltOverrideOfAFilesPolicyIsABadRequest(t *testing.T) {
 
 func TestPoliciesAreFollowedAfterAReload(t *testing.T) {
 	slow := queue.SinkFunc(func(e queue.Event) {
-		if e.Type == queue.EventFollowed {
+		if e.Type == jet.EventFollowed {
 			time.Sleep(50 * time.Millisecond)
 		}
 	})

@@ -10,17 +10,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/internal/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/base/notice"
 	"github.com/penstock-mq/penstock/internal/base/seldom"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/internal/server/health"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 	"github.com/penstock-mq/penstock/internal/server/natsconn"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/job"
-	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 // Wanted is written for all processes; nil policies are not written.
@@ -63,12 +65,12 @@ func (w Wanted) Check(prefix string, possible func(policy.Policy) []policy.Probl
 }
 
 type Options struct {
-	Broker    *queue.Broker
+	Broker    *jet.Broker
 	Store     *store.Store
 	Schedules *schedules.Service
 	Roster    *kv.Roster // of the processes that may write policies
 	Wanted    Wanted
-	Follow    func(set policy.Entries, changed []string)
+	Follow    func(set inforce.Entries, changed []string)
 	// nil: a server elsewhere
 	Check func() error
 	// Offline makes the node follow the policies in Cache (empty: without a cache), or the wanted
@@ -163,7 +165,7 @@ func (n *Node) Parts() []func(context.Context) error {
 	return parts
 }
 
-func (n *Node) Policies() policy.Entries { return n.known.policies() }
+func (n *Node) Policies() inforce.Entries { return n.known.policies() }
 
 // Followed waits until this process follows at least this revision of a policy, or its deletion
 // (0).
@@ -240,7 +242,7 @@ func ended(ctx context.Context, err error) error {
 }
 
 func (n *Node) follow(ctx context.Context) error {
-	return n.Store.Watch(ctx, func(set policy.Entries, _ []string) {
+	return n.Store.Watch(ctx, func(set inforce.Entries, _ []string) {
 		n.known.take(set)
 		wake(n.streams.due)
 		wake(n.writer.expiring)
@@ -265,7 +267,7 @@ func (n *Node) meanwhile(ctx context.Context) error {
 	select {
 	case <-time.After(knownAfter):
 		n.known.followInstead(
-			func() policy.Entries { return n.cache.lastKnown(n.Wanted.Policies) })
+			func() inforce.Entries { return n.cache.lastKnown(n.Wanted.Policies) })
 		<-ctx.Done()
 	case <-ctx.Done():
 	}
@@ -280,7 +282,7 @@ func (n *Node) layOut(ctx context.Context) error {
 	err := n.patient.persist(ctx, "set up JetStream", func(ctx context.Context) error {
 		err := n.Broker.Setup(ctx)
 		if errors.Is(err, job.ErrVersion) && nc.ConnectedServerVersion() == "" {
-			return fmt.Errorf("%w: the connection was lost", queue.ErrUnavailable)
+			return fmt.Errorf("%w: the connection was lost", jet.ErrUnavailable)
 		}
 		return err
 	})
@@ -313,7 +315,7 @@ type patient struct{ lines *seldom.Log }
 func (p patient) persist(ctx context.Context, what string, do func(context.Context) error) error {
 	for pause := persistFirst; ; pause = min(2*pause, persistLast) {
 		err := do(ctx)
-		if err == nil || !errors.Is(err, queue.ErrUnavailable) {
+		if err == nil || !errors.Is(err, jet.ErrUnavailable) {
 			return err
 		}
 		p.lines.Log(what, slog.LevelWarn, "NATS is not available: retrying",

@@ -11,14 +11,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/penstock-mq/penstock/admission/schedules"
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/base/notice"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 const (
@@ -62,7 +63,7 @@ var (
 // writer writes the wanted policies and schedules, removes overrides that expire, and looks at
 // what is stored of policies.
 type writer struct {
-	broker      *queue.Broker
+	broker      *jet.Broker
 	store       *store.Store
 	schedules   *schedules.Service
 	roster      *kv.Roster
@@ -81,8 +82,8 @@ type writer struct {
 	written Wanted
 
 	mu    sync.Mutex
-	last  policy.Entry // that this process wrote
-	rival time.Time    // when another process last had another text
+	last  inforce.Entry // that this process wrote
+	rival time.Time     // when another process last had another text
 }
 
 // write makes policies and schedules those of their set, unless other processes have a newer text
@@ -98,7 +99,7 @@ func (w *writer) write(ctx context.Context, wanted Wanted) error {
 // putAgain is for what JetStream has lost.
 func (w *writer) putAgain(ctx context.Context) error {
 	if !w.writing.TryLock() {
-		return fmt.Errorf("%w: the policies are being written", queue.ErrUnavailable)
+		return fmt.Errorf("%w: the policies are being written", jet.ErrUnavailable)
 	}
 	defer w.writing.Unlock()
 	return w.put(ctx, false)
@@ -181,20 +182,20 @@ func (w *writer) retake(ctx context.Context) (time.Duration, error) {
 }
 
 func (w *writer) report(ctx context.Context, set store.Set, result store.Replaced) {
-	var last policy.Entry
+	var last inforce.Entry
 	for _, c := range result.Changes {
 		if c.After.Revision > last.Revision {
 			last = c.After
 		}
 		what, level := "policy written by the file", slog.LevelInfo
 		isNew := c.Before.Written.Name == ""
-		changed := policy.Diff(c.Before.Written, c.After.Written)
+		changed := inforce.Diff(c.Before.Written, c.After.Written)
 		switch {
 		case isNew:
-			changed = policy.Fields(c.After.Written)
+			changed = inforce.Fields(c.After.Written)
 		case c.After.Draining:
 			what, level = "policy left the file, and is draining", slog.LevelWarn
-		case c.After.Source == policy.SourceAPI:
+		case c.After.Source == inforce.SourceAPI:
 			what, level = "policy left the file, and belongs to the API", slog.LevelWarn
 		}
 		name := c.After.Written.Name
@@ -262,7 +263,7 @@ func (w *writer) expire(ctx context.Context) (time.Duration, error) {
 			continue
 		}
 		before, after, err := w.store.Change(ctx, name, store.Change{Act: store.Pull,
-			Edit: func(_ policy.Entry, e *policy.Entry) error {
+			Edit: func(_ inforce.Entry, e *inforce.Entry) error {
 				e.Levers = e.Levers.At(now)
 				return nil
 			}})
@@ -286,7 +287,7 @@ func (w *writer) look(ctx context.Context) (time.Duration, error) {
 		w.log.Debug("stored policies not listed", "error", err)
 		return inventoryAgain, nil
 	}
-	w.sink.Take(queue.Event{Type: queue.EventInventory, Data: found})
+	w.sink.Take(queue.Event{Type: jet.EventInventory, Data: found})
 	for name, err := range found.Unreadable {
 		w.notices.Tell(&unreadable, name, err.Error(), "error", err)
 	}
@@ -315,7 +316,7 @@ var unowned = notice.Kind{Level: slog.LevelWarn, Of: "policy",
 	End:   "a drainer owns the policy, or its jobs no longer wait"}
 
 type owners struct {
-	broker  *queue.Broker
+	broker  *jet.Broker
 	known   *known
 	notices *notice.Log
 	sink    queue.Sink
@@ -361,8 +362,8 @@ func (o *owners) found(name string, a *asked, waits bool) {
 		a.partition++
 	}
 	if o.notices.Tell(&unowned, name, notice.If(a.missing > 1), "partition", a.partition) {
-		o.sink.Take(queue.Event{Type: queue.EventWithoutDrainer, Policy: name,
-			Value: queue.Whether(a.missing > 1)})
+		o.sink.Take(queue.Event{Type: jet.EventWithoutDrainer, Policy: name,
+			Value: jet.Whether(a.missing > 1)})
 	}
 }
 
@@ -375,5 +376,5 @@ func (o *owners) waits(ctx context.Context, policy string, partition int) (waits
 		return false, err == nil
 	}
 	depth, err := o.broker.Depth(ctx, policy)
-	return depth > 0, err == nil || errors.Is(err, queue.ErrNoStream)
+	return depth > 0, err == nil || errors.Is(err, jet.ErrNoStream)
 }

@@ -8,14 +8,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/internal/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/kit/brokertest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/kv"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
-	"github.com/penstock-mq/penstock/queue/kv"
 )
 
 const retakeSoon = 300 * time.Millisecond
@@ -103,15 +104,15 @@ func TestAnExpiredOverrideIsRemovedAndListed(t *testing.T) {
 	n := prepared(t, nc, 10)
 	expires := time.Now().Add(retakeSoon)
 	_, after, err := n.Store.Change(t.Context(), "stripe", store.Change{Act: store.Pull,
-		Edit: func(_ policy.Entry, e *policy.Entry) (err error) {
+		Edit: func(_ inforce.Entry, e *inforce.Entry) (err error) {
 			e.Levers, err = e.Levers.Patch([]byte(`{"burst":3}`),
-				policy.Lever{By: "ann", Expires: &expires})
+				inforce.Lever{By: "ann", Expires: &expires})
 			return err
 		}})
 	if err != nil || after.Policy.Burst != 3 {
 		t.Fatalf("%+v, %v", after, err)
 	}
-	n.known.take(policy.Entries{"stripe": &after})
+	n.known.take(inforce.Entries{"stripe": &after})
 	if notes := strings.Join(n.writer.notes(), "\n"); !strings.Contains(notes,
 		"stripe is overridden: file: burst 1, now burst 3 by ann, 1s left") {
 		t.Errorf("the notes are %q", notes)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock-mq/penstock/internal/base/files"
 	"github.com/penstock-mq/penstock/internal/base/notice"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -55,7 +56,7 @@ var (
 )
 
 type storage struct {
-	broker  *queue.Broker
+	broker  *jet.Broker
 	known   *known
 	writer  *writer
 	streams *streams
@@ -102,7 +103,7 @@ func (s *storage) checked(err error) error {
 	refuse := err
 	short := files.Short(err) // jobs wait for descriptors by themselves
 	if short {
-		refuse = fmt.Errorf("%w: %w: %w", queue.ErrUnavailable, queue.ErrNotSent, err)
+		refuse = fmt.Errorf("%w: %w: %w", jet.ErrUnavailable, jet.ErrNotSent, err)
 	}
 	s.broker.Refuse(refuse)
 	if s.drainer != nil && !short {
@@ -114,7 +115,7 @@ func (s *storage) checked(err error) error {
 			"error", err)
 		return err
 	}
-	s.sink.Take(queue.Event{Type: queue.EventWritable, Value: queue.Whether(err == nil)})
+	s.sink.Take(queue.Event{Type: jet.EventWritable, Value: jet.Whether(err == nil)})
 	s.notices.Tell(&fileless, "", notice.If(short), "limit", files.Limit(), "error", err)
 	s.notices.Tell(&readOnly, "", notice.If(err != nil && !short), "error", err)
 	return nil
@@ -131,7 +132,7 @@ func (s *storage) ration(ctx context.Context) {
 	if found.Made != nil {
 		s.findLost(ctx, found.Made, policies)
 	}
-	if err == nil || errors.Is(err, queue.ErrStorage) || !errors.Is(err, queue.ErrUnavailable) {
+	if err == nil || errors.Is(err, jet.ErrStorage) || !errors.Is(err, jet.ErrUnavailable) {
 		s.notices.Tell(&unshared, "", notice.Error(err), "error", err)
 	}
 	if err != nil {
@@ -142,7 +143,7 @@ func (s *storage) ration(ctx context.Context) {
 		s.notices.Tell(&lacking, found.Lacks, found.Lacks)
 	}
 	s.notices.Only(&lacking, func(limits string) bool { return limits == found.Lacks })
-	s.sink.Take(queue.Event{Type: queue.EventStored, Data: found})
+	s.sink.Take(queue.Event{Type: jet.EventStored, Data: found})
 	s.warn(found)
 }
 
@@ -203,8 +204,8 @@ func (s *storage) setUpAgain(ctx context.Context) error {
 	return nil
 }
 
-func (s *storage) warn(found queue.Storage) {
-	fills := map[string]queue.Fill{"the store": found.Fill}
+func (s *storage) warn(found jet.Storage) {
+	fills := map[string]jet.Fill{"the store": found.Fill}
 	for name, fill := range found.Jobs {
 		fills["policy "+name] = fill
 	}
@@ -225,13 +226,13 @@ func (s *storage) warn(found queue.Storage) {
 
 func (s *storage) fit() error {
 	if len(s.notices.Open(&fileless)) > 0 {
-		return fmt.Errorf("%w: the process has no free file descriptor", queue.ErrUnavailable)
+		return fmt.Errorf("%w: the process has no free file descriptor", jet.ErrUnavailable)
 	}
 	if len(s.notices.Open(&readOnly)) > 0 {
-		return fmt.Errorf("%w: the disk cannot be written", queue.ErrStorage)
+		return fmt.Errorf("%w: the disk cannot be written", jet.ErrStorage)
 	}
 	if names := s.notices.Open(&lost)[""]; names != "" {
-		return fmt.Errorf("%w: NATS has lost %s, not set up again yet", queue.ErrUnavailable, names)
+		return fmt.Errorf("%w: NATS has lost %s, not set up again yet", jet.ErrUnavailable, names)
 	}
 	return nil
 }

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/internal/base/notice"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/internal/server/lifecycle"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 )
 
@@ -36,7 +38,7 @@ const (
 )
 
 type streamBroker interface {
-	Ration(ctx context.Context, coming ...policy.Policy) (queue.Storage, error)
+	Ration(ctx context.Context, coming ...policy.Policy) (jet.Storage, error)
 	Fits(p policy.Policy) bool
 	Apply(ctx context.Context, p policy.Policy) error
 	Forget(ctx context.Context, name string) (gone bool, err error)
@@ -46,13 +48,13 @@ type streamBroker interface {
 // recorded applies a policy as stored, unless it is draining or gone. A process with outdated
 // policies would otherwise recreate the stream with an open door and no drainer.
 type recorded struct {
-	*queue.Broker
+	*jet.Broker
 	*store.Store
 }
 
 func (r recorded) Apply(ctx context.Context, p policy.Policy) error {
 	entry, err := r.Policy(ctx, p.Name)
-	if errors.Is(err, queue.ErrNotFound) || err == nil && entry.Draining {
+	if errors.Is(err, jet.ErrNotFound) || err == nil && entry.Draining {
 		return nil
 	}
 	if err != nil {
@@ -82,7 +84,7 @@ type streams struct {
 	due  chan struct{}
 
 	mu   sync.Mutex
-	seen policy.Entries // by the last pass
+	seen inforce.Entries // by the last pass
 	work map[string]*streamWork
 }
 
@@ -102,8 +104,8 @@ func newStreams(broker streamBroker, known *known, notices *notice.Log,
 }
 
 func (s *streams) failed(policy string, failed bool) {
-	s.sink.Take(queue.Event{Type: queue.EventApplyFailed, Policy: policy,
-		Value: queue.Whether(failed)})
+	s.sink.Take(queue.Event{Type: jet.EventApplyFailed, Policy: policy,
+		Value: jet.Whether(failed)})
 }
 
 func (s *streams) run(ctx context.Context) error {
@@ -154,12 +156,12 @@ func (s *streams) pass(ctx context.Context) (time.Duration, error) {
 }
 
 // duties returns the work that is due, which is busy from now on, and policies that are new.
-func (s *streams) duties(set policy.Entries, now time.Time) (due map[string]*streamWork,
+func (s *streams) duties(set inforce.Entries, now time.Time) (due map[string]*streamWork,
 	coming []policy.Policy) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := policy.Changed(s.seen, set)
+	changed := inforce.Changed(s.seen, set)
 	s.seen = set
 	for _, name := range changed {
 		entry, work := set[name], s.work[name]
@@ -183,7 +185,7 @@ func (s *streams) duties(set policy.Entries, now time.Time) (due map[string]*str
 }
 
 // try does the work, which delays no other if it takes longer.
-func (s *streams) try(ctx context.Context, name string, entry *policy.Entry, work *streamWork,
+func (s *streams) try(ctx context.Context, name string, entry *inforce.Entry, work *streamWork,
 	now time.Time, again time.Duration) {
 	result := make(chan error, 1)
 	go func() { result <- s.do(ctx, name, entry) }()
@@ -204,7 +206,7 @@ func (s *streams) try(ctx context.Context, name string, entry *policy.Entry, wor
 
 var errDrains = errors.New("jobs are left")
 
-func (s *streams) do(ctx context.Context, name string, entry *policy.Entry) error {
+func (s *streams) do(ctx context.Context, name string, entry *inforce.Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	if entry.Draining {
@@ -220,7 +222,7 @@ func (s *streams) do(ctx context.Context, name string, entry *policy.Entry) erro
 	return s.broker.Apply(ctx, entry.Policy)
 }
 
-func (s *streams) done(ctx context.Context, name string, entry *policy.Entry, work *streamWork,
+func (s *streams) done(ctx context.Context, name string, entry *inforce.Entry, work *streamWork,
 	err error, now time.Time, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +235,7 @@ func (s *streams) done(ctx context.Context, name string, entry *policy.Entry, wo
 	} else if work.gone = entry.Draining && err == nil; work.gone {
 		s.log.Warn("policy drained and gone; its dead letters stay", "policy", name)
 	}
-	away := errors.Is(err, queue.ErrUnavailable) // not caused by the change
+	away := errors.Is(err, jet.ErrUnavailable) // not caused by the change
 	s.failed(name, err != nil && !away)
 	if err == nil {
 		work.failures = 0

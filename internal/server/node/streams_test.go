@@ -17,8 +17,10 @@ import (
 	"github.com/penstock-mq/penstock/internal/base/notice"
 	"github.com/penstock-mq/penstock/internal/kit/brokertest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
 )
@@ -33,7 +35,7 @@ type fakeStreams struct {
 	rations [][]string
 }
 
-func (f *fakeStreams) Ration(_ context.Context, coming ...policy.Policy) (queue.Storage, error) {
+func (f *fakeStreams) Ration(_ context.Context, coming ...policy.Policy) (jet.Storage, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var names []string
@@ -41,7 +43,7 @@ func (f *fakeStreams) Ration(_ context.Context, coming ...policy.Policy) (queue.
 		names = append(names, p.Name)
 	}
 	f.rations = append(f.rations, names)
-	return queue.Storage{}, nil
+	return jet.Storage{}, nil
 }
 
 func (f *fakeStreams) Fits(policy.Policy) bool { return false }
@@ -94,14 +96,14 @@ func TestTheStoreIsSharedOnceWhilePoliciesAreWritten(t *testing.T) {
 	f, known := &fakeStreams{}, &known{}
 	s := quietStreams(f, known)
 	s.own = []policy.Policy{paced("a"), paced("b"), paced("c")}
-	set := policy.Entries{"a": {Policy: paced("a"), Revision: 1},
+	set := inforce.Entries{"a": {Policy: paced("a"), Revision: 1},
 		"x": {Policy: paced("x"), Revision: 2}}
 	known.take(set)
 	s.pass(t.Context())
 	close(s.whole)
 	set = maps.Clone(set)
-	set["b"] = &policy.Entry{Policy: paced("b"), Revision: 3}
-	set["c"] = &policy.Entry{Policy: paced("c"), Revision: 4}
+	set["b"] = &inforce.Entry{Policy: paced("b"), Revision: 3}
+	set["c"] = &inforce.Entry{Policy: paced("c"), Revision: 4}
 	known.take(set)
 	s.pass(t.Context())
 	s.late.Wait()
@@ -115,16 +117,16 @@ func TestTheStoreIsSharedOnceWhilePoliciesAreWritten(t *testing.T) {
 // passes, and the change takes one pass.
 func TestOneMorePolicyConcernsNoOther(t *testing.T) {
 	f, followed := &fakeStreams{}, [][]string{}
-	known := &known{follow: func(_ policy.Entries, changed []string) {
+	known := &known{follow: func(_ inforce.Entries, changed []string) {
 		followed = append(followed, changed)
 	}}
 	s := quietStreams(f, known)
 	close(s.whole)
-	known.followInstead(func() policy.Entries { return policy.Entries{"old": {}} })
-	set := policy.Entries{}
+	known.followInstead(func() inforce.Entries { return inforce.Entries{"old": {}} })
+	set := inforce.Entries{}
 	for revision := range uint64(300) {
 		name := fmt.Sprint("p", revision)
-		set[name] = &policy.Entry{Policy: paced(name), Revision: revision}
+		set[name] = &inforce.Entry{Policy: paced(name), Revision: revision}
 	}
 	known.take(set)
 	s.pass(t.Context())
@@ -133,7 +135,7 @@ func TestOneMorePolicyConcernsNoOther(t *testing.T) {
 	followed = nil
 	for _, name := range []string{"new", "newer"} {
 		set = maps.Clone(set)
-		set[name] = &policy.Entry{Policy: paced(name), Revision: 400}
+		set[name] = &inforce.Entry{Policy: paced(name), Revision: 400}
 		known.take(set)
 	}
 	set = maps.Clone(set)
@@ -153,7 +155,7 @@ func TestOneMorePolicyConcernsNoOther(t *testing.T) {
 	if s.work["p7"] != nil {
 		t.Error("there is work of a policy that is gone")
 	}
-	if left := policy.Changed(s.seen, set); len(left) > 0 || len(s.due) > 0 {
+	if left := inforce.Changed(s.seen, set); len(left) > 0 || len(s.due) > 0 {
 		t.Errorf("the next pass would look at %v again, and is due: %t", left, len(s.due) > 0)
 	}
 }
@@ -163,16 +165,16 @@ func TestAFewOfManyPoliciesComeWithoutALookAtAllStreams(t *testing.T) {
 	f, known := &fakeStreams{}, &known{}
 	s := quietStreams(f, known)
 	close(s.whole)
-	set := policy.Entries{}
+	set := inforce.Entries{}
 	for revision := range uint64(30) {
 		name := fmt.Sprint("p", revision)
-		set[name] = &policy.Entry{Policy: paced(name), Revision: revision}
+		set[name] = &inforce.Entry{Policy: paced(name), Revision: revision}
 	}
 	known.take(set)
 	s.pass(t.Context())
 	set = maps.Clone(set)
 	for _, name := range []string{"new", "newer", "p1", "p2", "p3", "p4", "p5"} {
-		set[name] = &policy.Entry{Policy: paced(name), Revision: 100}
+		set[name] = &inforce.Entry{Policy: paced(name), Revision: 100}
 	}
 	known.take(set)
 	s.pass(t.Context())
@@ -185,7 +187,7 @@ func TestAFewOfManyPoliciesComeWithoutALookAtAllStreams(t *testing.T) {
 func TestStreamsFollowThePolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStreams{
-			fail: map[string]error{"stuck": &queue.CapacityInUseError{Policy: "stuck"}},
+			fail: map[string]error{"stuck": &jet.CapacityInUseError{Policy: "stuck"}},
 			full: map[string]bool{"old": true}}
 		known := &known{}
 		s := quietStreams(f, known)
@@ -210,7 +212,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		door := policy.Policy{Name: "door",
 			Rule: policy.Rule{Algorithm: policy.TokenBucket, Capacity: 1,
 				Refill: paced("").Outflow}}
-		set := policy.Entries{
+		set := inforce.Entries{
 			"a":     {Policy: paced("a"), Revision: 1},
 			"stuck": {Policy: paced("stuck"), Revision: 2},
 			"old":   {Policy: paced("old"), Revision: 3, Draining: true},
@@ -224,7 +226,7 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 		}
 
 		set = maps.Clone(set)
-		set["a"] = &policy.Entry{Policy: paced("a"), Revision: 5}
+		set["a"] = &inforce.Entry{Policy: paced("a"), Revision: 5}
 		known.take(set)
 		wake(s.due)
 		expect("after one change", []string{"a"}, nil)
@@ -247,13 +249,13 @@ func TestStreamsFollowThePolicies(t *testing.T) {
 
 		// Another admitter completes a deletion, also of a policy without a stream.
 		set = maps.Clone(set)
-		set["door"] = &policy.Entry{Policy: door, Revision: 7, Draining: true}
+		set["door"] = &inforce.Entry{Policy: door, Revision: 7, Draining: true}
 		known.take(set)
 		wake(s.due)
 		expect("after a deletion", nil, []string{"door"})
 
 		// The draining policy returns, and another one is deleted.
-		known.take(policy.Entries{"old": {Policy: paced("old"), Revision: 6}})
+		known.take(inforce.Entries{"old": {Policy: paced("old"), Revision: 6}})
 		wake(s.due)
 		expect("after its return", []string{"old"}, nil)
 		stop()
@@ -270,9 +272,9 @@ func TestASlowStreamDelaysNoOther(t *testing.T) {
 		var failed sync.Map
 		s := quietStreams(f, known)
 		s.sink = queue.SinkFunc(func(e queue.Event) { failed.Store(e.Policy, e.Value > 0) })
-		set := policy.Entries{}
+		set := inforce.Entries{}
 		for i, name := range []string{"a", "b", "c"} {
-			set[name] = &policy.Entry{Policy: paced(name), Revision: uint64(i + 1)}
+			set[name] = &inforce.Entry{Policy: paced(name), Revision: uint64(i + 1)}
 		}
 		known.take(set)
 		wake(s.due)
@@ -300,7 +302,7 @@ func TestASlowStreamDelaysNoOther(t *testing.T) {
 			t.Error("it does not count as failed")
 		}
 		set = maps.Clone(set)
-		set["d"] = &policy.Entry{Policy: paced("d"), Revision: 4}
+		set["d"] = &inforce.Entry{Policy: paced("d"), Revision: 4}
 		known.take(set)
 		wake(s.due)
 		synctest.Wait()
@@ -328,7 +330,7 @@ func TestDepths(t *testing.T) {
 	if got, err := s.depths(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
-	known.take(policy.Entries{
+	known.take(inforce.Entries{
 		"new":  {Policy: paced("new")},
 		"abc":  {Policy: paced("abc")},
 		"old":  {Policy: paced("old"), Draining: true},
@@ -369,20 +371,20 @@ func TestAStaleAdmitterDoesNotBringADeletedPolicysStreamBack(t *testing.T) {
 	}
 	again := quietStreams(recorded{broker, store.New(broker, nil)}, known)
 	again.pass(t.Context())
-	if _, err := broker.Depth(t.Context(), "acme"); !errors.Is(err, queue.ErrNoStream) {
+	if _, err := broker.Depth(t.Context(), "acme"); !errors.Is(err, jet.ErrNoStream) {
 		t.Errorf("the stream is back: %v", err)
 	}
 }
 
 func TestReadyNotesStreamsThatLackCopies(t *testing.T) {
 	s := &storage{notices: notice.New(slog.New(slog.DiscardHandler))}
-	s.warn(queue.Storage{Copies: map[string]queue.Copies{
+	s.warn(jet.Storage{Copies: map[string]jet.Copies{
 		"jobs": {Lacking: 12, Current: 2, Wanted: 3}, "records": {}}})
 	want := []string{"jobs: streams that lack copies: 12, with 2 of 3"}
 	if got := s.notes(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	s.warn(queue.Storage{Copies: map[string]queue.Copies{"jobs": {}}})
+	s.warn(jet.Storage{Copies: map[string]jet.Copies{"jobs": {}}})
 	if got := s.notes(); len(got) > 0 {
 		t.Errorf("%q once they have them again", got)
 	}
@@ -394,7 +396,7 @@ func TestATooSmallAccountIsLoggedOnce(t *testing.T) {
 	_, nc := brokertest.Start(t, embedded.Options{MaxStore: 64 << 20})
 	large := paced("large")
 	large.MaxBytes = policy.GiB
-	known := &known{set: policy.Entries{"large": {Policy: large}}}
+	known := &known{set: inforce.Entries{"large": {Policy: large}}}
 	var log waittest.Log
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	s := &storage{broker: brokertest.Open(t, nc), log: logger, sink: queue.Sinks{}, known: known,
@@ -407,7 +409,7 @@ func TestATooSmallAccountIsLoggedOnce(t *testing.T) {
 		log.Count("level=WARN msg=\""+tooSmall) != 1 {
 		t.Errorf("notes %q, log:\n%s", notes, &log)
 	}
-	known.set = policy.Entries{"large": {Policy: paced("large")}}
+	known.set = inforce.Entries{"large": {Policy: paced("large")}}
 	s.ration(t.Context())
 	if notes := s.notes(); notes != nil {
 		t.Errorf("without max_bytes: %q", notes)

@@ -11,10 +11,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/admission/schedules"
+	"github.com/penstock-mq/penstock/internal/admission/schedules"
 	"github.com/penstock-mq/penstock/internal/kit/natstest"
 	"github.com/penstock-mq/penstock/internal/kit/proctest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/queue/embedded"
@@ -42,7 +43,7 @@ func newLossy(t *testing.T) *lossy {
 	l.Penstock = open(t, penstock.Options{URL: l.server.URL(),
 		Logger: slog.New(slog.NewTextHandler(l.log, nil)),
 		Sink: queue.SinkFunc(func(e queue.Event) {
-			found, _ := e.Data.(queue.Storage)
+			found, _ := e.Data.(jet.Storage)
 			if found.Made["PENSTOCK_SCHEDULES"].IsZero() || found.Made["PENSTOCK_mail"].IsZero() {
 				return
 			}

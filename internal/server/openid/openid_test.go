@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock"
-	"github.com/penstock-mq/penstock/admission/access"
-	"github.com/penstock-mq/penstock/admission/outbound"
+	"github.com/penstock-mq/penstock/internal/admission/access"
+	"github.com/penstock-mq/penstock/internal/admission/outbound"
 	"github.com/penstock-mq/penstock/internal/kit/certtest"
 	"github.com/penstock-mq/penstock/internal/kit/waittest"
 	_ "github.com/penstock-mq/penstock/internal/server/openid"

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/penstock-mq/penstock/internal/base/reach"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers"
 	"github.com/penstock-mq/penstock/workers/httptarget"
@@ -16,12 +17,12 @@ import (
 
 // New returns the handler of a policy's target, for [workers.Options.Target]; nil without one.
 func New(nc *nats.Conn, prefix string,
-	allow []netip.Prefix) func(policy.Entry) (workers.Handler, error) {
-	kinds := []func(policy.Entry) (workers.Handler, error){
+	allow []netip.Prefix) func(inforce.Entry) (workers.Handler, error) {
+	kinds := []func(inforce.Entry) (workers.Handler, error){
 		httptarget.New(httptarget.Options{Allow: allow}),
 		natstarget.New(nc, prefix),
 	}
-	return func(entry policy.Entry) (workers.Handler, error) {
+	return func(entry inforce.Entry) (workers.Handler, error) {
 		for _, kind := range kinds {
 			if handle, err := kind(entry); handle != nil || err != nil {
 				return handle, err

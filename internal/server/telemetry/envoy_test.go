@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/jet"
 	"github.com/penstock-mq/penstock/internal/server/telemetry"
 	"github.com/penstock-mq/penstock/queue"
 )
@@ -24,21 +25,21 @@ func TestLimitsOfGatewaysComeAndGo(t *testing.T) {
 			t.Errorf("%s is exposed: %v, want %v", line, got, want)
 		}
 	}
-	decisions.Take(queue.Event{Type: queue.EventGateways, Data: []string{"envoy.a.b", "envoy.a.c"}})
+	decisions.Take(queue.Event{Type: jet.EventGateways, Data: []string{"envoy.a.b", "envoy.a.c"}})
 	exposes(`penstock_checks_total{allowed="false",policy="envoy.a.b"} 0`, true)
-	decisions.Take(queue.Event{Type: queue.EventChecked, Policy: "envoy.a.b"})
-	decisions.Take(queue.Event{Type: queue.EventShadowed, Policy: "envoy.a.b", Name: "envoy.a.b",
+	decisions.Take(queue.Event{Type: jet.EventChecked, Policy: "envoy.a.b"})
+	decisions.Take(queue.Event{Type: jet.EventShadowed, Policy: "envoy.a.b", Name: "envoy.a.b",
 		Value: 1, For: time.Second})
 	exposes(`penstock_checks_total{allowed="false",policy="envoy.a.b"} 1`, true)
 	exposes(`penstock_shadow_decisions_total{limit="envoy.a.b",over="true",policy="envoy.a.b"} 1`,
 		true)
 	exposes(`penstock_envoy_hits_total{limit="envoy.a.b",policy="envoy.a.b",stat="over_limit"} 0`,
 		true)
-	decisions.Take(queue.Event{Type: queue.EventHits, Policy: "envoy.a.b", Name: "envoy.a.b_x",
+	decisions.Take(queue.Event{Type: jet.EventHits, Policy: "envoy.a.b", Name: "envoy.a.b_x",
 		Reason: "over_limit", Value: 7})
 	exposes(`penstock_envoy_hits_total{limit="envoy.a.b_x",policy="envoy.a.b",stat="over_limit"} 7`,
 		true)
-	decisions.Take(queue.Event{Type: queue.EventGateways, Data: []string{"envoy.a.c"}})
+	decisions.Take(queue.Event{Type: jet.EventGateways, Data: []string{"envoy.a.c"}})
 	exposes(`"envoy.a.b"`, false)
 	exposes(`penstock_checks_total{allowed="true",policy="envoy.a.c"} 0`, true)
 	failed("Unavailable")

@@ -15,11 +15,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
+	"github.com/penstock-mq/penstock/internal/server/audit"
 	"github.com/penstock-mq/penstock/internal/server/promsink"
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/workers/audit"
 	"github.com/penstock-mq/penstock/workers/workersprom"
 )
 
@@ -74,55 +75,55 @@ func (r *Registry) Handler(logger *slog.Logger) http.Handler {
 var errorStatuses = []int{400, 403, 404, 405, 409, 413, 422, 429, 500, 503, 507}
 
 func (r *Registry) Admission() queue.Sink {
-	admitted := &promsink.Group{Of: []string{queue.EventAdmitted}}
-	checked := &promsink.Group{Of: []string{queue.EventChecked}}
+	admitted := &promsink.Group{Of: []string{jet.EventAdmitted}}
+	checked := &promsink.Group{Of: []string{jet.EventChecked}}
 	policyOutcome := []string{"policy", "outcome"}
 	s := r.sink(
 		promsink.Metric{Name: "penstock_admissions_total",
 			Help:   "Submitted jobs by verdict: allowed, queued or rejected.",
-			Labels: []string{"policy", "verdict"}, Of: []string{queue.EventAdmitted},
+			Labels: []string{"policy", "verdict"}, Of: []string{jet.EventAdmitted},
 			Zeros: promsink.Zeros{admitted: {"allowed", "queued", "rejected"}}},
 		promsink.Metric{Name: "penstock_checks_total", Help: "Answered checks.",
-			Labels: []string{"policy", "allowed"}, Of: []string{queue.EventChecked},
+			Labels: []string{"policy", "allowed"}, Of: []string{jet.EventChecked},
 			Zeros: promsink.Zeros{checked: {"true", "false"}}},
 		promsink.Metric{Name: "penstock_shadow_decisions_total",
 			Help: "Decisions of shadow limits on requests. over=true: the request would have " +
 				"been rejected or delayed.",
-			Labels: []string{"policy", "limit", "over"}, Of: []string{queue.EventShadowed}},
+			Labels: []string{"policy", "limit", "over"}, Of: []string{jet.EventShadowed}},
 		promsink.Metric{Name: "penstock_shadow_wait_seconds_total",
 			Help: "Time by which shadow limits on requests would have delayed them, now or " +
 				"by Retry-After.",
-			Labels: []string{"policy", "limit"}, Of: []string{queue.EventShadowed},
+			Labels: []string{"policy", "limit"}, Of: []string{jet.EventShadowed},
 			Add: promsink.Seconds},
 		promsink.Metric{Name: "penstock_schedule_ticks_total",
 			Help: "Outcomes of scheduled ticks: submitted, refused (each time the " +
 				"bucket was full) or missed.",
-			Labels: policyOutcome, Of: []string{queue.EventTicked}},
+			Labels: policyOutcome, Of: []string{jet.EventTicked}},
 		promsink.Metric{Name: "penstock_policy_without_drainer",
 			Help:   "1 while the policy has waiting jobs but no drainer.",
-			Labels: policyOutcome[:1], Of: []string{queue.EventWithoutDrainer}, Gauge: true,
+			Labels: policyOutcome[:1], Of: []string{jet.EventWithoutDrainer}, Gauge: true,
 			While: true},
 		promsink.Metric{Name: "penstock_apply_failed",
 			Help: "1 while the policy's last change cannot be applied to its stream, which " +
 				"stays as it was.",
-			Labels: policyOutcome[:1], Of: []string{queue.EventApplyFailed}, Gauge: true,
+			Labels: policyOutcome[:1], Of: []string{jet.EventApplyFailed}, Gauge: true,
 			While: true},
 		promsink.Metric{Name: "penstock_storage_writable",
 			Help: "Whether the embedded server's disk is writable: 1 or 0. Always 1 if the " +
 				"server is external.",
-			Of: []string{queue.EventWritable}, Gauge: true},
+			Of: []string{jet.EventWritable}, Gauge: true},
 	)
-	s.Take(queue.Event{Type: queue.EventWritable, Value: 1})
+	s.Take(queue.Event{Type: jet.EventWritable, Value: 1})
 	r.admission, r.checked = s, checked
 	s.On(func(e queue.Event) {
-		for name, entry := range e.Data.(policy.Entries) {
+		for name, entry := range e.Data.(inforce.Entries) {
 			if entry == nil {
 				s.Forget(name)
 			} else {
 				s.Know(name)
 			}
 		}
-	}, queue.EventFollowed)
+	}, jet.EventFollowed)
 	r.answers(s)
 	r.policies(s)
 	r.storage(s)
@@ -145,7 +146,7 @@ func (r *Registry) answers(s *promsink.Sink) {
 		if e.Value >= http.StatusBadRequest {
 			errors[e.Name].WithLabelValues(strconv.FormatInt(e.Value, 10)).Inc()
 		}
-	}, queue.EventAnswered)
+	}, jet.EventAnswered)
 }
 
 func (r *Registry) policies(s *promsink.Sink) {
@@ -158,8 +159,8 @@ func (r *Registry) policies(s *promsink.Sink) {
 			"unreadable": len(found.Unreadable), "orphaned": len(found.Orphaned)} {
 			stored.WithLabelValues(state).Set(float64(n))
 		}
-	}, queue.EventInventory)
-	s.Take(queue.Event{Type: queue.EventInventory, Data: store.Inventory{}})
+	}, jet.EventInventory)
+	s.Take(queue.Event{Type: jet.EventInventory, Data: store.Inventory{}})
 }
 
 func (r *Registry) storage(s *promsink.Sink) {
@@ -175,7 +176,7 @@ func (r *Registry) storage(s *promsink.Sink) {
 		"JetStream streams with fewer up-to-date copies than configured, by "+
 			"content: jobs, dead_letters, history or records.", "group")
 	s.On(func(e queue.Event) {
-		found := e.Data.(queue.Storage)
+		found := e.Data.(jet.Storage)
 		bytes.WithLabelValues("used").Set(float64(found.Used))
 		setMost(bytes, found.Max, "max")
 		queues.Reset()
@@ -191,7 +192,7 @@ func (r *Registry) storage(s *promsink.Sink) {
 		for group, copies := range found.Copies {
 			lacking.WithLabelValues(group).Set(float64(copies.Lacking))
 		}
-	}, queue.EventStored)
+	}, jet.EventStored)
 }
 
 func setMost(gauge *prometheus.GaugeVec, most int64, labels ...string) {
@@ -207,11 +208,11 @@ func (r *Registry) Store() queue.Sink {
 		promsink.Metric{Name: "penstock_store_up",
 			Help: "Whether the shared limit store answers: 1, or 0 while policies follow " +
 				"their on_store_error.",
-			Of: []string{queue.EventStoreUp}, Gauge: true},
+			Of: []string{jet.EventStoreUp}, Gauge: true},
 		promsink.Metric{Name: "penstock_store_fallbacks_total",
 			Help: "Decisions made without the shared store, by the policy's on_store_error: " +
 				"open, local or closed.",
-			Labels: []string{"policy", "mode"}, Of: []string{queue.EventFellBack}})
+			Labels: []string{"policy", "mode"}, Of: []string{jet.EventFellBack}})
 }
 
 func (r *Registry) FileRead() func(files string, err error) {
@@ -262,7 +263,7 @@ func (r *Registry) QueueJobs(depths func(context.Context) (map[string]uint64, er
 	}))
 }
 
-func zeroOrOne(holds bool) float64 { return float64(queue.Whether(holds)) }
+func zeroOrOne(holds bool) float64 { return float64(jet.Whether(holds)) }
 
 // Envoy registers the metrics of gateways: decisions count as checks by the name of the limit. Call
 // it after [Registry.Admission].
@@ -281,7 +282,7 @@ func (r *Registry) Envoy() (decisions queue.Sink, failed func(code string)) {
 	r.admission.Register(hits)
 	r.admission.On(func(e queue.Event) {
 		hits.WithLabelValues(e.Policy, e.Name, e.Reason).Add(float64(e.Value))
-	}, queue.EventHits)
+	}, jet.EventHits)
 	var before []string
 	r.admission.On(func(e queue.Event) {
 		names, _ := e.Data.([]string)
@@ -298,7 +299,7 @@ func (r *Registry) Envoy() (decisions queue.Sink, failed func(code string)) {
 			}
 		}
 		before = names
-	}, queue.EventGateways)
+	}, jet.EventGateways)
 	return r.admission, func(code string) { failures.WithLabelValues(code).Inc() }
 }
 

@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/jet"
+	"github.com/penstock-mq/penstock/internal/queue/store"
+	"github.com/penstock-mq/penstock/internal/server/audit"
 	"github.com/penstock-mq/penstock/internal/server/telemetry"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/policy/store"
 	"github.com/penstock-mq/penstock/queue"
-	"github.com/penstock-mq/penstock/workers/audit"
 )
 
 func scrape(t *testing.T, r *telemetry.Registry) string {
@@ -40,11 +42,11 @@ func scrape(t *testing.T, r *telemetry.Registry) string {
 func TestMetrics(t *testing.T) {
 	r := telemetry.NewRegistry()
 	a, d, s := r.Admission(), r.Drain(), r.Store()
-	a.Take(queue.Event{Type: queue.EventStored, Data: queue.Storage{Fill: queue.Fill{Used: 1},
-		Jobs:   map[string]queue.Fill{"stripe": {Used: 3, Max: 5}},
+	a.Take(queue.Event{Type: jet.EventStored, Data: jet.Storage{Fill: jet.Fill{Used: 1},
+		Jobs:   map[string]jet.Fill{"stripe": {Used: 3, Max: 5}},
 		Dead:   map[string]uint64{"stripe": 2},
-		Copies: map[string]queue.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}}})
-	a.Take(queue.Event{Type: queue.EventInventory, Data: store.Inventory{OK: 3, Draining: 2,
+		Copies: map[string]jet.Copies{"jobs": {Lacking: 2, Current: 2, Wanted: 3}}}})
+	a.Take(queue.Event{Type: jet.EventInventory, Data: store.Inventory{OK: 3, Draining: 2,
 		Unreadable: map[string]error{"odd": nil}}})
 	r.QueueJobs(func(ctx context.Context) (map[string]uint64, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > time.Second {
@@ -58,37 +60,37 @@ func TestMetrics(t *testing.T) {
 		return []audit.Figure{{Policy: "stripe", Limit: "outflow", Worst: 0.95, Broken: 2,
 			Incomplete: true}}
 	})
-	a.Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})
-	a.Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})
-	a.Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "rejected"})
-	a.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Value: queue.Whether(true)})
-	a.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Value: queue.Whether(false)})
-	a.Take(queue.Event{Type: queue.EventTicked, Policy: "stripe", Name: "missed"})
-	a.Take(queue.Event{Type: queue.EventShadowed, Policy: "signup", Name: "next", Value: 1,
+	a.Take(queue.Event{Type: jet.EventAdmitted, Policy: "stripe", Name: "queued"})
+	a.Take(queue.Event{Type: jet.EventAdmitted, Policy: "stripe", Name: "queued"})
+	a.Take(queue.Event{Type: jet.EventAdmitted, Policy: "stripe", Name: "rejected"})
+	a.Take(queue.Event{Type: jet.EventChecked, Policy: "signup", Value: jet.Whether(true)})
+	a.Take(queue.Event{Type: jet.EventChecked, Policy: "signup", Value: jet.Whether(false)})
+	a.Take(queue.Event{Type: jet.EventTicked, Policy: "stripe", Name: "missed"})
+	a.Take(queue.Event{Type: jet.EventShadowed, Policy: "signup", Name: "next", Value: 1,
 		For: 1500 * time.Millisecond})
 	at := time.Now()
 	for _, e := range []queue.Event{
 		{Type: queue.EventStarted, For: 700 * time.Microsecond, Accepted: at.Add(-90 * time.Second),
 			At: at, Shadow: map[string]int64{"next": 250}},
 		{Type: queue.EventStarted, For: -time.Second, Accepted: at.Add(time.Second), At: at},
-		{Type: queue.EventReturned, Name: "rate"},
-		{Type: queue.EventLate, Name: "processor", For: 1500 * time.Millisecond},
-		{Type: queue.EventLimitBlocked, Name: "daily", For: 3 * time.Second},
+		{Type: jet.EventReturned, Name: "rate"},
+		{Type: jet.EventLate, Name: "processor", For: 1500 * time.Millisecond},
+		{Type: jet.EventLimitBlocked, Name: "daily", For: 3 * time.Second},
 		{Type: queue.EventDone, Name: "done"},
-		{Type: queue.EventOwned, Value: 8},
-		{Type: queue.EventOwned, Value: 5},
+		{Type: jet.EventOwned, Value: 8},
+		{Type: jet.EventOwned, Value: 5},
 	} {
 		e.Policy = "stripe"
 		d.Take(e)
 	}
 	for _, e := range []queue.Event{{Name: "nats", Value: 404}, {Name: "nats", Value: 202},
 		{Name: "http", Value: 404}} {
-		e.Type = queue.EventAnswered
+		e.Type = jet.EventAnswered
 		a.Take(e)
 	}
-	s.Take(queue.Event{Type: queue.EventStoreUp})
-	s.Take(queue.Event{Type: queue.EventStoreUp, Value: 1})
-	s.Take(queue.Event{Type: queue.EventFellBack, Policy: "signup", Name: "local"})
+	s.Take(queue.Event{Type: jet.EventStoreUp})
+	s.Take(queue.Event{Type: jet.EventStoreUp, Value: 1})
+	s.Take(queue.Event{Type: jet.EventFellBack, Policy: "signup", Name: "local"})
 
 	got := scrape(t, r)
 	want, err := os.ReadFile("testdata/metrics.txt")
@@ -103,21 +105,21 @@ func TestMetrics(t *testing.T) {
 func TestAdmittersSeriesComeWithTheFirstAnswerAndGoWithTheirPolicy(t *testing.T) {
 	r := telemetry.NewRegistry()
 	a := r.Admission()
-	a.Take(queue.Event{Type: queue.EventFollowed, Data: policy.Entries{
+	a.Take(queue.Event{Type: jet.EventFollowed, Data: inforce.Entries{
 		"stripe": {Policy: policy.Policy{Name: "stripe",
 			Rule: policy.Rule{Algorithm: policy.LeakingBucket}}.WithDefaults()},
 		"signup": {Policy: policy.Policy{Name: "signup",
 			Rule: policy.Rule{Algorithm: policy.FixedWindow}}.WithDefaults()},
 	}})
-	a.Take(queue.Event{Type: queue.EventApplyFailed, Policy: "stripe", Value: queue.Whether(false)})
+	a.Take(queue.Event{Type: jet.EventApplyFailed, Policy: "stripe", Value: jet.Whether(false)})
 	if got := scrape(t, r); strings.Contains(got, "policy=") {
 		t.Errorf("series of policies without work:\n%s", got)
 	}
-	a.Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})
-	a.Take(queue.Event{Type: queue.EventChecked, Policy: "signup", Value: queue.Whether(true)})
-	a.Take(queue.Event{Type: queue.EventWithoutDrainer, Policy: "stripe",
-		Value: queue.Whether(true)})
-	a.Take(queue.Event{Type: queue.EventApplyFailed, Policy: "stripe", Value: queue.Whether(true)})
+	a.Take(queue.Event{Type: jet.EventAdmitted, Policy: "stripe", Name: "queued"})
+	a.Take(queue.Event{Type: jet.EventChecked, Policy: "signup", Value: jet.Whether(true)})
+	a.Take(queue.Event{Type: jet.EventWithoutDrainer, Policy: "stripe",
+		Value: jet.Whether(true)})
+	a.Take(queue.Event{Type: jet.EventApplyFailed, Policy: "stripe", Value: jet.Whether(true)})
 	got := scrape(t, r)
 	for _, want := range []string{
 		`penstock_admissions_total{policy="stripe",verdict="queued"} 1`,
@@ -132,13 +134,13 @@ func TestAdmittersSeriesComeWithTheFirstAnswerAndGoWithTheirPolicy(t *testing.T)
 			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
-	a.Take(queue.Event{Type: queue.EventWithoutDrainer, Policy: "stripe",
-		Value: queue.Whether(false)})
-	a.Take(queue.Event{Type: queue.EventApplyFailed, Policy: "gone", Value: queue.Whether(true)})
+	a.Take(queue.Event{Type: jet.EventWithoutDrainer, Policy: "stripe",
+		Value: jet.Whether(false)})
+	a.Take(queue.Event{Type: jet.EventApplyFailed, Policy: "gone", Value: jet.Whether(true)})
 	if got := scrape(t, r); strings.Contains(got, "without_drainer{") || strings.Contains(got, `"gone"`) {
 		t.Errorf("got\n%s", got)
 	}
-	a.Take(queue.Event{Type: queue.EventFollowed, Data: policy.Entries{
+	a.Take(queue.Event{Type: jet.EventFollowed, Data: inforce.Entries{
 		"stripe": nil, "signup": nil}})
 	if got := scrape(t, r); strings.Contains(got, "policy=") {
 		t.Errorf("left of policies that are gone:\n%s", got)
@@ -196,7 +198,7 @@ func TestLogger(t *testing.T) {
 // Exemplars need OpenMetrics 1.0, which Prometheus requests.
 func TestOpenMetrics(t *testing.T) {
 	r := telemetry.NewRegistry()
-	r.Admission().Take(queue.Event{Type: queue.EventAdmitted, Policy: "stripe", Name: "queued"})
+	r.Admission().Take(queue.Event{Type: jet.EventAdmitted, Policy: "stripe", Name: "queued"})
 	request := httptest.NewRequest("GET", "/metrics", nil)
 	request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.1")
 	recorder := httptest.NewRecorder()

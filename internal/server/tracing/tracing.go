@@ -28,7 +28,7 @@ import (
 	"github.com/penstock-mq/penstock/admission"
 	"github.com/penstock-mq/penstock/internal/base/buildinfo"
 	"github.com/penstock-mq/penstock/internal/base/seldom"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/workers"
 )
 

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"

@@ -7,7 +7,8 @@ package claimant
 import (
 	"iter"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -61,8 +62,8 @@ var table = [states][events]State{
 type Claimant[J any] struct {
 	ID     string
 	Of     J
-	Worker string           // a worker's reply subject; empty: a caller
-	Except map[job.Key]bool // buckets whose jobs a worker does not take
+	Worker string             // a worker's reply subject; empty: a caller
+	Except map[queue.Key]bool // buckets whose jobs a worker does not take
 	// a caller's place in its queue: by priority, then by sequence
 	Priority int
 	Seq      uint64

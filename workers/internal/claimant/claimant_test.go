@@ -10,16 +10,16 @@ import (
 )
 
 type (
-	set   = Set[int]
-	queue = Queue[int]
+	set  = Set[int]
+	line = Queue[int]
 )
 
 // reached returns a claimant of each state, by the shortest way.
 func reached(t *testing.T, worker string) (claimants [states]*Claimant[int], ways [states][]Event) {
 	t.Helper()
 	var found func(way []Event)
-	make := func(way []Event) (*set, *Claimant[int], *queue) {
-		s, q := &set{}, &queue{}
+	make := func(way []Event) (*set, *Claimant[int], *line) {
+		s, q := &set{}, &line{}
 		k := New(0, q)
 		k.Worker, k.Takes.Job = worker, 3
 		for _, e := range way {
@@ -57,7 +57,7 @@ func TestTransitions(t *testing.T) {
 				continue
 			}
 			for event := range events {
-				s, q := &set{}, &queue{}
+				s, q := &set{}, &line{}
 				k := New(7, q)
 				k.Worker, k.Takes.Job = worker, 3
 				for _, e := range ways[state] {
@@ -85,7 +85,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, what string, s *set, q *queue, k *Claimant[int], want State) {
+func check(t *testing.T, what string, s *set, q *line, k *Claimant[int], want State) {
 	t.Helper()
 	queued, near := 0, 0
 	switch want {
@@ -111,7 +111,7 @@ func check(t *testing.T, what string, s *set, q *queue, k *Claimant[int], want S
 
 func TestAQueueIsInTheOrderOfStarts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	s, q := &set{}, &queue{}
+	s, q := &set{}, &line{}
 	var all []*Claimant[int]
 	for i := range 200 {
 		k := New(i, q)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -29,7 +29,7 @@ func slowBuckets(t *testing.T, buckets int) (*Core, *partition, pace.Instant) {
 	return c, part, max(now, part.checkpointDue())
 }
 
-func slowKey(i int) job.Key { return job.Key(fmt.Sprintf("tenant.%06d", i)) }
+func slowKey(i int) queue.Key { return queue.Key(fmt.Sprintf("tenant.%06d", i)) }
 
 func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 	const buckets = 5*mostGathered + 7
@@ -51,7 +51,7 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 		case 1:
 			faster := leaky("", "1/s").Outflow
 			for _, i := range []int{before, after} {
-				c.Handle(Overridden{"slow", slowKey(i), policy.Override{Outflow: &faster}}, now)
+				c.Handle(Overridden{"slow", slowKey(i), inforce.Override{Outflow: &faster}}, now)
 			}
 			part.Checkpoints.Changed = true
 		case 2:
@@ -66,7 +66,7 @@ func TestACheckpointOfManyBucketsIsGatheredInTurns(t *testing.T) {
 	if n := len(noted.Clocks); !noted.Partial || n < 7000 {
 		t.Errorf("it lists %d clocks, partial: %v", n, noted.Partial)
 	}
-	wait := func(key job.Key) int64 {
+	wait := func(key queue.Key) int64 {
 		i := slices.IndexFunc(noted.Clocks, func(c record.Clock) bool { return c.Key == key })
 		if i < 0 {
 			return 0

@@ -20,8 +20,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -38,7 +38,7 @@ type Core struct {
 	valves    *roster
 	policies  map[string]*QueuePolicy
 	lines     lines
-	overrides map[string]map[job.Key]policy.Override
+	overrides map[string]map[queue.Key]inforce.Override
 	// records of owners by key, also of unknown policies
 	owners    map[string]Record
 	memory    *valve.Memory
@@ -86,7 +86,7 @@ func New(o Options) *Core {
 		peers:  &peers{all: map[string]*peer{}, lease: o.Lease},
 		shares: &shares{all: map[string]*share{}, changed: true},
 		valves: &roster{all: map[string]*livePolicy{}}, policies: map[string]*QueuePolicy{},
-		overrides: map[string]map[job.Key]policy.Override{}, owners: map[string]Record{},
+		overrides: map[string]map[queue.Key]inforce.Override{}, owners: map[string]Record{},
 		memory: valve.NewMemory(o.Memory), slots: crew.Slots{Most: o.Slots},
 		workers: map[string]*crew.Workers{},
 		spare:   &actions{}, most: record.MostBytes,

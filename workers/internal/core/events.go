@@ -3,8 +3,9 @@ package core
 import (
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -58,8 +59,8 @@ type (
 	// Overridden is a key's override; a zero one removes it.
 	Overridden struct {
 		Policy   string
-		Key      job.Key
-		Override policy.Override
+		Key      queue.Key
+		Override inforce.Override
 	}
 )
 

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -47,7 +48,7 @@ func TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	part, now := takeOver(c, Opened{})
 	bury := func(stored time.Time) valve.Burial {
-		a := job.Arrived{Seq: 1, Key: "a", Cost: 1, Stored: stored, Malformed: job.ErrInvalidKey}
+		a := job.Arrived{Seq: 1, Key: "a", Cost: 1, Stored: stored, Malformed: queue.ErrInvalidKey}
 		c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{a}}, now)
 		return c.out.Burials[len(c.out.Burials)-1]
 	}
@@ -65,8 +66,8 @@ func TestAnAnswerAboutAnotherJobOfItsSequenceIsNotHeard(t *testing.T) {
 func TestOverridesOfDeletedPoliciesTakeNoMemory(t *testing.T) {
 	c := coreBench(t, leaky("api", "10/s"))
 	faster := leaky("", "20/s").Outflow
-	for _, o := range []policy.Override{{Outflow: &faster}, {}} {
-		for _, key := range []job.Key{"a", "b"} {
+	for _, o := range []inforce.Override{{Outflow: &faster}, {}} {
+		for _, key := range []queue.Key{"a", "b"} {
 			c.Handle(Overridden{"gone", key, o}, 0)
 		}
 	}

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -67,7 +68,7 @@ func (e Configured) apply(c *Core, now pace.Instant) {
 	if sharing {
 		before, lines := c.policies, c.lines
 		c.policies, c.lines = withShared(before)
-		names = append(names, policy.Changed(before, c.policies)...)
+		names = append(names, inforce.Changed(before, c.policies)...)
 		members = !maps.Equal(lines, c.lines)
 	}
 	slices.Sort(names)
@@ -146,7 +147,7 @@ func (e Overridden) apply(c *Core, now pace.Instant) {
 	all := c.overrides[name]
 	switch {
 	case !o.IsZero() && all == nil:
-		c.overrides[name] = map[job.Key]policy.Override{key: o}
+		c.overrides[name] = map[queue.Key]inforce.Override{key: o}
 	case !o.IsZero():
 		all[key] = o
 	default:

@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -200,14 +201,15 @@ func (w *world) letter(d *drainer, u valve.Burial, asked time.Duration) {
 	ended, _ := f.ended(w.wall().Add(asked - w.now))
 	switch least := f.mayFail(w.set.tries[f.policy].low); {
 	case d.lost >= asked:
-	case u.Reason == job.ReasonAttempts && f.failed.high+f.astray < least:
+	case u.Reason == queue.ReasonAttempts && f.failed.high+f.astray < least:
 		w.fail("law 6: %s is dead after %d attempts that count, of %d", id, f.failed.high, least)
-	case u.Reason == job.ReasonAttempts && !f.muddled && f.astray == 0 && !f.failed.has(u.Attempts):
+	case u.Reason == queue.ReasonAttempts && !f.muddled && f.astray == 0 &&
+		!f.failed.has(u.Attempts):
 		w.fail("letters: %s is told of %d attempts, and had %v", id, u.Attempts, f.failed)
-	case u.Reason == job.ReasonPermanent && !f.hopeless,
-		u.Reason == job.ReasonCrashed && f.crashed.high < 3,
-		u.Reason == job.ReasonDeadline && !ended,
-		u.Reason == job.ReasonMalformed:
+	case u.Reason == queue.ReasonPermanent && !f.hopeless,
+		u.Reason == queue.ReasonCrashed && f.crashed.high < 3,
+		u.Reason == queue.ReasonDeadline && !ended,
+		u.Reason == queue.ReasonMalformed:
 		w.fail("letters: %s is dead for reason %q, after %v attempts and %v crashes", id, u.Reason,
 			f.failed, f.crashed)
 	}

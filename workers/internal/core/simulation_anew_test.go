@@ -5,7 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 func newStream(created time.Time) *stream {
 	return &stream{
 		created: created, messages: map[uint64]*job.Arrived{}, consumers: map[int][]*consumer{},
-		depth: map[job.Key]int64{},
+		depth: map[queue.Key]int64{},
 	}
 }
 

@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -17,7 +18,7 @@ import (
 type caller struct {
 	w       *world
 	policy  string
-	key     job.Key
+	key     queue.Key
 	id      string
 	cost    int64
 	tokens  int64
@@ -55,7 +56,7 @@ func (w *world) calling() {
 	}
 }
 
-func (w *world) call(name string, key job.Key) {
+func (w *world) call(name string, key queue.Key) {
 	w.names++
 	c := &caller{w: w, policy: name, key: key, id: fmt.Sprint("c", w.names), cost: 1, first: w.now,
 		wait: w.between(0, 20*time.Second), silent: w.chance(0.1), deaf: w.chance(0.3),
@@ -303,7 +304,7 @@ func (d *drainer) granted(r valve.Run, s *slot, most int, previous *valve.Ticket
 	})
 }
 
-func (w *world) checkConcurrency(p *partition, key job.Key, bucket string, most int) {
+func (w *world) checkConcurrency(p *partition, key queue.Key, bucket string, most int) {
 	calls := 0
 	for _, c := range w.callers {
 		if c.key == key && w.now < c.places[p] {

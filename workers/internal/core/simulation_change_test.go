@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -20,7 +22,7 @@ import (
 
 type settings struct {
 	paused     map[string]time.Duration // by policy or bucket: since when
-	overrides  map[string]map[job.Key]policy.Override
+	overrides  map[string]map[queue.Key]inforce.Override
 	tries      map[string]span // most attempts ever allowed, by policy
 	elsewhere  map[string]bool // policies whose jobs run in other processes alone
 	slow       map[string]bool
@@ -32,7 +34,7 @@ type settings struct {
 
 func newSettings() settings {
 	return settings{
-		paused: map[string]time.Duration{}, overrides: map[string]map[job.Key]policy.Override{},
+		paused: map[string]time.Duration{}, overrides: map[string]map[queue.Key]inforce.Override{},
 		tries: map[string]span{}, elsewhere: map[string]bool{}, slow: map[string]bool{},
 		down:    map[string]time.Duration{},
 		retired: map[string]*retirement{},
@@ -77,7 +79,7 @@ func (w *world) vary(p *policy.Policy) {
 		for _, key := range keys {
 			if w.chance(0.4) {
 				weight := 2 + w.rng.Int64N(4)
-				w.overridesOf(p.Name)[key] = policy.Override{Weight: &weight}
+				w.overridesOf(p.Name)[key] = inforce.Override{Weight: &weight}
 			}
 		}
 	}
@@ -94,9 +96,9 @@ func (w *world) vary(p *policy.Policy) {
 	}
 }
 
-func (w *world) overridesOf(name string) map[job.Key]policy.Override {
+func (w *world) overridesOf(name string) map[queue.Key]inforce.Override {
 	if w.set.overrides[name] == nil {
-		w.set.overrides[name] = map[job.Key]policy.Override{}
+		w.set.overrides[name] = map[queue.Key]inforce.Override{}
 	}
 	return w.set.overrides[name]
 }
@@ -192,7 +194,7 @@ func (w *world) pause(p *policy.Policy) {
 }
 
 func (w *world) override(p *policy.Policy) {
-	var o policy.Override
+	var o inforce.Override
 	if w.chance(0.4) {
 		rate := someRate(w)
 		o.Outflow = &rate
@@ -217,7 +219,7 @@ func (w *world) override(p *policy.Policy) {
 	w.setOverride(p.Name, someKey(w), o)
 }
 
-func (w *world) setOverride(name string, key job.Key, o policy.Override) {
+func (w *world) setOverride(name string, key queue.Key, o inforce.Override) {
 	if problems := o.Validate(*w.policyOf(name)); len(problems) > 0 {
 		panic(problems)
 	}
@@ -227,7 +229,7 @@ func (w *world) setOverride(name string, key job.Key, o policy.Override) {
 	w.overridesOf(name)[key] = o
 }
 
-func (w *world) pauseKey(name string, key job.Key) {
+func (w *world) pauseKey(name string, key queue.Key) {
 	before := w.overridesOf(name)[key]
 	o := before
 	o.Paused, before.Paused = true, false
@@ -273,7 +275,7 @@ func (w *world) cancelSome(name string) {
 	})
 }
 
-func (w *world) purge(name string, key job.Key) {
+func (w *world) purge(name string, key queue.Key) {
 	w.asks(name, partitionOf(key, w.policyOf(name).Partitions), func(d *drainer, p *partition) {
 		b := d.ask(p, job.Question{Op: job.OpBucket, Key: key}).Bucket
 		if n := d.drop(p, job.Question{Op: job.OpPurge, Key: key}); n != b.Waiting+b.Delayed {
@@ -357,7 +359,7 @@ func (d *drainer) hearSettings() {
 
 type told struct {
 	policy.Policy
-	overrides map[job.Key]policy.Override
+	overrides map[queue.Key]inforce.Override
 	paused    bool
 }
 
@@ -380,7 +382,7 @@ func (d *drainer) note(now *told) {
 	w.hold(d)
 }
 
-func (t *told) own(key job.Key) pacing {
+func (t *told) own(key queue.Key) pacing {
 	o := t.overrides[key]
 	rate, burst := t.Outflow, max(t.Burst, 1)
 	if o.Outflow != nil {
@@ -403,14 +405,14 @@ func (t *told) total() pacing {
 	return pacing{rate, rate * t.PeakTotalRatio(), 1}
 }
 
-func (t *told) concurrency(key job.Key) int {
+func (t *told) concurrency(key queue.Key) int {
 	if n := t.overrides[key].Concurrency; n != nil {
 		return *n
 	}
 	return t.Concurrency
 }
 
-func (t *told) weight(key job.Key) int64 {
+func (t *told) weight(key queue.Key) int64 {
 	if n := t.overrides[key].Weight; n != nil {
 		return *n
 	}

@@ -5,7 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -27,8 +28,8 @@ type lendingProcess struct {
 	policy  string
 	d       *drainer // nil: it only lends
 	workers int
-	busy    int             // promised, or running
-	keys    map[job.Key]int // those that run
+	busy    int               // promised, or running
+	keys    map[queue.Key]int // those that run
 	dead    bool
 }
 
@@ -44,7 +45,7 @@ type proposal struct {
 
 type promise struct {
 	from   *lendingProcess
-	except []job.Key
+	except []queue.Key
 	at     time.Duration
 	run    *stint
 	ended  bool
@@ -52,7 +53,7 @@ type promise struct {
 
 func (w *world) lend(name string) {
 	w.lenders = append(w.lenders,
-		&lendingProcess{w: w, policy: name, workers: 2 + w.rng.IntN(12), keys: map[job.Key]int{}})
+		&lendingProcess{w: w, policy: name, workers: 2 + w.rng.IntN(12), keys: map[queue.Key]int{}})
 }
 
 func (w *world) killLender() {
@@ -89,7 +90,7 @@ func (w *world) lender(name string) *lendingProcess {
 			if d.alive && !d.leaving && d.told[name] != nil {
 				if d.lends[name] == nil {
 					d.lends[name] = &lendingProcess{w: w, policy: name, d: d,
-						keys: map[job.Key]int{}}
+						keys: map[queue.Key]int{}}
 				}
 				able = append(able, d.lends[name])
 			}
@@ -195,7 +196,7 @@ func (o *lendingProcess) after(delay time.Duration, do func()) {
 
 // take takes a worker for a job of a bucket of which it does not run more than three times as many
 // jobs as workers stay free, or for any of the promised ones.
-func (o *lendingProcess) take() (except []job.Key, able bool) {
+func (o *lendingProcess) take() (except []queue.Key, able bool) {
 	free := o.workers - o.busy
 	if o.d != nil {
 		workers := o.d.core.Workers(o.policy)

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -17,7 +18,7 @@ type stream struct {
 	seq       uint64
 	messages  map[uint64]*job.Arrived
 	consumers map[int][]*consumer // by partition; one, unless sabotaged
-	depth     map[job.Key]int64
+	depth     map[queue.Key]int64
 }
 
 type consumer struct {

@@ -4,7 +4,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 )
 
@@ -30,7 +31,7 @@ func (w *world) fateNamed(r handle.Ref) *fate {
 type fate struct {
 	policy    string
 	bucket    string
-	key       job.Key
+	key       queue.Key
 	partition int
 	seq       uint64
 	stream    *stream
@@ -76,17 +77,17 @@ func (w *world) publishers(until time.Duration) {
 	}
 }
 
-var keys = []job.Key{"k0", "k1", "k2", "k3"}
+var keys = []queue.Key{"k0", "k1", "k2", "k3"}
 
-func someKey(w *world) job.Key { return keys[w.rng.IntN(len(keys))] }
+func someKey(w *world) queue.Key { return keys[w.rng.IntN(len(keys))] }
 
-func bucketOf(policy string, key job.Key) string { return policy + "/" + string(key) }
+func bucketOf(policy string, key queue.Key) string { return policy + "/" + string(key) }
 
-func partitionOf(key job.Key, partitions int) int {
+func partitionOf(key queue.Key, partitions int) int {
 	return job.Partition("jobs."+string(key), partitions)
 }
 
-func (w *world) publish(name string, key job.Key, partition int) {
+func (w *world) publish(name string, key queue.Key, partition int) {
 	s := w.streams[name]
 	if w.down || w.headless(name) || w.set.retired[name] != nil ||
 		s.depth[key] >= w.policyOf(name).Capacity || w.has(slowRates) && len(s.messages) >= 20 {

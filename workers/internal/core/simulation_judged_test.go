@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -187,7 +188,9 @@ func TestAPauseHoldsABucketUpOnceItsOwnerHears(t *testing.T) {
 	api := &told{Policy: *h.w.policyOf("api")}
 	h.former.d.told = map[string]*told{"api": api}
 	h.former.part.Surrender(0)
-	cool := func(key job.Key) time.Duration { return h.w.stands.buckets[bucketOf("api", key)].cool }
+	cool := func(key queue.Key) time.Duration {
+		return h.w.stands.buckets[bucketOf("api", key)].cool
+	}
 	pause := record.Outcome{Kind: record.OutcomeThrottled, RetryAfter: time.Minute}
 	if h.w.hears(h.former, pause, false); cool("k0") != 0 {
 		t.Errorf("until %v, before it is reported", cool("k0"))

@@ -4,7 +4,8 @@ import (
 	"iter"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
@@ -30,7 +31,7 @@ type stint struct {
 
 type bucketAt struct {
 	part *partition
-	key  job.Key
+	key  queue.Key
 }
 
 func (d *drainer) start(r valve.Run, worker *promise) {

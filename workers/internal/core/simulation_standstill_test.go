@@ -4,8 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -203,7 +204,7 @@ func (w *world) lookAtShare(name string, number int, quiet bool) (*drainer, *par
 }
 
 // lookAtBucket checks that a bucket with work starts some if its owner can.
-func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *partition) {
+func (w *world) lookAtBucket(name string, key queue.Key, d *drainer, part *partition) {
 	b := w.stands.buckets[bucketOf(name, key)]
 	switch {
 	case d == nil, w.headless(name), d.told[name] != b.told, part != b.part,
@@ -224,7 +225,7 @@ func (w *world) lookAtBucket(name string, key job.Key, d *drainer, part *partiti
 
 // mayStart reports whether a bucket can start a job: no operator and no lack of workers prevents
 // it.
-func (w *world) mayStart(d *drainer, part *partition, key job.Key) bool {
+func (w *world) mayStart(d *drainer, part *partition, key queue.Key) bool {
 	t, bucket := d.told[part.Policy], bucketOf(part.Policy, key)
 	_, paused := w.set.paused[part.Policy]
 	_, keyPaused := w.set.paused[bucket]
@@ -246,7 +247,7 @@ func (w *world) mayStart(d *drainer, part *partition, key job.Key) bool {
 	return running <= 3*(free-1)
 }
 
-func (w *world) hasWork(d *drainer, part *partition, key job.Key) bool {
+func (w *world) hasWork(d *drainer, part *partition, key queue.Key) bool {
 	s := w.streams[part.Policy]
 	for _, m := range s.messages {
 		f := w.fateOf(part.Policy, m)
@@ -265,7 +266,7 @@ func (w *world) hasWork(d *drainer, part *partition, key job.Key) bool {
 // slots, and one interval after a takeover; under a total outflow, until all others had their
 // missed turns, of weight 5 at most. A counted attempt backs off first, and a target that was down
 // is probed at least once a minute. Runs without reports hold concurrency for a timeout.
-func (w *world) startsWithin(b *idleBucket, key job.Key) time.Duration {
+func (w *world) startsWithin(b *idleBucket, key queue.Key) time.Duration {
 	most := 2 * answers
 	if own := b.told.own(key); own != unpaced {
 		rate := own.rate

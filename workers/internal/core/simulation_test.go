@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -134,7 +135,7 @@ func TestSimulationOfAnOutage(t *testing.T) {
 		}
 		w.live()
 		for _, f := range w.fates() {
-			if f.dead == string(job.ReasonAttempts) && f.tries == 0 {
+			if f.dead == string(queue.ReasonAttempts) && f.tries == 0 {
 				w.fail("law 6: %s used its attempts up", job.ID(f.policy, f.seq))
 			}
 		}

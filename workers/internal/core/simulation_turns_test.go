@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -25,8 +27,8 @@ type contest struct {
 	part    *partition
 	stream  *stream
 	arrives int // stored at the opening and not delivered yet
-	keys    map[job.Key]*contender
-	pairs   map[[2]job.Key]*rivalry
+	keys    map[queue.Key]*contender
+	pairs   map[[2]queue.Key]*rivalry
 }
 
 type contender struct {
@@ -54,7 +56,7 @@ func (w *world) opens(p *partition, s *stream, n int) {
 	}
 	c := w.contests[p]
 	if c == nil {
-		c = &contest{part: p, keys: map[job.Key]*contender{}, pairs: map[[2]job.Key]*rivalry{}}
+		c = &contest{part: p, keys: map[queue.Key]*contender{}, pairs: map[[2]queue.Key]*rivalry{}}
 		for _, key := range keys {
 			c.keys[key] = &contender{jobs: map[uint64]*fate{}, waiting: map[uint64]bool{},
 				before: map[uint64]*fate{}, held: true}
@@ -107,7 +109,7 @@ func (w *world) takeTurn(s *stint) {
 	}
 	if k.held { // until now, so others' turns since its last one say nothing
 		maps.DeleteFunc(c.pairs,
-			func(pair [2]job.Key, _ *rivalry) bool { return slices.Contains(pair[:], f.key) })
+			func(pair [2]queue.Key, _ *rivalry) bool { return slices.Contains(pair[:], f.key) })
 	}
 	if s.worker != nil { // others precede those that it passed over until they start a job
 		for _, key := range s.worker.except {
@@ -120,11 +122,11 @@ func (w *world) takeTurn(s *stint) {
 			winner := a == f.key || b == f.key
 			switch {
 			case winner && s.worker != nil && s.worker.notFor(a, b):
-				delete(c.pairs, [2]job.Key{a, b})
+				delete(c.pairs, [2]queue.Key{a, b})
 			case w.rivals(s, c, a) && w.rivals(s, c, b):
-				w.compete(c, [2]job.Key{a, b}, f.key, taken)
+				w.compete(c, [2]queue.Key{a, b}, f.key, taken)
 			default:
-				delete(c.pairs, [2]job.Key{a, b})
+				delete(c.pairs, [2]queue.Key{a, b})
 			}
 		}
 	}
@@ -136,13 +138,13 @@ func (w *world) takeTurn(s *stint) {
 }
 
 // notFor reports whether one of some keys has no right to a worker.
-func (o *promise) notFor(some ...job.Key) bool {
+func (o *promise) notFor(some ...queue.Key) bool {
 	return slices.ContainsFunc(some,
-		func(key job.Key) bool { return slices.Contains(o.except, key) })
+		func(key queue.Key) bool { return slices.Contains(o.except, key) })
 }
 
 // compete counts a turn for one of two keys that could have it.
-func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float64) {
+func (w *world) compete(c *contest, pair [2]queue.Key, winner queue.Key, taken float64) {
 	r := c.pairs[pair]
 	if r == nil {
 		r = &rivalry{most: [2]float64{c.keys[pair[0]].last, c.keys[pair[1]].last}}
@@ -170,7 +172,7 @@ func (w *world) compete(c *contest, pair [2]job.Key, winner job.Key, taken float
 // Its jobs take one unit of these each. A costlier job that does not fit lets others pass for a
 // time that depends on the limit, so their order is undefined. It must not wait for a checkpoint
 // with its cost either.
-func (w *world) rivals(s *stint, c *contest, key job.Key) bool {
+func (w *world) rivals(s *stint, c *contest, key queue.Key) bool {
 	if key == s.fate.key {
 		return true
 	}
@@ -196,7 +198,7 @@ func (f *fate) takes(l policy.Limit) int64 {
 	return f.cost
 }
 
-func (w *world) able(d *drainer, c *contest, key job.Key) bool {
+func (w *world) able(d *drainer, c *contest, key queue.Key) bool {
 	t, k := d.told[c.part.Policy], c.keys[key]
 	for seq, f := range k.before {
 		if f.stream.messages[seq] == nil && !f.removed {
@@ -231,7 +233,7 @@ func (w *world) finished(s *stint, o record.Outcome) {
 }
 
 // holdsBack is called when an owner gets a run's end or progress, which may hold the bucket back.
-func (w *world) holdsBack(p *partition, key job.Key, o record.Outcome) {
+func (w *world) holdsBack(p *partition, key queue.Key, o record.Outcome) {
 	harmless := o.Kind == record.OutcomeDone || o.Kind == record.OutcomeFailed || o.Again > 0 ||
 		o.Kind == record.OutcomeProgress
 	if c := w.contests[p]; c != nil && (!harmless || o.Unavailable || o.RetryAfter > 0) {
@@ -276,7 +278,7 @@ func turnsWorld(seed uint64, s sabotage) *world {
 		}
 		for _, key := range keys {
 			weight := 1 + rng.Int64N(4)
-			w.overridesOf(p.Name)[key] = policy.Override{Weight: &weight}
+			w.overridesOf(p.Name)[key] = inforce.Override{Weight: &weight}
 		}
 		w.set.cheap = true
 		*p = p.WithDefaults()

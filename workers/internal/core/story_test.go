@@ -15,8 +15,9 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -125,7 +126,7 @@ func (s *story) does(words []string) bool {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		key := job.Key(word(2))
+		key := queue.Key(word(2))
 		for range n {
 			s.publish(word(1), key, partitionOf(key, s.policyOf(word(1)).Partitions))
 		}

@@ -4,7 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -25,7 +26,7 @@ func heldElsewhere(t *testing.T, last uint64) (*Core, *partition, pace.Instant) 
 	return c, part, now
 }
 
-func arrives(c *Core, p *partition, now pace.Instant, seq uint64, key job.Key) {
+func arrives(c *Core, p *partition, now pace.Instant, seq uint64, key queue.Key) {
 	j := job.Arrived{Seq: seq, Key: key, Cost: 1, Stored: originWall}
 	c.Handle(Arrived{Part: p.Partition, Epoch: p.Epoch, Jobs: []job.Arrived{j}}, now)
 }

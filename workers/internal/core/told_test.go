@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 	"github.com/penstock-mq/penstock/workers/internal/valve"
 )
@@ -65,7 +66,7 @@ func TestUnitsWithoutAnAnswerAreReportedOfAllKeysTogether(t *testing.T) {
 			func(_ string, balances []api.LimitLeft) { open = append(open, balances) })
 	}
 	now = c.run(now, time.Second, nil)
-	for i, key := range []job.Key{"a", "b"} {
+	for i, key := range []queue.Key{"a", "b"} {
 		c.Handle(Arrived{Part: part.Partition, Epoch: part.Epoch, Jobs: []job.Arrived{
 			{Seq: uint64(i) + 1, Key: key, Cost: 1, Stored: originWall, Body: []byte{}}}}, now)
 	}

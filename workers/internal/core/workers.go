@@ -1,13 +1,13 @@
 package core
 
 import (
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
 // Fits reports whether a claim of a worker that takes no jobs of some buckets may get one.
-func (c *Core) Fits(policy string, except []job.Key, now pace.Instant) bool {
+func (c *Core) Fits(policy string, except []queue.Key, now pace.Instant) bool {
 	v := c.valves.all[policy]
 	return v != nil && v.Fits(except, now)
 }

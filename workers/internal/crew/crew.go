@@ -9,7 +9,8 @@ import (
 	"maps"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -42,7 +43,7 @@ type Run[J any] struct {
 // Claim is a worker's claim for the first job that is in no excepted bucket.
 type Claim struct {
 	Worker string
-	Except []job.Key // of which it runs too many jobs for its free places
+	Except []queue.Key // of which it runs too many jobs for its free places
 	Until  pace.Instant
 }
 
@@ -80,8 +81,8 @@ func (c *Crew[J]) Lacks() gates.Reason {
 }
 
 // SetOf makes a set of buckets: a worker may list thousands.
-func SetOf(keys []job.Key) map[job.Key]bool {
-	set := make(map[job.Key]bool, len(keys))
+func SetOf(keys []queue.Key) map[queue.Key]bool {
+	set := make(map[queue.Key]bool, len(keys))
 	for _, key := range keys {
 		set[key] = true
 	}

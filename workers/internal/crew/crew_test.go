@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -63,7 +63,7 @@ func TestNoBucketTakesAllWorkers(t *testing.T) {
 // no worker.
 func TestAClaimBecomesARun(t *testing.T) {
 	c := local(1)
-	c.Claim(Claim{Worker: "w", Except: []job.Key{"hangs"}, Until: origin.Add(40 * ms)})
+	c.Claim(Claim{Worker: "w", Except: []queue.Key{"hangs"}, Until: origin.Add(40 * ms)})
 	c.Claim(Claim{Worker: "v", Until: origin.Add(50 * ms)})
 	first := c.Claims().First()
 	if first.Worker != "w" || !first.Except["hangs"] || c.Idle() ||

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -89,7 +89,7 @@ type Health struct {
 	All      Breaker
 	Broken   int          // open breakers of buckets
 	answered pace.Instant // start of a successful job
-	suspects []job.Key
+	suspects []queue.Key
 	random   func() float64
 }
 
@@ -100,7 +100,7 @@ type Turned struct{ Bucket, All bool }
 
 // Failure is a run that found its target down.
 type Failure struct {
-	Key   job.Key
+	Key   queue.Key
 	Run   Run
 	Began pace.Instant
 	First bool // of this job, since the target last was up

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -19,7 +19,7 @@ var retry = policy.Retry{Backoff: policy.Duration(time.Second),
 
 const second = pace.Instant(time.Second)
 
-func fails(h *Health, t *Target, key job.Key, began, now pace.Instant) (counts bool, o Turned) {
+func fails(h *Health, t *Target, key queue.Key, began, now pace.Instant) (counts bool, o Turned) {
 	f := Failure{Key: key, Run: &run{}, Began: began, First: true, Jobs: MostSuspectJobs}
 	return h.Failed(t, f, retry, now)
 }
@@ -48,8 +48,8 @@ func TestABucketsBreakerOpensAtDifferentJobsAndClosesByAProbe(t *testing.T) {
 
 func TestBucketsInARowOpenTheBreakerOfAll(t *testing.T) {
 	h := NewHealth(func() float64 { return 0.5 })
-	targets := map[job.Key]*Target{"a": {}, "b": {}, "c": {}}
-	for _, key := range []job.Key{"a", "b"} {
+	targets := map[queue.Key]*Target{"a": {}, "b": {}, "c": {}}
+	for _, key := range []queue.Key{"a", "b"} {
 		fails(&h, targets[key], key, 1, second)
 	}
 	h.Succeeded(nil, 2)

@@ -1,7 +1,7 @@
 package gates
 
 import (
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 

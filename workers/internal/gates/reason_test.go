@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 )
 
 func page(t *testing.T, name string) string {
@@ -34,7 +34,7 @@ func part(t *testing.T, name, from, to string) string {
 // A reason that is forgotten somewhere is an unexplained wait there.
 func TestEveryReasonIsExplainedEverywhere(t *testing.T) {
 	late := part(t, "docs/operate.md", "| cause | what it is | do |", "\n\n")
-	console := part(t, "admission/console/static/words.js", "const LATE = {", "};")
+	console := part(t, "internal/admission/console/static/words.js", "const LATE = {", "};")
 	for r := None + 1; r < reasons; r++ {
 		name := r.String()
 		if name == "" {
@@ -68,7 +68,7 @@ func TestEveryCauseIsExplainedInTheAPI(t *testing.T) {
 		}
 	}
 	slices.Sort(meant)
-	words := part(t, "admission/console/static/words.js", "MEANT = [", "]")
+	words := part(t, "internal/admission/console/static/words.js", "MEANT = [", "]")
 	if want := strings.Join(meant, ", "); words != want {
 		t.Errorf("MEANT of the console's words.js is [%s], want [%s]", words, want)
 	}

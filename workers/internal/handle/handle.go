@@ -3,7 +3,7 @@
 package handle
 
 import (
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -19,7 +19,7 @@ type Partition struct {
 type Ref struct {
 	Part  Partition
 	Seq   uint64
-	Key   job.Key
+	Key   queue.Key
 	Stamp int64 // Unix ns
 }
 

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 

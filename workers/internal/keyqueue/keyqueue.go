@@ -12,7 +12,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -52,7 +53,7 @@ func (j delayed[J]) Moved(i int) { j.index = int32(i) + 1 }
 
 // Queue is the queue of one key.
 type Queue[J any] struct {
-	Key       job.Key
+	Key       queue.Key
 	near      *near[J] // nil: empty
 	deep      int32
 	deepLater int32
@@ -69,7 +70,7 @@ type near[J any] struct {
 	named  map[string]int64 // units of named costs that wait, beyond the slots
 }
 
-func New[J any](key job.Key, store *Store[J]) Queue[J] {
+func New[J any](key queue.Key, store *Store[J]) Queue[J] {
 	return Queue[J]{Key: key, store: store}
 }
 

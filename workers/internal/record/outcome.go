@@ -3,7 +3,8 @@ package record
 import (
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // Report is an outcome for a partition's new owner.
@@ -40,7 +41,7 @@ type Outcome struct {
 	// failed, permanent: resulting attempts, handed over
 	Attempts int `json:"attempts,omitempty"`
 	// permanent: of the dead letter, handed over
-	Reason job.Reason `json:"reason,omitempty"`
+	Reason queue.Reason `json:"reason,omitempty"`
 	// of the job, handed over: see [Handover]
 	Stream int64 `json:"stream,omitempty"`
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // Version is the format of all values. A process leaves newer ones alone.
@@ -135,7 +135,7 @@ type Bounds struct {
 
 // Clock is a bucket's clock. Names are short, because a record may hold a hundred thousand.
 type Clock struct {
-	Key job.Key `json:"k"`
+	Key queue.Key `json:"k"`
 	// µs until the next start, negative for burst credit
 	Due       int64 `json:"d,omitempty"`
 	Tat       int64 `json:"t,omitempty"` // µs until the envelope's theoretical arrival time

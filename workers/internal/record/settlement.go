@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 )
 
 // settled has the outcomes of statuses, the preferred status first.

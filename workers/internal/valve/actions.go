@@ -3,7 +3,8 @@ package valve
 import (
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -98,7 +99,7 @@ type Burial struct {
 	Lean     bool
 	Headless bool
 	Attempts int
-	Reason   job.Reason
+	Reason   queue.Reason
 	Detail   string
 }
 

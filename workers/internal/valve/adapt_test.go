@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/adapt"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
@@ -25,7 +26,7 @@ func adapting(outflow string) policy.Policy {
 func TestLearningCountsTheBucketsThatItSlows(t *testing.T) {
 	p, _ := bareParts()
 	n, b := &learning{rule: &policy.AdaptiveRate{}}, bucketOf(p, "a")
-	b.limits = limitsFor(leaky("api", "10/s").WithDefaults(), policy.Override{}, false)
+	b.limits = limitsFor(leaky("api", "10/s").WithDefaults(), inforce.Override{}, false)
 	b.own().Cool = origin.Add(second)
 	under := b.limits
 	if !n.learn(b, origin, origin) || n.lowered != 1 || b.pace.Rate.PerSecond() >= 10 {
@@ -207,8 +208,8 @@ func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 	}
 	b.v.Change(b.v.Policy, true, b.now)
 	b.v.Change(b.v.Policy, false, b.now)
-	b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
-	b.v.SetOverride("a", policy.Override{}, b.now)
+	b.v.SetOverride("a", inforce.Override{Paused: true}, b.now)
+	b.v.SetOverride("a", inforce.Override{}, b.now)
 	if got := adapted(); got < 9.5 || got > 9.7 {
 		t.Errorf("after a pause its rate is %v", got)
 	}
@@ -221,7 +222,7 @@ func TestALearntLimitIsShownAndForgotten(t *testing.T) {
 	}
 	b.now = b.now.Add(second)
 	throttle()
-	b.v.SetOverride("a", policy.Override{Outflow: &algorithms.Rate{Count: 5, Per: second}}, b.now)
+	b.v.SetOverride("a", inforce.Override{Outflow: &algorithms.Rate{Count: 5, Per: second}}, b.now)
 	if got := adapted(); got != 0 {
 		t.Errorf("with an outflow of its own its rate is %v", got)
 	}

@@ -5,14 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
-func bucketOf(p *Part, key job.Key) *bucket { return newBucket(p, key, &limits{weight: 1}) }
+func bucketOf(p *Part, key queue.Key) *bucket { return newBucket(p, key, &limits{weight: 1}) }
 
 func bareParts() (a, b *Part) {
 	deep := keyqueue.NewStore[*heldJob](time.Second)
@@ -54,13 +55,13 @@ func TestPlacingPlacesWhatItMarks(t *testing.T) {
 	p, _ := bareParts()
 	a, first, second := &agenda{}, bucketOf(p, "first"), bucketOf(p, "second")
 	a.mark(first)
-	var placed []job.Key
+	var placed []queue.Key
 	a.place(func(b *bucket) {
 		if placed = append(placed, b.queue.Key); b == first {
 			a.mark(second)
 		}
 	})
-	if !slices.Equal(placed, []job.Key{"first", "second"}) || len(a.marked) > 0 {
+	if !slices.Equal(placed, []queue.Key{"first", "second"}) || len(a.marked) > 0 {
 		t.Errorf("placed %v, and %d remain marked", placed, len(a.marked))
 	}
 }
@@ -69,7 +70,7 @@ func TestDueBucketsGoByTurnThenByTime(t *testing.T) {
 	p, _ := bareParts()
 	a := &agenda{}
 	for _, c := range []struct {
-		key   job.Key
+		key   queue.Key
 		turns float64
 		at    pace.Instant
 	}{{"late", 1, 30}, {"early", 1, 10}, {"owing", 2, 5}, {"middle", 1, 20}} {
@@ -77,7 +78,7 @@ func TestDueBucketsGoByTurnThenByTime(t *testing.T) {
 		b.turns = c.turns
 		a.compete(b, c.at, spotDue)
 	}
-	order := func(probes bool) (keys []job.Key) {
+	order := func(probes bool) (keys []queue.Key) {
 		taken := map[*bucket]bool{}
 		for {
 			b := a.nextDue(probes, func(b *bucket) bool { return !taken[b] })
@@ -88,10 +89,10 @@ func TestDueBucketsGoByTurnThenByTime(t *testing.T) {
 			keys = append(keys, b.queue.Key)
 		}
 	}
-	if got := order(false); !slices.Equal(got, []job.Key{"early", "middle", "late", "owing"}) {
+	if got := order(false); !slices.Equal(got, []queue.Key{"early", "middle", "late", "owing"}) {
 		t.Errorf("in turn: %v", got)
 	}
-	if got := order(true); !slices.Equal(got, []job.Key{"owing", "early", "middle", "late"}) {
+	if got := order(true); !slices.Equal(got, []queue.Key{"owing", "early", "middle", "late"}) {
 		t.Errorf("a probe is of the bucket that waited longest: %v", got)
 	}
 }
@@ -147,7 +148,7 @@ func TestAPartitionLeavesTheAgenda(t *testing.T) {
 	a := &agenda{}
 	for i, in := range []spot{spotSched, spotDue, spotUnread, spotCaller, spotChanged} {
 		for _, p := range []*Part{mine, others} {
-			b := bucketOf(p, job.Key(rune('a'+i)))
+			b := bucketOf(p, queue.Key(rune('a'+i)))
 			switch in {
 			case spotSched:
 				a.schedule(b, 1)

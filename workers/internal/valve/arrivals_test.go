@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -257,7 +258,7 @@ func TestWithoutARecordAllIsHeldUntilRunsMustHaveEnded(t *testing.T) {
 	}
 }
 
-func (b *valveBench) bucketOfTests(key job.Key) { b.p.bucket(key, b.now) }
+func (b *valveBench) bucketOfTests(key queue.Key) { b.p.bucket(key, b.now) }
 
 func TestACallHoldsItsPlaceUntilItsRequestCannotArrive(t *testing.T) {
 	for name, end := range map[string]func(c *calling, now pace.Instant){

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -196,8 +197,8 @@ func TestAPurgeOfDeepJobsAwaitsItsAcknowledgements(t *testing.T) {
 func TestAnUnknownStartIsAnsweredAtOnce(t *testing.T) {
 	for name, hold := range map[string]func(a *asked, v *Valve){
 		"paused by an operator": func(a *asked, v *Valve) {
-			v.SetOverride("k0", policy.Override{Paused: true}, a.now)
-			v.SetOverride("k1", policy.Override{Paused: true}, a.now)
+			v.SetOverride("k0", inforce.Override{Paused: true}, a.now)
+			v.SetOverride("k1", inforce.Override{Paused: true}, a.now)
 		},
 		"no worker here": func(_ *asked, v *Valve) { v.Crew.Local, v.Crew.Declined = false, true },
 		"a target down":  func(_ *asked, v *Valve) { v.health.All.Open = true },

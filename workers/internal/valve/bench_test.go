@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -22,9 +23,9 @@ func BenchmarkValve(b *testing.B) {
 			v.Crew.Local = true
 			part := v.Own(handle.Partition{Policy: p.Name}, 1)
 			part.GoLive(origin)
-			names := make([]job.Key, keys)
+			names := make([]queue.Key, keys)
 			for i := range names {
-				names[i] = job.Key(fmt.Sprintf("key-%d", i))
+				names[i] = queue.Key(fmt.Sprintf("key-%d", i))
 			}
 			now, body := origin, make([]byte, 128)
 			b.ReportAllocs()

@@ -3,7 +3,7 @@ package valve
 import (
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
@@ -158,7 +158,7 @@ func (p *Part) Fetched(t Text, now pace.Instant) {
 		return
 	case t.Malformed != nil:
 		p.v.stock.detach(j)
-		p.v.out.bury(j, job.ReasonMalformed, t.Malformed.Error())
+		p.v.out.bury(j, queue.ReasonMalformed, t.Malformed.Error())
 	case t.Body != nil && j.counted:
 		j.Body, j.Lean = t.Body, false
 	}

@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -42,7 +43,7 @@ func TestBodiesAreReadWithinABudget(t *testing.T) {
 				b.arrive(fmt.Sprintf("k%d", i), bodyOf(1<<20))
 				b.arrive(fmt.Sprintf("k%d", i), bodyOf(1<<20))
 			}
-			started := map[job.Key]int{}
+			started := map[queue.Key]int{}
 			for turn := 0; len(b.p.jobs) > 0; turn++ {
 				if turn > 100*keys {
 					t.Fatalf("%d jobs are left", len(b.p.jobs))

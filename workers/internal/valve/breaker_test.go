@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
@@ -74,7 +75,7 @@ func TestAnOutageCountsNoAttemptsAndEndsWithoutAClump(t *testing.T) {
 			if b.reasons() != "[]" || b.v.Breakers().Open() == 0 {
 				t.Errorf("letters %s, %d breakers are open", b.reasons(), b.v.Breakers().Open())
 			}
-			starts := map[job.Key][]time.Duration{}
+			starts := map[queue.Key][]time.Duration{}
 			all := b.until(length+5*time.Minute, func(r Run) {
 				starts[r.Key] = append(starts[r.Key], b.now.Since(origin))
 				b.done(r)
@@ -442,7 +443,7 @@ func TestAMistakeOfTheWorkerCountsNoAttempt(t *testing.T) {
 			if n := b.attempts(); n != 0 || b.reasons() != "[]" || runs > buckets+30 {
 				t.Errorf("%d attempts were counted in %d runs, letters %s", n, runs, b.reasons())
 			}
-			key := job.Key("key-0")
+			key := queue.Key("key-0")
 			state := b.view().bucketState(b.p, key)
 			if state.By != job.BlockedByBreaker || state.LastError != "no such file" {
 				t.Errorf("the bucket is blocked by %q: %q", state.By, state.LastError)

@@ -4,7 +4,7 @@ import (
 	"hash/fnv"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/adapt"
 	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
@@ -77,7 +77,7 @@ type trials struct {
 	Attempts  int          // those that counted
 	crashes   int
 	LastError string
-	reason    job.Reason
+	reason    queue.Reason
 	backoff   time.Duration
 }
 
@@ -107,7 +107,7 @@ func (j *heldJob) takes() quota.Cost { return quota.Cost{Job: j.Cost, Named: j.C
 func (j *heldJob) ordinal() int { return j.Attempts + int(j.snoozes) + 1 }
 
 func (j *heldJob) ran() bool {
-	return j.reason != job.ReasonDeadline && j.reason != job.ReasonMalformed
+	return j.reason != queue.ReasonDeadline && j.reason != queue.ReasonMalformed
 }
 
 // enter also lists begun jobs, for checkpoints.
@@ -180,7 +180,7 @@ type near struct {
 // nothingNear is shared and read-only.
 var nothingNear = &near{callers: noCallers}
 
-func newBucket(p *Part, key job.Key, l *limits) *bucket {
+func newBucket(p *Part, key queue.Key, l *limits) *bucket {
 	return &bucket{queue: keyqueue.New(key, p.deep), Part: p, limits: l,
 		near: nothingNear}
 }
@@ -244,7 +244,7 @@ type learnt struct {
 const mostSpread = 250 * time.Millisecond
 
 // spread returns a fraction of limit by the key's hash, because buckets must not start together.
-func spread(key job.Key, limit time.Duration) time.Duration {
+func spread(key queue.Key, limit time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(key))
 	return time.Duration(float64(limit) * float64(h.Sum32()) / (1 << 32))

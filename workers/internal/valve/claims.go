@@ -4,7 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
@@ -25,7 +26,7 @@ const (
 )
 
 // Fits reports whether a job that is due, or soon will be, is in no excepted bucket.
-func (v *Valve) Fits(except []job.Key, now pace.Instant) bool {
+func (v *Valve) Fits(except []queue.Key, now pace.Instant) bool {
 	v.placeChanged(now)
 	excepted, soon := crew.SetOf(except), v.acted.Add(crew.HoldFor)
 	takes := func(b *bucket) bool { return !excepted[b.queue.Key] }

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -27,7 +28,7 @@ func newOffering(p policy.Policy) *offering {
 	return o
 }
 
-func (o *offering) publish(key job.Key, n int, now pace.Instant) {
+func (o *offering) publish(key queue.Key, n int, now pace.Instant) {
 	for range n {
 		o.seq++
 		o.part.arrive(&job.Arrived{Seq: o.seq, Key: key, Stored: originWall, Cost: 1,
@@ -49,7 +50,7 @@ func (o *offering) step(now pace.Instant) string {
 	return said
 }
 
-func (o *offering) claim(until pace.Instant, except ...job.Key) {
+func (o *offering) claim(until pace.Instant, except ...queue.Key) {
 	o.Offered(crew.OfferClaimed, 0)
 	o.Crew.Claimants.Offers = max(0, o.Crew.Claimants.Offers)
 	o.Crew.Claim(crew.Claim{Worker: "w", Except: except, Until: until})
@@ -113,7 +114,8 @@ func TestAClaimIsNotForABucketThatItsWorkerExcepts(t *testing.T) {
 			t.Fatal(got)
 		}
 		now += 10 * milli
-		if o.Fits([]job.Key{"hangs"}, now) || !o.Fits([]job.Key{"fine"}, now) || !o.Fits(nil, now) {
+		if o.Fits([]queue.Key{"hangs"}, now) || !o.Fits([]queue.Key{"fine"}, now) ||
+			!o.Fits(nil, now) {
 			t.Error("a claim fits other buckets than those that have jobs")
 		}
 		o.claim(now+40*milli, "hangs")
@@ -121,7 +123,7 @@ func TestAClaimIsNotForABucketThatItsWorkerExcepts(t *testing.T) {
 			t.Errorf("the bucket that hangs took another's worker: %s", got)
 		}
 		o.publish("fine", 3, now)
-		if !o.Fits([]job.Key{"hangs"}, now) || o.Fits([]job.Key{"hangs", "fine"}, now) {
+		if !o.Fits([]queue.Key{"hangs"}, now) || o.Fits([]queue.Key{"hangs", "fine"}, now) {
 			t.Error("a claim fits other buckets than those that have jobs")
 		}
 		o.claim(now+40*milli, "gone", "hangs")
@@ -150,7 +152,7 @@ func TestAClaimFitsAJobThatIsSoonDue(t *testing.T) {
 		at   pace.Instant
 		fits bool
 	}{{now, false}, {now + 80*milli, true}} {
-		if o.step(x.at); o.Fits([]job.Key{"b"}, x.at) != x.fits {
+		if o.step(x.at); o.Fits([]queue.Key{"b"}, x.at) != x.fits {
 			t.Errorf("%v before its start, the job fits a claim: %v", 100*milli+now-x.at, !x.fits)
 		}
 	}
@@ -197,14 +199,14 @@ func TestClaimsUnderTotal(t *testing.T) {
 func TestAnExceptedBucketDelaysNoOther(t *testing.T) {
 	o := newOffering(total("1000/s"))
 	now := 1000 * milli
-	for _, key := range []job.Key{"a", "b", "c", "d"} {
+	for _, key := range []queue.Key{"a", "b", "c", "d"} {
 		o.publish(key, 2, now)
 	}
 	o.step(now)
 	for _, x := range []struct {
-		except []job.Key
+		except []queue.Key
 		gives  string
-	}{{[]job.Key{"a", "b"}, "[5]"}, {nil, "[1]"}, {[]job.Key{"c", "d"}, "[3]"}} {
+	}{{[]queue.Key{"a", "b"}, "[5]"}, {nil, "[1]"}, {[]queue.Key{"c", "d"}, "[3]"}} {
 		o.claim(now+40*milli, x.except...)
 		if got := o.step(now); !strings.Contains(got, "gives "+x.gives) {
 			t.Errorf("a claim except for %v: %s, want %s", x.except, got, x.gives)
@@ -220,10 +222,10 @@ func BenchmarkClaimBesideManyDueBuckets(b *testing.B) {
 			o := newOffering(total("1000000/s"))
 			now := 1000 * milli
 			for i := range buckets {
-				o.publish(job.Key(fmt.Sprint(i)), 1, now)
+				o.publish(queue.Key(fmt.Sprint(i)), 1, now)
 			}
 			o.Advance(now, pace.Never)
-			o.Crew.Claim(crew.Claim{Except: []job.Key{"0", "1", "2"}, Until: pace.Never})
+			o.Crew.Claim(crew.Claim{Except: []queue.Key{"0", "1", "2"}, Until: pace.Never})
 			for b.Loop() {
 				if to, _ := o.match(); to == nil {
 					b.Fatal("no match")

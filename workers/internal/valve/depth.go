@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/deep"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
@@ -145,7 +146,7 @@ func (s *stock) sink(j *heldJob, later bool, now pace.Instant) {
 	if later {
 		d.Due = j.NotBefore.UnixNano()
 	}
-	_, d.Keyed = j.ended(job.EndCancelled)
+	_, d.Keyed = j.ended(queue.EndCancelled)
 	j.Bucket.queue.Sink(&j.Job, d)
 	delete(j.Bucket.Part.jobs, j.Seq)
 	s.texts.unweigh(j)
@@ -275,7 +276,7 @@ func (p *Part) loseDeep() {
 }
 
 // purges returns a batch of a bucket's jobs up to a sequence, with deep ones raised.
-func (p *Part) purges(key job.Key, last uint64) (jobs []*heldJob) {
+func (p *Part) purges(key queue.Key, last uint64) (jobs []*heldJob) {
 	b := p.buckets[key]
 	if b == nil {
 		return nil

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -95,7 +96,7 @@ func TestBucketsThatStartNothingSoonHaveNoJobNear(t *testing.T) {
 	if len(b.p.jobs) > 0 {
 		t.Fatalf("%d jobs are near", len(b.p.jobs))
 	}
-	starts := map[job.Key]time.Duration{}
+	starts := map[queue.Key]time.Duration{}
 	for range 100 {
 		b.at(b.v.Wake(true).Since(origin)).v.Advance(b.now, pace.Never)
 		b.text()

@@ -11,8 +11,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -219,7 +220,7 @@ func TestAJobThatIsDeepExpires(t *testing.T) {
 	b.at(17 * time.Minute).start()
 	var buried []uint64
 	for _, u := range b.out.Burials {
-		if u.Reason != job.ReasonDeadline || !u.Lean || !u.Headless {
+		if u.Reason != queue.ReasonDeadline || !u.Lean || !u.Headless {
 			t.Errorf("a letter of %+v", u)
 		}
 		buried = append(buried, u.Seq)

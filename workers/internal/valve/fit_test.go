@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -83,7 +83,7 @@ func TestConfirmedJobsDoNotCrowdOutUnconfirmedOnes(t *testing.T) {
 func TestRecordsFitTheServersMessages(t *testing.T) {
 	b := newValveBench(t, leaky("slow", "10/h"))
 	for i := range 5000 {
-		bucket := b.p.bucket(job.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
+		bucket := b.p.bucket(queue.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
 		bucket.pace.Take(&bucket.clock, b.now, 1)
 	}
 	b.begin(2000)
@@ -128,7 +128,7 @@ func TestAPartialHandoverBoundsUnlistedBuckets(t *testing.T) {
 		}
 		h, _ := stored(t, b.p.Surrender(b.now), 100*record.ClockBytes)
 		next := unownedValve(t, p).inheritFrom(inheritance.State{Owner: "self", Handover: h})
-		left := func(key job.Key) (left, open int64) {
+		left := func(key queue.Key) (left, open int64) {
 			used := next.p.bucket(key, next.now).Used
 			next.v.quota.Left(used, next.v.wall.reading(next.now), func(_ string, l, _, o int64) {
 				left, open = l, o
@@ -160,7 +160,7 @@ func TestAPartialHandoverBoundsUnlistedBuckets(t *testing.T) {
 func TestEndedCallsAreDroppedFirst(t *testing.T) {
 	b := newValveBench(t, leaky("slow", "10/h"))
 	for i := range 500 {
-		bucket := b.p.bucket(job.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
+		bucket := b.p.bucket(queue.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
 		bucket.pace.Take(&bucket.clock, b.now, 1)
 	}
 	b.begin(200)

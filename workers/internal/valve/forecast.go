@@ -3,7 +3,8 @@ package valve
 import (
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/forecast"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
@@ -256,7 +257,7 @@ const unknownRoom = time.Second
 
 // room returns the Retry-After of a full bucket (law 7): the time to its next start, and at least
 // one interval.
-func (w View) room(p *Part, key job.Key) time.Duration {
+func (w View) room(p *Part, key queue.Key) time.Duration {
 	b, wait := p.look(key), unknownRoom
 	switch {
 	case b.pace != nil:

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 )
 
@@ -31,7 +32,7 @@ func crowd(t *testing.T, buckets int) *valveBench {
 	for i := range buckets {
 		key := fmt.Sprintf("tenant.%06d", i)
 		if weight := 1 + random.Int64N(4); weight > 1 && i%3 == 0 {
-			b.v.SetOverride(job.Key(key), policy.Override{Weight: &weight}, b.now)
+			b.v.SetOverride(queue.Key(key), inforce.Override{Weight: &weight}, b.now)
 		}
 		for range 1 + random.IntN(6) {
 			b.arrive(key, cost(1+random.Int64N(3)))
@@ -140,7 +141,7 @@ func TestAListLooksAtEachBucketOnce(t *testing.T) {
 		t.Fatalf("%d listed of %d", len(l.states), l.total)
 	}
 	for i, s := range l.states {
-		if want := job.Key(fmt.Sprintf("tenant.%06d", 6+7*(100+i))); s.Key != want ||
+		if want := queue.Key(fmt.Sprintf("tenant.%06d", 6+7*(100+i))); s.Key != want ||
 			s.Depth != 7 || s.ETAMS == nil {
 			t.Errorf("%d: %+v, want %s", i, s, want)
 		}

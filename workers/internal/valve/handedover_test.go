@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -38,7 +38,7 @@ func TestAnOutcomeThatComesAfterTheTimeoutIsHeard(t *testing.T) {
 	}{
 		"done": {said: record.Outcome{Kind: record.OutcomeDone}, acked: 1},
 		"permanent": {said: record.Outcome{Kind: record.OutcomePermanent,
-			Reason:   job.ReasonPermanent,
+			Reason:   queue.ReasonPermanent,
 			Attempts: 1}, buried: "[permanent]"},
 		"failed, for the last": {said: record.Outcome{Kind: record.OutcomeFailed, Attempts: 100},
 			buried: "[attempts]"},

@@ -4,8 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -55,7 +57,7 @@ func TestHoldsOfAJob(t *testing.T) {
 			},
 			want: job.BlockedByConcurrency, until: unknown},
 		"a pause of its bucket": {prepare: func(b *valveBench) *heldJob {
-			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.v.SetOverride("a", inforce.Override{Paused: true}, b.now)
 			return b.arrive("a")
 		}, want: job.BlockedByPaused, until: unknown},
 		"a pause of all": {prepare: func(b *valveBench) *heldJob {
@@ -178,7 +180,7 @@ func TestABucketReportsThatItsQueueIsBeingRead(t *testing.T) {
 	b := unownedValve(t, leaky("api", "10/s"))
 	b.own()
 	b.arrive("a")
-	for _, key := range []job.Key{"a", "b"} {
+	for _, key := range []queue.Key{"a", "b"} {
 		if !b.view().bucketState(b.p, key).Reading {
 			t.Errorf("%s: nothing is said while the queue is read", key)
 		}

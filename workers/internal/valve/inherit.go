@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
@@ -29,7 +29,7 @@ func (v *Valve) Own(name handle.Partition, epoch uint64) *Part {
 		Epoch:     epoch,
 		state:     partitionOpening,
 		stream:    stream{sweeping: true},
-		holding: holding{buckets: map[job.Key]*bucket{}, jobs: map[uint64]*heldJob{},
+		holding: holding{buckets: map[queue.Key]*bucket{}, jobs: map[uint64]*heldJob{},
 			deep:  keyqueue.NewStore[*heldJob](time.Duration(v.Policy.PriorityStep)),
 			calls: calls.New(&v.Crew.Claimants), begun: map[uint64]*heldJob{}},
 		legacy:   inheritance.New(),

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -82,7 +83,7 @@ func TestHandoverFitsAMessage(t *testing.T) {
 	p := leaky("slow", "10/h")
 	b := newValveBench(t, p)
 	for i := range 100_000 {
-		key := job.Key(fmt.Sprintf("tenant.%06d", i))
+		key := queue.Key(fmt.Sprintf("tenant.%06d", i))
 		bucket := b.p.bucket(key, b.now)
 		bucket.pace.Take(&bucket.clock, b.now.Add(-time.Duration(i)*ms), 1)
 	}
@@ -116,7 +117,7 @@ func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 	p := leaky("slow", "10/h")
 	b := newValveBench(t, p)
 	for i := range 50_000 {
-		bucket := b.p.bucket(job.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
+		bucket := b.p.bucket(queue.Key(fmt.Sprintf("tenant.%06d", i)), b.now)
 		bucket.pace.Take(&bucket.clock, b.now, 1)
 	}
 	costly := b.p.bucket("costly", b.now)
@@ -125,7 +126,7 @@ func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 	b.v.coolDown(cooling, time.Hour, b.now)
 	h := b.p.Handover(b.now)
 	h.Fit(record.MostBytes)
-	found := map[job.Key]bool{}
+	found := map[queue.Key]bool{}
 	for _, c := range h.Clocks {
 		found[c.Key] = true
 	}
@@ -139,7 +140,7 @@ func TestPartialHandoverKeepsLongWaits(t *testing.T) {
 func TestBucketsOmittedFromAHandoverWait(t *testing.T) {
 	p := leaky("slow", "1/s")
 	first := newValveBench(t, p)
-	for key, cost := range map[job.Key]int64{"a": 30, "b": 20, "c": 8, "d": 1} {
+	for key, cost := range map[queue.Key]int64{"a": 30, "b": 20, "c": 8, "d": 1} {
 		bucket := first.p.bucket(key, first.now)
 		bucket.pace.Take(&bucket.clock, first.now.Add(-5*second), 1)
 		// late; the schedule alone would make up for it
@@ -221,12 +222,12 @@ func TestInheritedRunsHoldConcurrency(t *testing.T) {
 func TestPolicyOverridesAreNeededOnlyByTheirKey(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
 	fast := leaky("", "10/s").Outflow
-	b.v.SetOverride("fast", policy.Override{Outflow: &fast}, b.now)
+	b.v.SetOverride("fast", inforce.Override{Outflow: &fast}, b.now)
 	for range 5 {
 		b.arrive("fast")
 		b.arrive("other")
 	}
-	count := map[job.Key]int{}
+	count := map[queue.Key]int{}
 	b.until(time.Second-ms, func(r Run) { count[r.Key]++; b.done(r) })
 	if count["fast"] != 5 || count["other"] != 1 {
 		t.Errorf("starts in the first second: %v", count)

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -222,11 +223,11 @@ func TestClocksThatLoseMostAreListedFirst(t *testing.T) {
 		clocks = append(clocks, heldClock{Clock: c, interval: 6 * minute})
 	}
 	slices.SortFunc(clocks, compareClocks)
-	var keys []job.Key
+	var keys []queue.Key
 	for _, c := range clocks {
 		keys = append(keys, c.Key)
 	}
-	if want := []job.Key{"2h", "1h", "1m", "5m"}; !slices.Equal(keys, want) {
+	if want := []queue.Key{"2h", "1h", "1m", "5m"}; !slices.Equal(keys, want) {
 		t.Errorf("listed %v, want %v", keys, want)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/heap"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
@@ -15,7 +16,7 @@ import (
 	"github.com/penstock-mq/penstock/workers/internal/walk"
 )
 
-func (w View) bucketState(p *Part, key job.Key) job.BucketState {
+func (w View) bucketState(p *Part, key queue.Key) job.BucketState {
 	l, b := w.settings.limitsOf(key), p.look(key)
 	s := job.BucketState{Key: key}
 	s.Paused, s.Reading = l.paused, p.state == partitionOpening
@@ -214,5 +215,5 @@ func (p *Part) cancel(seq uint64) (removed int) {
 	if j == nil {
 		return 0
 	}
-	return p.v.stock.dismiss(j, job.EndCancelled)
+	return p.v.stock.dismiss(j, queue.EndCancelled)
 }

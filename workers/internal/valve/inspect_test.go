@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
@@ -26,9 +28,9 @@ func total(rate string) policy.Policy {
 func TestTotalOutflowIsSharedInTurns(t *testing.T) {
 	b := newValveBench(t, total("100/s"))
 	weight := int64(3)
-	b.v.SetOverride("heavy", policy.Override{Weight: &weight}, b.now)
+	b.v.SetOverride("heavy", inforce.Override{Weight: &weight}, b.now)
 	slow := leaky("x", "5/s").Outflow
-	b.v.SetOverride("slow", policy.Override{Outflow: &slow}, b.now)
+	b.v.SetOverride("slow", inforce.Override{Outflow: &slow}, b.now)
 	for range 2000 {
 		b.arrive("flood")
 	}
@@ -37,8 +39,8 @@ func TestTotalOutflowIsSharedInTurns(t *testing.T) {
 		b.arrive("light")
 		b.arrive("slow")
 	}
-	counts := map[job.Key]int{}
-	last := map[job.Key]uint64{}
+	counts := map[queue.Key]int{}
+	last := map[queue.Key]uint64{}
 	tally := func(r Run) {
 		if r.Seq < last[r.Key] {
 			t.Errorf("key %s: job %d after job %d", r.Key, r.Seq, last[r.Key])
@@ -49,7 +51,7 @@ func TestTotalOutflowIsSharedInTurns(t *testing.T) {
 	}
 	starts := b.until(4*time.Second, tally)
 	// 20 of the 400 starts are slow's; the rest are shared 1 : 3 : 1.
-	for key, want := range map[job.Key]int{"slow": 20, "flood": 76, "heavy": 228, "light": 76} {
+	for key, want := range map[queue.Key]int{"slow": 20, "flood": 76, "heavy": 228, "light": 76} {
 		if got := counts[key]; math.Abs(float64(got-want)) > 2 {
 			t.Errorf("key %s started %d jobs, want %d", key, got, want)
 		}
@@ -154,8 +156,8 @@ func TestExpectedStartsCountSlots(t *testing.T) {
 func TestExpectedStartsUnderATotalCountSlots(t *testing.T) {
 	b := newValveBench(t, total("20/s"))
 	weight := int64(2)
-	b.v.SetOverride("heavy", policy.Override{Weight: &weight}, b.now)
-	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
+	b.v.SetOverride("heavy", inforce.Override{Weight: &weight}, b.now)
+	b.v.SetOverride("paused", inforce.Override{Paused: true}, b.now)
 	for range 20 {
 		b.arrive("costly", cost(12))
 		b.arrive("heavy", cost(3))
@@ -318,7 +320,7 @@ func TestRoom(t *testing.T) {
 			b.v.Change(b.v.Policy, true, b.now)
 		}, second},
 		{"paused key", leaky("api", "10/s"), func(b *valveBench) {
-			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.v.SetOverride("a", inforce.Override{Paused: true}, b.now)
 		}, second},
 		{"held", held, func(b *valveBench) { b.arrive("a"); b.start() }, second},
 		{"cooling down", leaky("api", "10/s"), func(b *valveBench) {
@@ -354,9 +356,9 @@ func TestNoForecast(t *testing.T) {
 	b.arrive("held")
 	b.arrive("held")
 	b.start()
-	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
+	b.v.SetOverride("paused", inforce.Override{Paused: true}, b.now)
 	b.arrive("paused")
-	for _, key := range []job.Key{"held", "paused"} {
+	for _, key := range []queue.Key{"held", "paused"} {
 		if s := b.view().bucketState(b.p, key); s.ETAMS != nil {
 			t.Errorf("bucket %s: a new job is expected to start in %d ms", key, *s.ETAMS)
 		}
@@ -435,7 +437,7 @@ func TestOldestBuckets(t *testing.T) {
 			t.Fatalf("%s: %d of %d are near", name, old.queue.Near(), old.queue.Len())
 		}
 		states, _ := b.list(job.ByAge, 0, 3)
-		var keys []job.Key
+		var keys []queue.Key
 		for _, s := range states {
 			keys = append(keys, s.Key)
 		}

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -62,15 +63,15 @@ func TestCausesOfLateStarts(t *testing.T) {
 			}, want: map[string]time.Duration{job.BlockedByConcurrency: 1900 * ms}},
 		"a pause": {run: func(b *valveBench, running Run) {
 			b.done(running)
-			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.v.SetOverride("a", inforce.Override{Paused: true}, b.now)
 			b.start()
 			b.at(until)
-			b.v.SetOverride("a", policy.Override{}, b.now)
+			b.v.SetOverride("a", inforce.Override{}, b.now)
 			b.start()
 		}, want: map[string]time.Duration{job.BlockedByPaused: 1900 * ms}},
 		"a pause that lasts": {run: func(b *valveBench, running Run) {
 			b.done(running)
-			b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+			b.v.SetOverride("a", inforce.Override{Paused: true}, b.now)
 			b.start()
 			b.at(until)
 		}, want: map[string]time.Duration{job.BlockedByPaused: 1900 * ms}},
@@ -171,7 +172,7 @@ func TestABucketReportsItsRate(t *testing.T) {
 	if s.Outflow != 10 || s.RateMinute < 9.9 || s.RateMinute > 10.1 {
 		t.Errorf("outflow %v, achieved %v", s.Outflow, s.RateMinute)
 	}
-	b.v.SetOverride("b", policy.Override{Outflow: &b.v.Policy.Outflow}, b.now)
+	b.v.SetOverride("b", inforce.Override{Outflow: &b.v.Policy.Outflow}, b.now)
 	if s := b.view().bucketState(b.p, "b"); s.Outflow != 10 || s.RateMinute != 0 {
 		t.Errorf("a key without jobs: outflow %v, achieved %v", s.Outflow, s.RateMinute)
 	}
@@ -214,7 +215,7 @@ func TestTheTimesHeldByLimitsAreReported(t *testing.T) {
 
 func TestLatestBuckets(t *testing.T) {
 	b := newValveBench(t, leaky("api", "1/s"))
-	b.v.SetOverride("paused", policy.Override{Paused: true}, b.now)
+	b.v.SetOverride("paused", inforce.Override{Paused: true}, b.now)
 	for _, key := range []string{"stuck", "deep", "deep", "deep", "paused", "paused"} {
 		b.arrive(key)
 	}

@@ -5,8 +5,9 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/quota"
 )
@@ -23,11 +24,11 @@ type settings struct {
 	Policy    policy.Policy
 	paused    bool    // the whole policy
 	base      *limits // without an override
-	overrides map[job.Key]policy.Override
+	overrides map[queue.Key]inforce.Override
 }
 
 // limitsFor applies an override, which cannot resume a key of a paused policy.
-func limitsFor(p policy.Policy, o policy.Override, paused bool) *limits {
+func limitsFor(p policy.Policy, o inforce.Override, paused bool) *limits {
 	peak := o.PeakRatio(p)
 	p = o.Apply(p)
 	l := &limits{pace: pace.New(p.Outflow, peak, p.Burst), concurrency: p.Concurrency,
@@ -45,7 +46,7 @@ func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
 		return
 	}
 	v.Policy, v.paused, v.Crew.Most = p, paused, p.Workers
-	v.base, v.learning.rule = limitsFor(p, policy.Override{}, paused), p.AdaptiveRate
+	v.base, v.learning.rule = limitsFor(p, inforce.Override{}, paused), p.AdaptiveRate
 	v.total.Change(totalOf(p), now)
 	v.quota, v.candidates = quota.New(p), quota.NewCandidates(p)
 	v.setTogether(p)
@@ -68,7 +69,7 @@ func (v *Valve) Change(p policy.Policy, paused bool, now pace.Instant) {
 }
 
 // SetOverride changes a key's override; a zero one removes it.
-func (v *Valve) SetOverride(key job.Key, o policy.Override, now pace.Instant) {
+func (v *Valve) SetOverride(key queue.Key, o inforce.Override, now pace.Instant) {
 	if o.IsZero() {
 		delete(v.overrides, key)
 	} else {
@@ -99,6 +100,6 @@ func (b *bucket) relimit(to *limits, anew bool, n *learning, now pace.Instant) {
 	b.changed()
 }
 
-func (s *settings) SetOverrides(overrides map[job.Key]policy.Override) {
+func (s *settings) SetOverrides(overrides map[queue.Key]inforce.Override) {
 	maps.Copy(s.overrides, overrides)
 }

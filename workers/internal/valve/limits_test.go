@@ -5,8 +5,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
@@ -147,7 +148,7 @@ func TestNoBucketTakesAllWorkers(t *testing.T) {
 				b.arrive(key)
 			}
 			b.until(b.now.Since(origin)+10*ms, func(Run) {})
-			if got := b.p.buckets[job.Key(key)].Running; got != want {
+			if got := b.p.buckets[queue.Key(key)].Running; got != want {
 				t.Errorf("%d workers: bucket %s runs %d, want %d", c.workers, key, got, want)
 			}
 		}
@@ -164,12 +165,12 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 		change           func(b *valveBench) *valveBench
 	}{
 		"of the policy": {large, large, func(b *valveBench) *valveBench {
-			b.v.SetOverride("a", policy.Override{}, b.now)
+			b.v.SetOverride("a", inforce.Override{}, b.now)
 			b.v.Change(small.WithDefaults(), false, b.now)
 			return b
 		}},
 		"of the key": {small, large, func(b *valveBench) *valveBench {
-			b.v.SetOverride("a", policy.Override{}, b.now)
+			b.v.SetOverride("a", inforce.Override{}, b.now)
 			return b
 		}},
 		"over a handover": {large, large, func(b *valveBench) *valveBench {
@@ -187,7 +188,7 @@ func TestASmallerBurstHoldsNothingUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newValveBench(t, c.policy)
-			b.v.SetOverride("a", policy.Override{Burst: &c.override.Burst}, b.now)
+			b.v.SetOverride("a", inforce.Override{Burst: &c.override.Burst}, b.now)
 			b.arrive("a")
 			b.arrive("a")
 			b.v.Resume(b.now)
@@ -219,7 +220,7 @@ func TestPeaksReachTheClocks(t *testing.T) {
 	b.v.Change(p.WithDefaults(), false, b.now)
 	check(1, 2)
 	peak := rate(30)
-	b.v.SetOverride("a", policy.Override{Peak: &peak}, b.now)
+	b.v.SetOverride("a", inforce.Override{Peak: &peak}, b.now)
 	if got, want := b.v.limitsOf("a").pace, pace.New(rate(10), 3, 1); *got != *want {
 		t.Errorf("the key goes by %+v, want %+v", got, want)
 	}

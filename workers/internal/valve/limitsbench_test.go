@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -18,7 +19,7 @@ import (
 type limitsBench struct {
 	v    *Valve
 	part *Part
-	keys []job.Key
+	keys []queue.Key
 	seq  uint64
 	now  pace.Instant
 }
@@ -62,7 +63,7 @@ func ownLimitsBench(p policy.Policy) *limitsBench {
 	l.v.Crew.Local = true
 	l.part = l.v.Own(handle.Partition{Policy: p.Name}, 1)
 	for i := range benchedKeys {
-		l.keys = append(l.keys, job.Key(fmt.Sprintf("key-%d", i)))
+		l.keys = append(l.keys, queue.Key(fmt.Sprintf("key-%d", i)))
 	}
 	return l
 }

@@ -3,7 +3,7 @@ package valve
 import (
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/calls"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
@@ -35,7 +35,7 @@ type Part struct {
 }
 
 type holding struct {
-	buckets map[job.Key]*bucket
+	buckets map[queue.Key]*bucket
 	list    walk.List[*bucket] // the same
 	jobs    map[uint64]*heldJob
 	calls   calls.Calls[*heldJob]

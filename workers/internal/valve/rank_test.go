@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/keyqueue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -86,7 +88,7 @@ func TestJobsStartInTheOrderOfTheirRanks(t *testing.T) {
 		"one at a time": newValveBench(t, with(p, func(p *policy.Policy) { p.Concurrency = 1 })),
 	} {
 		random := rand.New(rand.NewPCG(3, 4))
-		waiting := map[job.Key][]keyqueue.Rank{}
+		waiting := map[queue.Key][]keyqueue.Rank{}
 		came, off, started := int64(0), time.Duration(0), 0
 		for turn := range 5000 {
 			b.now = b.now.Add(10 * ms)
@@ -195,12 +197,12 @@ func TestADelayedOrRetriedJobWaitsSinceItWasAccepted(t *testing.T) {
 	b.arrive("a", notBefore(20*second)) // 2
 	b.end(b.start()[0], record.Outcome{Kind: record.OutcomeFailed, Error: "no"})
 	b.p.Written(&b.out.Saves[0], b.now)
-	b.v.SetOverride("a", policy.Override{Paused: true}, b.now)
+	b.v.SetOverride("a", inforce.Override{Paused: true}, b.now)
 	for i := range 3 { // 3: −10 s, 4: −1 s, 5: 8 s
 		b.at(time.Duration(i)*9*second).arrive("a", priority(1))
 	}
 	b.at(30*second).v.Advance(b.now, pace.Never)
-	b.v.SetOverride("a", policy.Override{}, b.now)
+	b.v.SetOverride("a", inforce.Override{}, b.now)
 	if got := b.order(20 * second); got != "[3 4 1 2 5]" {
 		t.Errorf("started in the order %s", got)
 	}

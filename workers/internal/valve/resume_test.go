@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -24,7 +25,7 @@ func throttled(t *testing.T, p policy.Policy, keys ...string) *valveBench {
 }
 
 // resume asks as an operator does, and stores the checkpoints that the answer waits for.
-func (b *valveBench) resume(key job.Key) (a job.Answer) {
+func (b *valveBench) resume(key queue.Key) (a job.Answer) {
 	b.t.Helper()
 	var qs Questions
 	answered := false
@@ -132,7 +133,7 @@ func TestALearntRateRisesFromTheEndOfItsCoolDown(t *testing.T) {
 
 func TestResumeProbesATargetThatWasDown(t *testing.T) {
 	for name, buckets := range map[string]int{"a bucket's breaker": 1, "the breaker of all": 3} {
-		for _, key := range []job.Key{"key-0", ""} {
+		for _, key := range []queue.Key{"key-0", ""} {
 			t.Run(name+" "+string(key), func(t *testing.T) {
 				b := newValveBench(t, leaky("api", "10/s"))
 				for range gates.MostSuspectJobs {

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -145,13 +146,13 @@ func (v *Valve) conclude(j *heldJob, o record.Outcome, local bool, now pace.Inst
 	switch o.Kind {
 	case record.OutcomeDone:
 		b.own().Throttles = 0
-		if e, keyed := j.ended(job.EndDone); keyed {
+		if e, keyed := j.ended(queue.EndDone); keyed {
 			v.out.Done = append(v.out.Done, Ending{Ref: j.ref(), Ended: e})
 		}
 		v.out.ack(j)
 	case record.OutcomePermanent:
 		if o.Reason == "" {
-			o.Reason, o.Attempts = job.ReasonPermanent, j.Attempts+1
+			o.Reason, o.Attempts = queue.ReasonPermanent, j.Attempts+1
 		}
 		j.Attempts = max(j.Attempts, o.Attempts)
 		v.out.bury(j, o.Reason, o.Error)
@@ -196,7 +197,7 @@ func (v *Valve) failed(j *heldJob, o record.Outcome) {
 	j.LastError = o.Error
 	j.Attempts = cmp.Or(o.Attempts, j.Attempts+1)
 	if j.Attempts >= job.MaxAttempts(j.Header, retry.MaxAttempts) {
-		v.out.bury(j, job.ReasonAttempts, o.Error)
+		v.out.bury(j, queue.ReasonAttempts, o.Error)
 		return
 	}
 	backoff := pace.Jittered(pace.Doubled(time.Duration(retry.Backoff), j.Attempts-1,
@@ -299,12 +300,12 @@ func (s *Save) Met(found []byte, revision uint64) (end bool) {
 }
 
 func (a *Actions) buryCrashed(j *heldJob) {
-	a.bury(j, job.ReasonCrashed, "its drainer crashed too often while running it")
+	a.bury(j, queue.ReasonCrashed, "its drainer crashed too often while running it")
 }
 
 // bury stores a dead letter before the acknowledgement (law 3). Its message id makes a second one
 // harmless.
-func (a *Actions) bury(j *heldJob, reason job.Reason, detail string) {
+func (a *Actions) bury(j *heldJob, reason queue.Reason, detail string) {
 	j.enter(stageBurying)
 	j.LastError, j.reason = detail, reason
 	a.Burials = append(a.Burials, Burial{Ref: j.ref(), Stored: j.Stored, Header: j.Header,
@@ -337,7 +338,7 @@ func (p *Part) Confirmed(seq uint64, now pace.Instant) {
 	p.v.stock.remove(j)
 }
 
-func (j *heldJob) ended(how job.End) (e job.Ended, keyed bool) {
+func (j *heldJob) ended(how queue.End) (e job.Ended, keyed bool) {
 	if j.headless {
 		return job.Ended{How: how, Accepted: j.Stored}, j.keyed
 	}

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -274,11 +275,11 @@ func TestLettersCountEveryAttempt(t *testing.T) {
 		failures int
 		last     record.Outcome
 		want     int
-		reason   job.Reason
+		reason   queue.Reason
 	}{
-		{0, record.Outcome{Kind: record.OutcomePermanent}, 1, job.ReasonPermanent},
-		{2, record.Outcome{Kind: record.OutcomePermanent}, 3, job.ReasonPermanent},
-		{2, record.Outcome{Kind: record.OutcomeFailed}, 3, job.ReasonAttempts},
+		{0, record.Outcome{Kind: record.OutcomePermanent}, 1, queue.ReasonPermanent},
+		{2, record.Outcome{Kind: record.OutcomePermanent}, 3, queue.ReasonPermanent},
+		{2, record.Outcome{Kind: record.OutcomeFailed}, 3, queue.ReasonAttempts},
 	} {
 		b := newValveBench(t, p)
 		j := b.arrive("a")

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // BenchmarkHeapOfShapes measures the heap of b.N waiting jobs of 1 KiB, spread over keys in several
@@ -28,7 +29,7 @@ func BenchmarkHeapOfShapes(b *testing.B) {
 			b.ResetTimer()
 			for i := range b.N {
 				a := job.Arrived{Seq: uint64(i + 1), Cost: 1, Size: 1 << 10,
-					Key: job.Key(fmt.Sprintf("key-%d", i%shape.keys)), Stored: v.wall(),
+					Key: queue.Key(fmt.Sprintf("key-%d", i%shape.keys)), Stored: v.wall(),
 					Body: make([]byte, 1<<10)}
 				if shape.delayed {
 					a.NotBefore = v.wall().Add(time.Hour + time.Duration(i%3600)*time.Second)

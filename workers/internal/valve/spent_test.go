@@ -3,6 +3,7 @@ package valve
 import (
 	"testing"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -158,7 +159,7 @@ func TestANewRateIsNoBurst(t *testing.T) {
 	for range 20 {
 		b.arrive("a")
 	}
-	b.v.SetOverride("a", policy.Override{Outflow: &fast, Burst: &burst}, b.now)
+	b.v.SetOverride("a", inforce.Override{Outflow: &fast, Burst: &burst}, b.now)
 	if starts := b.until(450*ms, b.done); len(starts) != 5 {
 		t.Errorf("started at %v, want 5 in 450 ms", starts)
 	}
@@ -170,7 +171,7 @@ func TestAPauseEarnsNoBurst(t *testing.T) {
 			b.v.Change(b.v.Policy, paused, b.now)
 		},
 		"of a key": func(b *valveBench, paused bool) {
-			b.v.SetOverride("a", policy.Override{Paused: paused}, b.now)
+			b.v.SetOverride("a", inforce.Override{Paused: paused}, b.now)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,7 +3,7 @@ package valve
 import (
 	"time"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -141,7 +141,7 @@ func (v *Valve) timeout(j *heldJob, now pace.Instant) {
 		j.holder = holder // a late report counts until the job restarts
 	case j.expires <= now:
 		v.stock.detach(j)
-		v.out.bury(j, job.ReasonDeadline, "it waited longer than allowed")
+		v.out.bury(j, queue.ReasonDeadline, "it waited longer than allowed")
 	default:
 		v.stock.detach(j)
 		v.stock.makeReady(j, now)

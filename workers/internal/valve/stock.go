@@ -1,7 +1,8 @@
 package valve
 
 import (
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/claimant"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -89,7 +90,7 @@ func (s *stock) detach(j *heldJob) {
 }
 
 // dismiss drops a job that does not run.
-func (s *stock) dismiss(j *heldJob, how job.End) (removed int) {
+func (s *stock) dismiss(j *heldJob, how queue.End) (removed int) {
 	if j.stage != stageWaiting && j.stage != stageDelayed {
 		return 0
 	}
@@ -106,7 +107,7 @@ func (s *stock) dismiss(j *heldJob, how job.End) (removed int) {
 
 func (s *stock) purge(jobs []*heldJob) (removed int) {
 	for _, j := range jobs {
-		removed += s.dismiss(j, job.EndPurged)
+		removed += s.dismiss(j, queue.EndPurged)
 	}
 	return removed
 }

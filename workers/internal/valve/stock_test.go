@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -41,11 +42,11 @@ func TestAJobIsInOrderOrDelayedOrGone(t *testing.T) {
 		t.Errorf("delayed: %d in order, %d later, and its time is %v, want its deadline",
 			b.queue.Len(), b.queue.Later(), j.At.Since(origin))
 	}
-	if n := s.dismiss(j, job.EndCancelled); n != 1 || j.stage != stageAcking ||
+	if n := s.dismiss(j, queue.EndCancelled); n != 1 || j.stage != stageAcking ||
 		len(s.out.Acks) != 1 || len(s.out.Cancelled) != 1 {
 		t.Errorf("cancelled: %d dropped, %d acknowledged, stage %d", n, len(s.out.Acks), j.stage)
 	}
-	if s.dismiss(j, job.EndCancelled) != 0 {
+	if s.dismiss(j, queue.EndCancelled) != 0 {
 		t.Error("it is cancelled twice")
 	}
 	if s.remove(j); j.stage != stageGone || b.held != 0 || len(b.Part.jobs) != 0 ||
@@ -83,7 +84,7 @@ func TestASavedFailureBacksOffOrEnds(t *testing.T) {
 	if again.stage != stageDelayed || again.At != origin.Add(time.Second) {
 		t.Errorf("stage %d until %v", again.stage, again.At.Since(origin))
 	}
-	if over.stage != stageBurying || s.out.Burials[0].Reason != job.ReasonCrashed {
+	if over.stage != stageBurying || s.out.Burials[0].Reason != queue.ReasonCrashed {
 		t.Errorf("after %d crashes: stage %d", MostCrashes, over.stage)
 	}
 	if s.lose(over); s.out.Vanished != 1 || len(s.out.Forgets) != 1 {

@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/api"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/inheritance"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -59,7 +60,7 @@ func TestABucketThatLetsOthersPassKeepsItsTurn(t *testing.T) {
 	p.Limits = p.Limits[1:]
 	b := newValveBench(t, p)
 	weight := int64(3)
-	b.v.SetOverride("a", policy.Override{Weight: &weight}, b.now)
+	b.v.SetOverride("a", inforce.Override{Weight: &weight}, b.now)
 	for range 20 {
 		b.arrive("a", tokens(4))
 		b.arrive("b", tokens(4))
@@ -76,12 +77,12 @@ func TestABucketThatAwaitsACheckpointKeepsItsTurn(t *testing.T) {
 	p.Limits[0].Window = policy.Duration(time.Minute)
 	b := newValveBench(t, p)
 	weight := int64(3)
-	b.v.SetOverride("a", policy.Override{Weight: &weight}, b.now)
+	b.v.SetOverride("a", inforce.Override{Weight: &weight}, b.now)
 	for range 20 {
 		b.arrive("a", tokens(5))
 		b.arrive("b", tokens(5))
 	}
-	counts := map[job.Key]int{}
+	counts := map[queue.Key]int{}
 	for n := range 16 {
 		b.noted()
 		b.until(time.Duration(n+1)*31*second, func(r Run) {
@@ -210,7 +211,7 @@ func TestRemaindersOfLimitsAreReported(t *testing.T) {
 	b := newValveBench(t, account())
 	b.arrive("a", tokens(4))
 	b.startedKeys(second)
-	for key, want := range map[job.Key]string{"a": "own 99/100, account 6/10",
+	for key, want := range map[queue.Key]string{"a": "own 99/100, account 6/10",
 		"never seen": "own 100/100, account 6/10"} {
 		if got := told(b.view().bucketState(b.p, key).Limits); got != want {
 			t.Errorf("of %s %s is left, want %s", key, got, want)

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
 
@@ -31,10 +32,10 @@ func TestAHeldBucketMissesItsTurns(t *testing.T) {
 		},
 		"by its own rate": {
 			hold: func(b *valveBench) func(Run) {
-				b.v.SetOverride("held", policy.Override{Outflow: &slow}, b.now)
+				b.v.SetOverride("held", inforce.Override{Outflow: &slow}, b.now)
 				return b.done
 			},
-			release: func(b *valveBench) { b.v.SetOverride("held", policy.Override{}, b.now) },
+			release: func(b *valveBench) { b.v.SetOverride("held", inforce.Override{}, b.now) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,12 +49,12 @@ func TestAHeldBucketMissesItsTurns(t *testing.T) {
 			for range 2000 {
 				b.arrive("new")
 			}
-			counts := map[job.Key]int{}
+			counts := map[queue.Key]int{}
 			b.until(14*second, func(r Run) {
 				counts[r.Key]++
 				b.done(r)
 			})
-			for _, key := range []job.Key{"held", "other", "new"} {
+			for _, key := range []queue.Key{"held", "other", "new"} {
 				if n := counts[key]; n < 98 || n > 102 {
 					t.Errorf("%s started %d of 300 jobs, want a third", key, n)
 				}
@@ -71,7 +72,7 @@ func TestANewBucketTakesNoTurnBeforeWaitingOnes(t *testing.T) {
 	}
 	b.until(750*ms, b.done) // the second turns of a, b and c
 	b.arrive("late")
-	var order []job.Key
+	var order []queue.Key
 	b.until(1150*ms, func(r Run) {
 		order = append(order, r.Key)
 		b.done(r)
@@ -93,7 +94,7 @@ func TestTurnsAreRememberedWhileNothingWaits(t *testing.T) {
 	for range 100 {
 		b.arrive("backlog")
 	}
-	counts := map[job.Key]int{}
+	counts := map[queue.Key]int{}
 	b.arrive("single")
 	for at := 10 * ms; at < 6*second; at += 10 * ms {
 		b.until(at, func(r Run) {

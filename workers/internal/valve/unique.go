@@ -4,7 +4,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 )
 
 // uniques finds waiting jobs by unique name. Entries are checked before use, and stale ones dropped
@@ -21,7 +22,7 @@ type uniqueJob struct {
 
 const leastSweep = 1000
 
-func uniqueName(key job.Key, name string) [16]byte {
+func uniqueName(key queue.Key, name string) [16]byte {
 	sum := sha256.Sum256([]byte(string(key) + "\x00" + name)) // no key holds a zero byte
 	return [16]byte(sum[:16])
 }
@@ -36,7 +37,7 @@ func (p *Part) find(u uniqueJob) *heldJob {
 }
 
 // waitsAs returns the job that waits under a unique name, or 0.
-func (p *Part) waitsAs(key job.Key, name string) uint64 {
+func (p *Part) waitsAs(key queue.Key, name string) uint64 {
 	if name == "" {
 		return 0
 	}
@@ -78,7 +79,7 @@ func (p *Part) repeats(j *heldJob) bool {
 }
 
 func (s *stock) repeated(j *heldJob, how string, other uint64) {
-	s.dismiss(j, job.EndCancelled)
+	s.dismiss(j, queue.EndCancelled)
 	s.out.Cancelled[len(s.out.Cancelled)-1].Reason =
 		fmt.Sprintf("it %s %s", how, job.ID(j.Bucket.Part.Policy, other))
 }

@@ -23,8 +23,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -90,8 +92,8 @@ func New(p policy.Policy, paused bool, self string, random func() float64, wall 
 	out *Actions) *Valve {
 	v := &Valve{
 		settings: settings{Policy: p, paused: paused,
-			base:      limitsFor(p, policy.Override{}, paused),
-			overrides: map[job.Key]policy.Override{}},
+			base:      limitsFor(p, inforce.Override{}, paused),
+			overrides: map[queue.Key]inforce.Override{}},
 		startLimits: startLimits{wall: wall, alone: &group{}, total: gates.Total{Pace: totalOf(p)},
 			quota: quota.New(p), candidates: quota.NewCandidates(p)},
 		Crew:     crew.New[*heldJob](p.Workers),
@@ -151,7 +153,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 	case p.legacy.Finished(a.Seq, stored, again, now):
 		p.v.out.ack(j)
 	case a.Malformed != nil:
-		p.v.out.bury(j, job.ReasonMalformed, a.Malformed.Error())
+		p.v.out.bury(j, queue.ReasonMalformed, a.Malformed.Error())
 	case in.Outcome != nil:
 		j.holder = in.Outcome.Holder
 		b.runs(1)
@@ -167,7 +169,7 @@ func (p *Part) arrive(a *job.Arrived, now pace.Instant) {
 		p.v.agenda.lookAt(j, now.Add(time.Duration(p.v.Policy.Timeout)))
 	case p.repeats(j):
 	case p.v.impossible(j.Cost, j.Costs) != "":
-		p.v.out.bury(j, job.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
+		p.v.out.bury(j, queue.ReasonMalformed, p.v.impossible(j.Cost, j.Costs))
 	case in.Record.DueIn > 0 && edit.Run != j.ordinal():
 		p.v.stock.delay(j, now.Later(time.Duration(in.Record.DueIn)*time.Microsecond))
 	case !j.NotBefore.IsZero() && j.NotBefore.After(p.v.wall.at(now)):
@@ -221,7 +223,7 @@ func (v *Valve) Redate(now pace.Instant) {
 	v.againWithin(now)
 }
 
-func (s *settings) limitsOf(key job.Key) *limits {
+func (s *settings) limitsOf(key queue.Key) *limits {
 	if o, special := s.overrides[key]; special {
 		return limitsFor(s.Policy, o, s.paused)
 	}
@@ -229,11 +231,11 @@ func (s *settings) limitsOf(key job.Key) *limits {
 }
 
 // bucket returns a key's bucket. After a crash, a new one waits a whole interval first.
-func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
+func (p *Part) bucket(key queue.Key, now pace.Instant) *bucket {
 	b := p.buckets[key]
 	if b == nil {
 		// a delivery's key would keep its subject in memory
-		key = job.Key(strings.Clone(string(key)))
+		key = queue.Key(strings.Clone(string(key)))
 		b = newBucket(p, key, p.v.limitsOf(key))
 		if b.pace != nil {
 			interval := b.pace.Interval
@@ -252,7 +254,7 @@ func (p *Part) bucket(key job.Key, now pace.Instant) *bucket {
 }
 
 // look returns a key's bucket, or an idle one that is not kept.
-func (p *Part) look(key job.Key) *bucket {
+func (p *Part) look(key queue.Key) *bucket {
 	if b := p.buckets[key]; b != nil {
 		return b
 	}

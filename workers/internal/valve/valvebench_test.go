@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/handle"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
@@ -78,7 +79,7 @@ func (b *valveBench) deliver(seq uint64, key string, change ...func(*job.Arrived
 	if b.stored[seq].IsZero() {
 		b.stored[seq] = b.wall()
 	}
-	a := &job.Arrived{Seq: seq, Key: job.Key(key), Stored: b.stored[seq], Cost: 1, Size: 4,
+	a := &job.Arrived{Seq: seq, Key: queue.Key(key), Stored: b.stored[seq], Cost: 1, Size: 4,
 		Body: []byte("body")}
 	for _, f := range change {
 		f(a)
@@ -171,7 +172,7 @@ func (b *valveBench) seqs(runs []Run) string {
 }
 
 func (b *valveBench) reasons() string {
-	all := []job.Reason{}
+	all := []queue.Reason{}
 	for _, u := range b.out.Burials {
 		all = append(all, u.Reason)
 	}

@@ -4,7 +4,8 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/api"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/internal/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/crew"
 	"github.com/penstock-mq/penstock/workers/internal/gates"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
@@ -35,7 +36,7 @@ func (v *Valve) View(now pace.Instant) View {
 func (w View) Lowered() int { return w.learning.lowered }
 
 // Down reports whether a breaker holds a key's jobs, and whether their attempts count all the same.
-func (w View) Down(p *Part, key job.Key) (open, counts bool) {
+func (w View) Down(p *Part, key queue.Key) (open, counts bool) {
 	b := p.look(key)
 	_, open = w.health.Down(b.Target)
 	return open, w.health.OthersAnswer(b.Target)

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock-mq/penstock/internal/queue/job"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/record"
 )
@@ -16,7 +17,7 @@ import (
 // look asks a valve all that a view answers.
 func look(b *valveBench) {
 	w := b.view()
-	for _, key := range []job.Key{"a", "b", "nobody"} {
+	for _, key := range []queue.Key{"a", "b", "nobody"} {
 		w.bucketState(b.p, key)
 		w.room(b.p, key)
 		w.tail(b.p, job.Question{Key: key, Priority: 3})

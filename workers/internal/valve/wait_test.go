@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/algorithms"
+	"github.com/penstock-mq/penstock/internal/queue/inforce"
 	"github.com/penstock-mq/penstock/policy"
 	"github.com/penstock-mq/penstock/workers/internal/pace"
 	"github.com/penstock-mq/penstock/workers/internal/pace/pacetest"
@@ -42,7 +43,7 @@ func TestAKeyHasOneBucketInARecreatedStream(t *testing.T) {
 
 func TestAFasterRateEndsASlowWait(t *testing.T) {
 	slow, fast := leaky("", "1/d").Outflow, leaky("", "10/s").Outflow
-	said := func(o policy.Override) func(*valveBench) {
+	said := func(o inforce.Override) func(*valveBench) {
 		return func(b *valveBench) { b.v.SetOverride("a", o, b.now) }
 	}
 	policySaid := func(rate string, paused bool) func(*valveBench) {
@@ -56,22 +57,22 @@ func TestAFasterRateEndsASlowWait(t *testing.T) {
 		}
 	}
 	for name, changes := range map[string][]func(*valveBench){
-		"a paused override is replaced": {said(policy.Override{Outflow: &slow, Paused: true}),
-			said(policy.Override{Outflow: &fast})},
-		"a paused override is taken away": {said(policy.Override{Outflow: &slow, Paused: true}),
-			said(policy.Override{})},
+		"a paused override is replaced": {said(inforce.Override{Outflow: &slow, Paused: true}),
+			said(inforce.Override{Outflow: &fast})},
+		"a paused override is taken away": {said(inforce.Override{Outflow: &slow, Paused: true}),
+			said(inforce.Override{})},
 		"the rate changes during a pause": {
-			said(policy.Override{Outflow: &slow, Paused: true}),
-			said(policy.Override{Outflow: &fast, Paused: true}), said(policy.Override{}),
+			said(inforce.Override{Outflow: &slow, Paused: true}),
+			said(inforce.Override{Outflow: &fast, Paused: true}), said(inforce.Override{}),
 		},
 		"a paused policy is resumed at another rate": {policySaid("1/d", true),
-			policySaid("10/s", false), said(policy.Override{})},
+			policySaid("10/s", false), said(inforce.Override{})},
 		"there was no rate for a while": {policySaid("", false),
-			said(policy.Override{}), policySaid("10/s", false)},
+			said(inforce.Override{}), policySaid("10/s", false)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newValveBench(t, leaky("api", "10/s"))
-			said(policy.Override{Outflow: &slow})(b)
+			said(inforce.Override{Outflow: &slow})(b)
 			b.arrive("a")
 			b.done(b.start()[0])
 			for i, change := range changes {

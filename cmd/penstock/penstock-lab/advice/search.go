@@ -14,7 +14,7 @@ import (
 
 	"github.com/penstock-mq/penstock/algorithms"
 	"github.com/penstock-mq/penstock/policy"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
@@ -161,7 +161,7 @@ func demand(requests iter.Seq[whatif.Request], o whatif.Options) (need, worst fl
 	type key struct {
 		units, second, at int64
 	}
-	keys := map[job.Key]*key{}
+	keys := map[queue.Key]*key{}
 	var first, last, n int64
 	for r := range requests {
 		n++

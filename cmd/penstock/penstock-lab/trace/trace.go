@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock-mq/penstock/cmd/penstock/internal/cli"
-	"github.com/penstock-mq/penstock/queue/job"
+	"github.com/penstock-mq/penstock/queue"
 	"github.com/penstock-mq/penstock/workers/whatif"
 )
 
@@ -99,7 +99,7 @@ type reader func(text []byte, number int) (line, error)
 
 // Read reads a trace; lines that it cannot read are skipped and counted.
 func Read(in io.Reader, o Options) (*Trace, error) {
-	t, keys := &Trace{Format: o.Format}, map[string]job.Key{}
+	t, keys := &Trace{Format: o.Format}, map[string]queue.Key{}
 	var of reader
 	var others []string
 	buffered := bufio.NewReaderSize(in, 1<<16)
@@ -211,7 +211,7 @@ func (t *Trace) leaveOut(number int, text []byte, why error) {
 	}
 }
 
-func request(l *line, keys map[string]job.Key) (r Request, err error) {
+func request(l *line, keys map[string]queue.Key) (r Request, err error) {
 	ns := l.at.UnixNano()
 	if year := l.at.Year(); year < 1970 || year > 2255 || ns < 0 || ns > latest {
 		return r, fmt.Errorf("time %v: want one of the years 1970 to 2254",
@@ -228,7 +228,7 @@ func request(l *line, keys map[string]job.Key) (r Request, err error) {
 	}
 	key, known := keys[l.key]
 	if !known {
-		if key, err = job.EncodeKey(l.key); err != nil {
+		if key, err = queue.EncodeKey(l.key); err != nil {
 			return r, fmt.Errorf("key: %w", err)
 		}
 		keys[strings.Clone(l.key)] = key

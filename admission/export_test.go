@@ -1,5 +1,0 @@
-package admission
-
-import "time"
-
-func (s *Service) Patient() { s.expected.within = time.Minute }
