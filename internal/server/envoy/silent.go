@@ -84,9 +84,11 @@ func (q *silence) enter(ctx context.Context, lasts bool) *stream {
 	case q.all.Len() > mostSilent:
 		oldest = q.all.Front().Value.(*stream)
 	}
+	if oldest != nil {
+		q.remove(oldest) // at once: the next one that enters must find another
+	}
 	q.mu.Unlock()
 	if oldest != nil {
-		q.leave(oldest)
 		oldest.end(context.Canceled)
 	}
 	context.AfterFunc(s.Context, func() {
@@ -99,6 +101,11 @@ func (q *silence) enter(ctx context.Context, lasts bool) *stream {
 func (q *silence) leave(s *stream) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.remove(s)
+}
+
+// remove is called with q.mu held.
+func (q *silence) remove(s *stream) {
 	if s.inAll == nil {
 		return
 	}
