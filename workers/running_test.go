@@ -171,7 +171,8 @@ func TestAttemptsTimeOut(t *testing.T) {
 			for _, policy := range []string{"api", "patient"} {
 				b.empty(policy)
 				letter := b.letter(policy, "a")
-				if reason := letter.Get(jet.HeaderDeadReason); reason != string(queue.ReasonAttempts) {
+				reason := queue.Reason(letter.Get(jet.HeaderDeadReason))
+				if reason != queue.ReasonAttempts {
 					t.Errorf("%s: dead letter %q", policy, reason)
 				}
 				said := letter.Get(jet.HeaderDeadError)
