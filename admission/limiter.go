@@ -9,7 +9,7 @@ import (
 // Caller is whose requests are counted.
 type Caller struct {
 	Key queue.Key
-	IP  string // see [ClientIP]; may be empty
+	IP  string // of IPv6 the /64 network; may be empty
 }
 
 // Limiter decides for the callers of one policy. It is safe for concurrent use, and bounds its

@@ -99,7 +99,8 @@ type Event struct {
 	Shadow map[string]int64 `json:"shadow,omitempty"`
 
 	// Not published. Accepted is when the job was stored, Trace the id of its sampled trace, For
-	// how late it started, Answer a [job.Settlement.Answer]. The types describe the others.
+	// how late it started, Answer whether the run's request was answered. The types describe the
+	// others.
 	Policy   string              `json:"-"`
 	Header   map[string][]string `json:"-"`
 	Accepted time.Time           `json:"-"`

@@ -9,7 +9,7 @@ import (
 
 const contentEncoding = "Content-Encoding"
 
-// IsEncoded reports whether a job with the headers was encoded by a [Codec].
+// IsEncoded reports whether a job with the headers was encoded by a [queue.Codec].
 func IsEncoded(h map[string][]string) bool {
 	return HeaderValue(h, contentEncoding) == queue.Encoding
 }
