@@ -331,13 +331,6 @@ func (p Policy) QueueJobs() int64 {
 	return cmp.Or(p.MaxJobs, max(DefaultJobs, p.QueueCapacity()))
 }
 
-func (p Policy) decider() string {
-	if p.Algorithm == "" && len(p.Limits) > 0 {
-		return "limits"
-	}
-	return string(p.Algorithm)
-}
-
 const day = Duration(24 * time.Hour)
 
 // DefaultPeak is the peak as a multiple of the outflow. In a second it leaves 1.5 % for catching

@@ -110,8 +110,8 @@ func CheckChange(before, after policy.Policy) error {
 		reason := fmt.Sprintf("cannot change from %v to %v: give the policy a new name", was, is)
 		problems = append(problems, policy.Problem{Field: field, Reason: reason})
 	}
-	if deciding(before) != deciding(after) {
-		fixed("algorithm", deciding(before), deciding(after))
+	if decider(before) != decider(after) {
+		fixed("algorithm", decider(before), decider(after))
 	}
 	switch {
 	case before.HasQueue() && !after.HasQueue():

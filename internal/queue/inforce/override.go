@@ -90,7 +90,7 @@ func (o Override) ValidateAll(p policy.Policy) []policy.Problem {
 	}{{"outflow", o.Outflow != nil}, {"peak", o.Peak != nil}, {"burst", o.Burst != nil},
 		{"capacity", o.Capacity != nil}} {
 		if of.given && p.Door() {
-			found.add(of.field, "applies only to %s, not to %s", policy.LeakingBucket, deciding(p))
+			found.add(of.field, "applies only to %s, not to %s", policy.LeakingBucket, decider(p))
 		}
 	}
 	if len(found) > 0 {
@@ -165,8 +165,8 @@ func together(p policy.Policy) bool {
 		p.Paced() && slices.ContainsFunc(p.Limits, policy.Limit.Together)
 }
 
-// deciding is what decides: an algorithm, or several limits.
-func deciding(p policy.Policy) string { return cmp.Or(string(p.Algorithm), "limits") }
+// decider is what decides: an algorithm, or several limits.
+func decider(p policy.Policy) string { return cmp.Or(string(p.Algorithm), "limits") }
 
 // Lever is an operator's override of a whole policy. It lasts until it expires or is removed,
 // whatever the policy's file or the API writes meanwhile.
